@@ -1,0 +1,114 @@
+"""Everything that can go wrong, as one tree.
+
+CheckdamError
+├── UsageError                   the user's words are wrong; nothing has run          (exit code 2)
+│   ├── ConfigError              a setting is unknown or ill-typed
+│   ├── JobGraphError            the job as written cannot run: uid, types, parallelism
+│   └── JobFileError             the job file is missing or fails to import
+├── RestoreError                 a checkpoint cannot be used; nothing has run         (exit code 1)
+│   ├── CheckpointNotFoundError
+│   ├── CheckpointDamagedError   truncated, altered, or a file of it is gone
+│   ├── FormatTooNewError        written by a newer version
+│   └── StateNotRestorableError  whole, but does not fit this job
+├── StorageError                 the operation did not happen
+│   └── StorageUncertainError    it may have happened: the reply was lost
+├── CheckpointDeclinedError      a subtask could not take its snapshot
+└── JobFailedError               the job ended with a failure that restarts did not cure
+    ├── UserFunctionError        the user's function raised; carries traceback, operator and record
+    └── SlotLostError            a slot or its executor is gone
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CheckdamError(Exception):
+    """What is wrong, naming the thing; the hint says what the user can do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuild(kind: type[CheckdamError], args: tuple[Any, ...], fields: dict[str, Any]) -> CheckdamError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class UsageError(CheckdamError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class JobGraphError(UsageError):
+    pass
+
+
+class JobFileError(UsageError):
+    pass
+
+
+class RestoreError(CheckdamError):
+    pass
+
+
+class CheckpointNotFoundError(RestoreError):
+    pass
+
+
+class CheckpointDamagedError(RestoreError):
+    pass
+
+
+class FormatTooNewError(RestoreError):
+    pass
+
+
+class StateNotRestorableError(RestoreError):
+    pass
+
+
+class StorageError(CheckdamError):
+    pass
+
+
+class StorageUncertainError(StorageError):
+    pass
+
+
+class CheckpointDeclinedError(CheckdamError):
+    pass
+
+
+class JobFailedError(CheckdamError):
+    pass
+
+
+class UserFunctionError(JobFailedError):
+    """The user's own code raised; `user_traceback` holds their frames only."""
+
+    def __init__(self, *, operator: str, record: str, cause: str, user_traceback: str) -> None:
+        super().__init__(f'operator "{operator}" failed on record {record}: {cause}')
+        self.operator = operator
+        self.record = record
+        self.cause = cause
+        self.user_traceback = user_traceback
+
+
+class SlotLostError(JobFailedError):
+    pass

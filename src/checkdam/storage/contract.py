@@ -1,0 +1,55 @@
+"""Durable bytes: the one interface through which checkpoints and sinks touch a file system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import BinaryIO, Protocol
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    path: str
+    size: int
+    modified_at: datetime
+
+
+class Storage(Protocol):
+    """A tree of files under one root; every path is relative to it, with "/" between names.
+
+    An operation that raises StorageError did not happen; StorageUncertainError says that it may have.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where the root lies; `open_storage(uri)` opens the same tree in any process."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Make `path` hold exactly `data`, whole or not at all, also after a crash; replaces what was there."""
+
+    def open_output(self, path: str) -> BinaryIO:
+        """A stream into a file that nobody reads before it is closed and renamed (pending sink files)."""
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file. Raises FileNotFoundError."""
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Just these bytes; fewer at the end of the file. Raises FileNotFoundError."""
+
+    def status(self, path: str) -> FileStatus | None:
+        """Size and time of a file, None if there is none."""
+
+    def list(self, directory: str) -> list[FileStatus]:
+        """Every file below a directory, recursively, sorted by path, temporary ones included; [] if there is none."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file, replacing the target. Raises FileNotFoundError if the source is gone."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is already gone is no error."""
+
+    def delete_directory(self, directory: str) -> None:
+        """Remove a directory and all below it; one that is already gone is no error."""
+
+    def check_writable(self) -> None:
+        """Create the root if need be, write, read back and delete a probe. Raises StorageError with a hint."""
