@@ -1,0 +1,235 @@
+"""The environment: where a program begins, and where it runs."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from checkdam import config
+from checkdam.api.launch import Launch, current_launch
+from checkdam.api.streams import DataStream, infer_common
+from checkdam.backends.contract import KeyedStateBackend
+from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.checkpoint.settings import CheckpointConfig
+from checkdam.config import Configuration
+from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
+from checkdam.errors import JobGraphError
+from checkdam.graph.levels import plan_job
+from checkdam.graph.operators import Operator, SourceKind
+from checkdam.ids import new_job_id
+from checkdam.runtime.job import Job
+from checkdam.runtime.janitor import work_directory
+from checkdam.runtime.master import JobMaster, JobResult
+from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
+from checkdam.runtime.restore import Restored, check_fit, find_job, from_path, max_parallelism_for, newest_first
+from checkdam.state.types import TypeInfo, infer_type, type_info
+from checkdam.storage.filesystem import open_storage
+
+
+class StreamExecutionEnvironment:
+    """Builds a job and runs it. Settings: what the program sets, then -D, then checkdam.yaml."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._configuration = launch.configuration
+        self._operators: list[Operator] = []
+        self._checkpoints: CheckpointConfig | None = None
+        self._backend: KeyedStateBackend | None = None
+        self._restart: RestartStrategy | None = None
+        self._spark: Any = None
+        self._work: Path | None = None
+        self._owns_spark = False
+
+    @staticmethod
+    def get_execution_environment(settings: Mapping[str, object] | None = None) -> StreamExecutionEnvironment:
+        """The environment of this process; `settings` are Flink-style keys that win over all others."""
+        environment = StreamExecutionEnvironment(current_launch())
+        for key, value in (settings or {}).items():
+            environment._configuration = environment._configuration.with_value(key, value)
+        return environment
+
+    @property
+    def configuration(self) -> Configuration:
+        return self._configuration
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def enable_checkpointing(self, checkpoints: CheckpointConfig | timedelta | int) -> StreamExecutionEnvironment:
+        """Take checkpoints: as the configuration given says, or every so often (a timedelta, or milliseconds)."""
+        if isinstance(checkpoints, int):
+            checkpoints = timedelta(milliseconds=checkpoints)
+        if isinstance(checkpoints, timedelta):
+            self._configuration = self._configuration.with_value(config.CHECKPOINT_INTERVAL, checkpoints)
+        else:
+            self._checkpoints = checkpoints
+        return self
+
+    def set_state_backend(self, backend: KeyedStateBackend) -> StreamExecutionEnvironment:
+        self._backend = backend
+        return self
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
+        self._restart = strategy
+        return self
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        self._configuration = self._configuration.with_value(config.DEFAULT_PARALLELISM, parallelism)
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        self._configuration = self._configuration.with_value(config.MAX_PARALLELISM, max_parallelism)
+        return self
+
+    # -- sources ------------------------------------------------------------------------------------------------
+
+    def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream:
+        """Records that the program holds; they arrive in the first epoch, and the source then ends."""
+        held = tuple(values)
+        inferred = infer_common(held, infer_type) if type is None else _as_type(type)
+        return self._source("collection", CollectionSource(held), inferred or type_info(Any))
+
+    def from_dataframe(self, dataframe: Any) -> DataStream:
+        """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
+        from checkdam.runtime.spark.sources import row_type
+
+        return self._source("dataframe", DataFrameSource(dataframe), row_type(dataframe))
+
+    def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream:
+        """Any of Spark's streaming formats, without end; rows arrive as named tuples."""
+        from checkdam.runtime.spark.sources import open_stream, row_type
+
+        spec = StreamSource(format, {key: str(value) for key, value in options.items()}, schema)
+        return self._source(format, spec, row_type(open_stream(self.spark, spec)))
+
+    def read_text(self, path: str, max_files_per_epoch: int | None = None) -> DataStream:
+        """The lines of the text files there are, as str; the source ends with the last of them."""
+        options = {"path": str(path)}
+        if max_files_per_epoch is not None:
+            if max_files_per_epoch < 1:
+                raise JobGraphError(f"max_files_per_epoch must be at least 1, not {max_files_per_epoch}")
+            options["maxFilesPerTrigger"] = str(max_files_per_epoch)
+        if "://" not in str(path) and not any(c in str(path) for c in "*?[{") and not Path(path).exists():
+            raise JobGraphError(f'read_text: "{path}" does not exist', hint="Name a text file or a directory of them.")
+        return self._source(f"text({path})", StreamSource("text", options, bounded=True), type_info(str))
+
+    def socket_text_stream(self, host: str, port: int) -> DataStream:
+        """Lines from a TCP server, as str, without end. A socket cannot be read again: only state survives."""
+        options = {"host": host, "port": str(port)}
+        return self._source(f"socket({host}:{port})", StreamSource("socket", options, replayable=False), type_info(str))
+
+    def _source(self, name: str, spec: Any, type: TypeInfo) -> DataStream:
+        self._operators.append(
+            Operator(id=len(self._operators), name=name, kind=SourceKind(spec), inputs=(), output_type=type)
+        )
+        return DataStream(self, len(self._operators) - 1)
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> Any:
+        """The Spark session the job runs in, made with the first use."""
+        if self._spark is None:
+            from pyspark.sql import SparkSession
+
+            from checkdam.runtime.spark.session import spark_session
+
+            self._owns_spark = SparkSession.getActiveSession() is None
+            self._spark = spark_session(self._configuration.spark_settings(), str(self._work_directory() / "spark"))
+        return self._spark
+
+    def execute(self, job_name: str | None = None) -> JobResult:
+        """Run the job until its input is used up or it is cancelled; raises what restarts did not cure."""
+        from checkdam.runtime.spark.engine import SparkEngine
+
+        name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
+        launch = self._launch
+        checkpoints = self._checkpoints or CheckpointConfig.from_configuration(self._configuration)
+        restored = self._find_restored(name, checkpoints)
+        try:
+            job = self._job(name, checkpoints, restored)
+            engine = SparkEngine(self.spark, job.plan, self._work_directory())
+            given = None if restored is None or restored.claim else restored
+            master = JobMaster(job, engine, restored=given, listener=launch.listener)
+            with _cancel_on_signals(master.cancel):
+                result = master.run()
+        finally:
+            self._close()
+        launch.results.append(result)
+        return result
+
+    def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
+        launch = self._launch
+        if launch.restore_path is not None:
+            return from_path(launch.restore_path)
+        if not launch.resume_latest:
+            return None
+        if checkpoints.storage is None:
+            raise JobGraphError(
+                "--resume latest: no checkpoint directory is set",
+                hint="Set state.checkpoints.dir, in checkdam.yaml or with -D.",
+            )
+        storage = open_storage(checkpoints.storage)
+        job_id = find_job(storage, name)
+        from checkdam.checkpoint.store import CheckpointStore
+
+        for restored in newest_first(CheckpointStore(storage, job_id), storage, job_id, launch.listener):
+            return restored
+        raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
+
+    def _job(self, name: str, checkpoints: CheckpointConfig, restored: Restored | None) -> Job:
+        parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(self.spark.sparkContext.defaultParallelism)
+        fixed = self._configuration.is_set(config.MAX_PARALLELISM)
+        asked = self._configuration.get(config.MAX_PARALLELISM) if fixed else None
+        groups = max_parallelism_for(restored, asked, parallelism)
+        plan = plan_job(name, self._operators, parallelism=parallelism, max_parallelism=groups)
+        if restored is not None:
+            check_fit(restored, plan, allow_non_restored_state=self._launch.allow_non_restored_state)
+        resumed = restored is not None and restored.claim
+        return Job(
+            job_id=restored.checkpoint.job_id if resumed and restored else new_job_id(),
+            name=name,
+            plan=plan,
+            backend=self._backend or HashMapStateBackend(),
+            checkpoints=checkpoints,
+            restart=self._restart
+            or restart_strategy_from(self._configuration, checkpointing=checkpoints.storage is not None),
+        )
+
+    def _work_directory(self) -> Path:
+        if self._work is None:
+            self._work = work_directory(Path(tempfile.gettempdir()))
+        return self._work
+
+    def _close(self) -> None:
+        if self._spark is not None and self._owns_spark:
+            self._spark.stop()
+            self._spark = None
+
+
+def _as_type(hint: Any) -> TypeInfo:
+    return hint if isinstance(hint, TypeInfo) else type_info(hint)
+
+
+@contextmanager
+def _cancel_on_signals(cancel: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the job in order; a second one ends the process as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        threading.Thread(target=cancel, daemon=True, name="cancel").start()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

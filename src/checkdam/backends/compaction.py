@@ -1,0 +1,183 @@
+"""Merging old deltas, so that a chain of files stays short without rewriting everything each time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from checkdam.backends.state_file import (
+    BLOCK_BYTES,
+    Block,
+    FileInfo,
+    StateFileReader,
+    StateFileWriter,
+    packed_array,
+    read_state_file,
+)
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import StateFile
+from checkdam.storage.contract import Storage
+
+CHAIN_LENGTH = 8
+"""A chain up to this long is left alone."""
+
+_SMALL = 64 * 1024  # below this a file costs its round trip, not its bytes
+_GROWTH = 2
+
+_elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def plan(files: Sequence[StateFile]) -> slice | None:
+    """The run of files to merge into one, or None when the chain is short or nothing is worth it.
+
+    The run is the newest files, taken backwards as long as the next older one is at most twice what is in the run.
+    So merging makes the file that any byte lies in at least 1.5 times larger, except once, when it was the newest:
+    each byte is rewritten at most 1 + log1.5(all / smallest file) times. What stays apart is more than twice the sum
+    of all newer files, which bounds the chain by log3(all / smallest file).
+    """
+    if len(files) <= CHAIN_LENGTH:
+        return None
+    start = len(files) - 1
+    total = max(files[start].size, _SMALL)
+    while start > 0 and max(files[start - 1].size, _SMALL) <= _GROWTH * total:
+        start -= 1
+        total += max(files[start].size, _SMALL)
+    return slice(start, len(files)) if len(files) - start > 1 else None
+
+
+def merge(storage: Storage, files: Sequence[StateFile], target: str) -> StateFile:
+    """Write one file that stands for a run of adjacent ones, oldest first; the newest entry of each key wins.
+
+    The result is a base when the run begins with one, and only then forgets removed keys: a delta must still hide
+    what lies below it. Holds one block of each file in memory, whatever their size.
+    """
+    readers = [read_state_file(storage, file.path, file.size) for file in files]
+    first, newest = readers[0].info, readers[-1].info
+    states = {state.name: state for reader in readers for state in reader.info.states}
+    info = FileInfo(
+        kind=first.kind,
+        uid=newest.uid,
+        subtask=newest.subtask,
+        checkpoint_id=newest.checkpoint_id,
+        max_parallelism=newest.max_parallelism,
+        key_type=newest.key_type,
+        states=list(states.values()),
+    )
+    writer = StateFileWriter(storage, target, info)
+    try:
+        for index, state in enumerate(info.states):
+            sources = [_blocks(reader, state.name) for reader in readers]
+            merge_blocks(writer, index, sources, keep_removed=first.kind != "base")
+        return writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+class _Group:
+    """The entries and removed keys of one key group in one file, as msgpack."""
+
+    __slots__ = ("age", "keys", "number", "removed", "values")
+
+    def __init__(self, number: int, age: int, keys: list[bytes], values: list[bytes], removed: list[bytes]) -> None:
+        self.number = number
+        self.age = age
+        self.keys = keys
+        self.values = values
+        self.removed = removed
+
+
+class _PendingBlock:
+    """Merged key groups that wait until they fill a block."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.groups: list[int] = []
+        self.counts: list[int] = []
+        self.removed_counts: list[int] = []
+        self.keys: list[bytes] = []
+        self.values: list[bytes] = []
+        self.removed: list[bytes] = []
+
+    def add(self, group: int, entries: dict[bytes, bytes], removed: set[bytes]) -> None:
+        self.groups.append(group)
+        self.counts.append(len(entries))
+        self.removed_counts.append(len(removed))
+        self.keys.extend(entries)
+        self.values.extend(entries.values())
+        self.removed.extend(sorted(removed))
+        self.size += sum(map(len, entries)) + sum(map(len, entries.values())) + sum(map(len, removed))
+
+    def write(self, writer: StateFileWriter, state: int) -> None:
+        writer.add_block(
+            state,
+            self.groups,
+            self.counts,
+            self.removed_counts,
+            packed_array(self.keys),
+            packed_array(self.values),
+            packed_array(self.removed),
+        )
+
+
+def merge_blocks(
+    writer: StateFileWriter,
+    state: int,
+    sources: Sequence[Iterable[Block]],
+    *,
+    key_groups: KeyGroupRange | None = None,
+    keep_removed: bool,
+) -> None:
+    """Write what the blocks of one state amount to, sources oldest first, without knowing its types.
+
+    Keys are compared by their msgpack form, which is one and the same for equal keys of one type.
+    """
+    cursors = [_groups(blocks, age, key_groups) for age, blocks in enumerate(sources)]
+    pending = _PendingBlock()
+    merged = heapq.merge(*cursors, key=lambda group: (group.number, group.age))
+    for number, versions in groupby(merged, key=lambda group: group.number):
+        entries: dict[bytes, bytes] = {}
+        removed: set[bytes] = set()
+        for version in versions:
+            for key in version.removed:
+                entries.pop(key, None)
+            removed.update(version.removed)
+            entries.update(zip(version.keys, version.values, strict=True))
+            removed.difference_update(version.keys)
+        if not keep_removed:
+            removed.clear()
+        if not entries and not removed:
+            continue
+        pending.add(number, entries, removed)
+        if pending.size >= BLOCK_BYTES:
+            pending.write(writer, state)
+            pending = _PendingBlock()
+    if pending.groups:
+        pending.write(writer, state)
+
+
+def _blocks(reader: StateFileReader, state: str) -> Iterator[Block]:
+    for index, info in enumerate(reader.info.states):
+        if info.name == state:
+            yield from reader.blocks(index)
+
+
+def _groups(blocks: Iterable[Block], age: int, key_groups: KeyGroupRange | None) -> Iterator[_Group]:
+    for block in blocks:
+        keys, values, removed = (list(map(bytes, _elements.decode(part))) for part in block.unpack())
+        counts, removed_counts = block.info.counts, block.info.removed_counts or [0] * len(block.info.groups)
+        entry = gone = 0
+        for number, count, removed_count in zip(block.info.groups, counts, removed_counts, strict=True):
+            if key_groups is None or number in key_groups:
+                yield _Group(
+                    number,
+                    age,
+                    keys[entry : entry + count],
+                    values[entry : entry + count],
+                    removed[gone : gone + removed_count],
+                )
+            entry += count
+            gone += removed_count

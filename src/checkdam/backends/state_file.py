@@ -1,0 +1,345 @@
+"""The durable file of keyed state: compressed blocks cut at key groups, and a footer that indexes them.
+
+    "CHECKDAM"  u32 version  block …  footer  u32 footer length  u64 checksum  "MADKCEHC"
+
+A block is zstd over msgpack [keys, values, removed keys], ordered by key group, of one state. The footer is msgpack
+(`FileInfo`). Its checksum covers the head, the footer and its length; each block has a checksum of its own in the
+index. Head and tail keep this shape in every version, so any reader can tell a newer file from a damaged one.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import BinaryIO, Literal, cast
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import StateFile
+from checkdam.storage.contract import Storage
+
+VERSION = 1
+BLOCK_BYTES = 64 * 1024
+
+_HEAD = struct.Struct(">8sI")
+_TAIL = struct.Struct(">IQ8s")
+_MAGIC = b"CHECKDAM"
+_END_MAGIC = _MAGIC[::-1]
+_TAIL_READ = 64 * 1024  # what one small read fetches from the end: most often footer and all
+_READ_BYTES = 8 << 20
+_SPOOL_BYTES = 32 << 20
+_ALL = slice(None)
+_CODEC = pa.Codec("zstd", compression_level=1)
+
+
+class StateInfo(msgspec.Struct, frozen=True, array_like=True):
+    """One state in a file: its name, its kind ("value") and its type as text."""
+
+    name: str
+    kind: str
+    type: str
+
+
+class BlockInfo(msgspec.Struct, frozen=True, array_like=True):
+    """Where a block lies and how many entries and removed keys each of its key groups has."""
+
+    state: int
+    groups: list[int]  # those with entries or removed keys, ascending
+    counts: list[int]
+    removed_counts: list[int]  # empty when nothing is removed
+    offset: int
+    length: int
+    raw_length: int
+    checksum: int
+
+    @property
+    def first(self) -> int:
+        return self.groups[0]
+
+    @property
+    def last(self) -> int:
+        return self.groups[-1]
+
+    @property
+    def entries(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def removed(self) -> int:
+        return sum(self.removed_counts)
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """The footer: whose state this is, and its index."""
+
+    kind: Literal["base", "delta"]
+    uid: str
+    subtask: int
+    checkpoint_id: int
+    max_parallelism: int
+    key_type: str
+    states: list[StateInfo]
+    blocks: list[BlockInfo] = []
+
+    @property
+    def entries(self) -> int:
+        return sum(block.entries for block in self.blocks)
+
+
+_footer_decoder = msgspec.msgpack.Decoder(FileInfo)
+_block_decoder = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block, checked but still compressed; the slices tell which part of it the reader asked for."""
+
+    info: BlockInfo
+    packed: memoryview
+    entries: slice
+    removed: slice
+
+    @property
+    def is_whole(self) -> bool:
+        return self.entries is _ALL
+
+    def unpack(self) -> tuple[memoryview, memoryview, memoryview]:
+        """Keys, values and removed keys of the whole block, each a msgpack array."""
+        content = _CODEC.decompress(pa.py_buffer(self.packed), self.info.raw_length, asbytes=True)
+        keys, values, removed = _block_decoder.decode(content)
+        return memoryview(keys), memoryview(values), memoryview(removed)
+
+
+class StateFileWriter:
+    """Writes one state file block by block; nothing shows under its name before `finish`.
+
+    Small files go out in one write. What outgrows the spool is streamed under a temporary name and renamed.
+    """
+
+    def __init__(self, storage: Storage, path: str, info: FileInfo) -> None:
+        self._storage = storage
+        self._path = path
+        self._info = info
+        self._blocks: list[BlockInfo] = []
+        self._head = _HEAD.pack(_MAGIC, VERSION)
+        self._spool: list[bytes] = [self._head]
+        self._spooled = self._offset = len(self._head)
+        self._stream: BinaryIO | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._blocks
+
+    def add_block(
+        self,
+        state: int,
+        groups: list[int],
+        counts: list[int],
+        removed_counts: list[int],
+        keys: bytes | msgspec.Raw,
+        values: bytes | msgspec.Raw,
+        removed: bytes | msgspec.Raw,
+    ) -> None:
+        """Append the entries of some key groups, `counts` of each; blocks of a state come in order."""
+        content = msgspec.msgpack.encode((msgspec.Raw(keys), msgspec.Raw(values), msgspec.Raw(removed)))
+        packed = cast(bytes, _CODEC.compress(content, asbytes=True))
+        self._blocks.append(
+            BlockInfo(
+                state=state,
+                groups=groups,
+                counts=counts,
+                removed_counts=removed_counts if any(removed_counts) else [],
+                offset=self._offset,
+                length=len(packed),
+                raw_length=len(content),
+                checksum=xxhash.xxh3_64_intdigest(packed),
+            )
+        )
+        self._append(packed)
+
+    def finish(self) -> StateFile:
+        info = msgspec.structs.replace(self._info, blocks=self._blocks)
+        footer = msgspec.msgpack.encode(info)
+        self._append(footer + _TAIL.pack(len(footer), _footer_checksum(self._head, footer), _END_MAGIC))
+        if self._stream is None:
+            self._storage.write(self._path, b"".join(self._spool))
+        else:
+            self._flush(self._stream)
+            self._stream.close()
+            self._storage.rename(self._temporary, self._path)
+        return StateFile(self._path, self._offset)
+
+    def abandon(self) -> None:
+        """Give up after a failure; what was streamed so far is removed."""
+        if self._stream is not None:
+            self._stream.close()
+            self._storage.delete(self._temporary)
+
+    @property
+    def _temporary(self) -> str:
+        directory, _, name = self._path.rpartition("/")
+        return f"{directory}/.tmp-{name}" if directory else f".tmp-{name}"
+
+    def _append(self, data: bytes) -> None:
+        self._spool.append(data)
+        self._offset += len(data)
+        self._spooled += len(data)
+        if self._spooled > _SPOOL_BYTES:
+            self._stream = self._stream or self._storage.open_output(self._temporary)
+            self._flush(self._stream)
+
+    def _flush(self, stream: BinaryIO) -> None:
+        for piece in self._spool:
+            stream.write(piece)
+        self._spool.clear()
+        self._spooled = 0
+
+
+class StateFileReader:
+    """One state file, its blocks read as they are asked for; memory is bounded by one read of a few MB."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        info: FileInfo,
+        key_groups: KeyGroupRange | None,
+        tail: bytes,
+        tail_start: int,
+    ) -> None:
+        self._storage = storage
+        self._path = path
+        self.info = info
+        self._key_groups = key_groups
+        self._tail = tail  # already in hand from reading the footer; all of a small file
+        self._tail_start = tail_start
+
+    def blocks(self, state: int) -> Iterator[Block]:
+        """The blocks of `info.states[state]` that touch the wanted key groups, in the order of key groups."""
+        wanted = [
+            block
+            for block in self.info.blocks
+            if block.state == state
+            and (
+                self._key_groups is None
+                or (block.first <= self._key_groups.last and block.last >= self._key_groups.first)
+            )
+        ]
+        for run in _adjacent(wanted):
+            start = run[0].offset
+            data = self._fetch(start, run[-1].offset + run[-1].length - start)
+            for block in run:
+                yield self._checked(block, data[block.offset - start : block.offset - start + block.length])
+
+    def _fetch(self, offset: int, length: int) -> memoryview:
+        if offset >= self._tail_start:
+            return memoryview(self._tail)[offset - self._tail_start :][:length]
+        return memoryview(_read(self._storage, self._path, offset, length))
+
+    def _checked(self, info: BlockInfo, packed: memoryview) -> Block:
+        if len(packed) != info.length or xxhash.xxh3_64_intdigest(packed) != info.checksum:
+            raise _damaged(self._path, f"the block at byte {info.offset} is truncated or altered")
+        owned = self._key_groups
+        if owned is None or (owned.first <= info.first and info.last <= owned.last):
+            return Block(info, packed, _ALL, _ALL)
+        groups = range(bisect_left(info.groups, owned.first), bisect_right(info.groups, owned.last))
+        return Block(info, packed, _slice(info.counts, groups), _slice(info.removed_counts, groups))
+
+
+def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroupRange | None = None) -> StateFileReader:
+    """Open a state file for the key groups given, or for all.
+
+    Raises:
+        CheckpointDamagedError: the file is gone, truncated or altered; block damage shows when the block is read.
+        FormatTooNewError: a newer version wrote it.
+    """
+    start = max(0, size - _TAIL_READ)
+    tail = _read(storage, path, start, size - start + 1)
+    if len(tail) != size - start:
+        raise _damaged(path, f"it has not the {size} bytes that were written")
+    if size < _HEAD.size + _TAIL.size:
+        raise _damaged(path, "it is too short")
+    footer_length, checksum, end_magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
+    if end_magic != _END_MAGIC or footer_length > size - _HEAD.size - _TAIL.size:
+        raise _damaged(path, "its end is truncated or altered")
+    footer_start = size - _TAIL.size - footer_length
+    if footer_start >= start:
+        footer = tail[footer_start - start : footer_start - start + footer_length]
+    else:
+        footer = _read(storage, path, footer_start, footer_length)
+    head = tail[: _HEAD.size] if start == 0 else _read(storage, path, 0, _HEAD.size)
+    if _footer_checksum(head, footer) != checksum:
+        raise _damaged(path, "its head or index is altered")
+    _check_head(head, path)
+    try:
+        return StateFileReader(storage, path, _footer_decoder.decode(footer), key_groups, tail, start)
+    except msgspec.DecodeError as error:
+        raise _damaged(path, f"its index cannot be read ({error})") from error
+
+
+def packed_array(elements: Sequence[bytes]) -> bytes:
+    """A msgpack array of elements that are msgpack already."""
+    count = len(elements)
+    if count < 16:
+        head = bytes([0x90 | count])
+    elif count < 1 << 16:
+        head = b"\xdc" + count.to_bytes(2, "big")
+    else:
+        head = b"\xdd" + count.to_bytes(4, "big")
+    return head + b"".join(elements)
+
+
+def _footer_checksum(head: bytes, footer: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(head + footer + len(footer).to_bytes(4, "big"))
+
+
+def _check_head(head: bytes | memoryview, path: str) -> None:
+    magic, version = _HEAD.unpack(head)
+    if magic != _MAGIC:
+        raise _damaged(path, "it does not begin like a state file")
+    if version > VERSION:
+        raise FormatTooNewError(
+            f'state file "{path}" has format version {version}, this version of checkdam reads up to {VERSION}',
+            hint="Restore with the version of checkdam that wrote it, or a newer one.",
+        )
+
+
+def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
+    try:
+        return storage.read_range(path, offset, length)
+    except FileNotFoundError as error:
+        raise _damaged(path, "it is gone") from error
+
+
+def _damaged(path: str, reason: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f'state file "{path}" is damaged: {reason}', hint="Restore from an older checkpoint or a savepoint."
+    )
+
+
+def _adjacent(blocks: Sequence[BlockInfo]) -> Iterator[list[BlockInfo]]:
+    """Blocks that one read can fetch: side by side, and a few MB together."""
+    run: list[BlockInfo] = []
+    for block in blocks:
+        if run and (
+            run[-1].offset + run[-1].length != block.offset or block.offset + block.length - run[0].offset > _READ_BYTES
+        ):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
+
+
+def _slice(counts: list[int], groups: range) -> slice:
+    if not counts:
+        return slice(0, 0)
+    ends = [0, *accumulate(counts)]
+    return slice(ends[groups.start], ends[groups.stop])

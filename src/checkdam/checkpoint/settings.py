@@ -1,0 +1,140 @@
+"""When checkpoints are taken, how long they may take, and how long they stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+from checkdam import config
+from checkdam.config import Configuration
+from checkdam.errors import ConfigError
+
+
+class CheckpointingMode(Enum):
+    """When output becomes visible; state is exact in both."""
+
+    EXACTLY_ONCE = "exactly_once"  # with the checkpoint that covers it
+    AT_LEAST_ONCE = "at_least_once"  # with its epoch; repeated after a failover
+
+
+class CheckpointRetention(Enum):
+    """After which end of a job its retained checkpoints stay.
+
+    ======================  ========  =========  ======
+    value                   finished  cancelled  failed
+    ======================  ========  =========  ======
+    RETAIN_ON_CANCELLATION  kept      kept       kept
+    DELETE_ON_CANCELLATION  kept      deleted    kept
+    RETAIN_ON_FAILURE       deleted   deleted    kept
+    ======================  ========  =========  ======
+
+    For a cancelled and a failed job this is what Flink does. Flink deletes the checkpoints of a finished job in any
+    case; here the final checkpoint of a bounded job can be looked into and resumed from, unless RETAIN_ON_FAILURE
+    says that only a failure matters. A driver that is killed has no end: all its checkpoints stay.
+    """
+
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
+    DELETE_ON_CANCELLATION = "delete_on_cancellation"
+    RETAIN_ON_FAILURE = "retain_on_failure"
+
+
+class JobEnd(Enum):
+    """How a job ended for good: its input was used up, someone stopped it, or restarts did not cure it."""
+
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+_KEPT_AFTER = {
+    CheckpointRetention.RETAIN_ON_CANCELLATION: frozenset(JobEnd),
+    CheckpointRetention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FINISHED, JobEnd.FAILED}),
+    CheckpointRetention.RETAIN_ON_FAILURE: frozenset({JobEnd.FAILED}),
+}
+
+
+def keeps_checkpoints(retention: CheckpointRetention, end: JobEnd) -> bool:
+    """Whether the retained checkpoints stay after this end; see the table of CheckpointRetention."""
+    return end in _KEPT_AFTER[retention]
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """How a job takes checkpoints. Checked when built; the defaults are Flink's.
+
+    `interval` runs from start to start: None takes only manual checkpoints and the final one, zero takes one after
+    every epoch. `min_pause` runs from the end of one checkpoint to the start of the next and, as in Flink, implies
+    `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row fail the job over. `storage` is a
+    directory or URI; None leaves the choice to the settings.
+
+    Raises:
+        ConfigError: a value that cannot work, named with what would.
+    """
+
+    interval: timedelta | None = None
+    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    min_pause: timedelta = timedelta(0)
+    timeout: timedelta = timedelta(minutes=10)
+    tolerable_failures: int = 0
+    max_concurrent: int = 1
+    retention: CheckpointRetention = CheckpointRetention.DELETE_ON_CANCELLATION
+    num_retained: int = 1
+    storage: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval is not None:
+            _check_duration("interval", self.interval)
+        _check_duration("min_pause", self.min_pause)
+        _check_duration("timeout", self.timeout)
+        if not self.timeout:
+            raise ConfigError("CheckpointConfig: timeout is zero", hint="Give a checkpoint time, or use the default.")
+        _check_count("tolerable_failures", self.tolerable_failures, minimum=0)
+        _check_count("max_concurrent", self.max_concurrent, minimum=1)
+        _check_count("num_retained", self.num_retained, minimum=1)
+        _check_member("mode", self.mode, CheckpointingMode)
+        _check_member("retention", self.retention, CheckpointRetention)
+        if self.storage is not None and (not isinstance(self.storage, str) or not self.storage.strip()):
+            raise ConfigError(
+                f"CheckpointConfig: storage is {self.storage!r}, not a directory or URI",
+                hint='Write for example storage="file:///data/checkpoints".',
+            )
+        if self.min_pause:
+            object.__setattr__(self, "max_concurrent", 1)
+
+    @classmethod
+    def from_configuration(cls, configuration: Configuration) -> CheckpointConfig:
+        """What the settings say, with Flink's defaults for the rest."""
+        return cls(
+            interval=configuration.get(config.CHECKPOINT_INTERVAL),
+            mode=CheckpointingMode[configuration.get(config.CHECKPOINT_MODE)],
+            min_pause=configuration.get(config.CHECKPOINT_MIN_PAUSE),
+            timeout=configuration.get(config.CHECKPOINT_TIMEOUT),
+            tolerable_failures=configuration.get(config.TOLERABLE_FAILED_CHECKPOINTS),
+            max_concurrent=configuration.get(config.MAX_CONCURRENT_CHECKPOINTS),
+            retention=CheckpointRetention[configuration.get(config.CHECKPOINT_RETENTION)],
+            num_retained=configuration.get(config.NUM_RETAINED_CHECKPOINTS),
+            storage=configuration.get(config.CHECKPOINT_DIR),
+        )
+
+
+def _check_duration(name: str, value: object) -> None:
+    if not isinstance(value, timedelta) or value < timedelta(0):
+        raise ConfigError(
+            f"CheckpointConfig: {name} is {value!r}, not a duration of zero or more",
+            hint=f"Write for example {name}=timedelta(seconds=10).",
+        )
+
+
+def _check_count(name: str, value: object, *, minimum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ConfigError(
+            f"CheckpointConfig: {name} is {value!r}, not a whole number of at least {minimum}",
+            hint=f"Write for example {name}={max(minimum, 1)}.",
+        )
+
+
+def _check_member(name: str, value: object, kind: type[Enum]) -> None:
+    if not isinstance(value, kind):
+        members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise ConfigError(f"CheckpointConfig: {name} is {value!r}", hint=f"Use one of {members}.")

@@ -1,0 +1,308 @@
+"""Completed checkpoints on storage: written whole or not at all, found again, and cleaned up after.
+
+<job-id>/chk-<n>/_metadata    the checkpoint; without this file there is none
+<job-id>/shared/<file>        state files, referred to by one or more checkpoints
+<job-id>/taskowned/           files that belong to running tasks; never touched here
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit, urlunsplit
+
+from checkdam.checkpoint.completed import CompletedCheckpoint, from_metadata, to_metadata
+from checkdam.errors import (
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    RestoreError,
+    StateNotRestorableError,
+    StorageError,
+)
+from checkdam.ids import CheckpointId, JobId
+from checkdam.state.snapshots import StateFile
+from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
+
+METADATA = "_metadata"
+_CHECKPOINT = re.compile(r"chk-(\d+)/")
+_COMPLETE = re.compile(r"(?:(?P<above>.*)/)?chk-(?P<id>\d+)/_metadata")
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+_LISTED = 5
+
+
+class CheckpointStore:
+    """The checkpoints of one job. One process at a time writes to it: the job's driver."""
+
+    def __init__(self, storage: Storage, job_id: JobId) -> None:
+        self._storage = storage
+        self._job_id = job_id
+
+    @property
+    def uri(self) -> str:
+        """The job's directory."""
+        return _below(self._storage.uri, self._job_id)
+
+    def checkpoint_uri(self, checkpoint_id: CheckpointId) -> str:
+        return _below(self.uri, f"chk-{checkpoint_id}")
+
+    def write(self, checkpoint: CompletedCheckpoint) -> str:
+        """Make the checkpoint complete, and say where; its state files must be there already.
+
+        After StorageUncertainError it may be complete: discard it before its state files go.
+        """
+        if checkpoint.job_id != self._job_id:
+            raise ValueError(f"checkpoint of job {checkpoint.job_id} in the store of job {self._job_id}")
+        self._storage.write(self._metadata_path(checkpoint.checkpoint_id), to_metadata(checkpoint))
+        return self.checkpoint_uri(checkpoint.checkpoint_id)
+
+    def load(self, checkpoint_id: CheckpointId) -> CompletedCheckpoint:
+        """Read a checkpoint back; errors name its file.
+
+        Raises:
+            CheckpointNotFoundError: it is not there, or was never completed.
+            CheckpointDamagedError: its `_metadata` is not whole.
+            FormatTooNewError: a newer Checkdam wrote it.
+        """
+        path = _below(self.checkpoint_uri(checkpoint_id), METADATA)
+        try:
+            data = self._storage.read(self._metadata_path(checkpoint_id))
+        except FileNotFoundError as error:
+            complete = [self.checkpoint_uri(other) for other in self.completed()]
+            raise _not_found(self.checkpoint_uri(checkpoint_id), complete) from error
+        return from_metadata(data, path)
+
+    def completed(self) -> list[CheckpointId]:
+        """The checkpoints that have a `_metadata`, whole or not, newest last."""
+        return _complete_ids(self._paths())
+
+    def next_checkpoint_id(self) -> CheckpointId:
+        """One more than any id in the directory, those of unfinished checkpoints included."""
+        used = (int(match[1]) for path in self._paths() if (match := _CHECKPOINT.match(path)))
+        return CheckpointId(max(used, default=0) + 1)
+
+    def discard(self, checkpoint_id: CheckpointId) -> None:
+        """Remove a checkpoint; its files in `shared` are left to `sweep`, others may need them.
+
+        `_metadata` goes first: a crash half way leaves an incomplete checkpoint, not a damaged one.
+        """
+        self._storage.delete(self._metadata_path(checkpoint_id))
+        self._storage.delete_directory(f"{self._job_id}/chk-{checkpoint_id}")
+
+    def delete_files(self, files: Iterable[StateFile]) -> None:
+        """Remove state files that no checkpoint refers to any more."""
+        for file in files:
+            self._storage.delete(f"{self._job_id}/{file.path}")
+
+    def verify(self, checkpoint: CompletedCheckpoint) -> None:
+        """Raise CheckpointDamagedError unless every state file is there in its recorded size."""
+        verify_files(self._storage, self._job_id, checkpoint)
+
+    def sweep(self, keep: Iterable[CompletedCheckpoint], in_flight: Collection[str] = ()) -> list[str]:
+        """Remove what no checkpoint needs, and say what that was, relative to the job's directory.
+
+        That is: directories of checkpoints never completed, temporary files, and shared files to which neither a
+        checkpoint of `keep` nor any other complete one refers. Whatever begins with an entry of `in_flight` stays,
+        under its temporary name too. To get rid of a complete checkpoint, discard it first.
+        """
+        kept = {checkpoint.checkpoint_id: checkpoint for checkpoint in keep}
+        referenced = {file.path for checkpoint in kept.values() for file in checkpoint.files()}
+        paths = self._paths()
+        shared_is_known = True
+        for checkpoint_id in _complete_ids(paths):
+            if checkpoint_id in kept:
+                continue
+            try:
+                referenced |= {file.path for file in self.load(checkpoint_id).files()}
+            except (CheckpointDamagedError, CheckpointNotFoundError):
+                continue  # nobody can restore it: nothing is kept for it
+            except RestoreError:
+                shared_is_known = False  # whole, but only what wrote it knows its files
+        garbage = _garbage(paths, referenced, tuple(in_flight), shared_is_known=shared_is_known)
+        for path in garbage:
+            if path.endswith("/"):
+                self._storage.delete_directory(f"{self._job_id}/{path.rstrip('/')}")
+            else:
+                self._storage.delete(f"{self._job_id}/{path}")
+        return [path.rstrip("/") for path in garbage]
+
+    def _metadata_path(self, checkpoint_id: CheckpointId) -> str:
+        return f"{self._job_id}/chk-{checkpoint_id}/{METADATA}"
+
+    def _paths(self) -> list[str]:
+        above = len(self._job_id) + 1
+        return [status.path[above:] for status in self._storage.list(self._job_id)]
+
+
+def verify_files(storage: Storage, job_directory: str, checkpoint: CompletedCheckpoint) -> None:
+    """Raise CheckpointDamagedError unless every state file is there in its recorded size.
+
+    `job_directory` is relative to the storage: "" for a storage opened at the job's directory.
+    """
+    for file in sorted(checkpoint.files(), key=lambda file: file.path):
+        path = f"{job_directory}/{file.path}" if job_directory else file.path
+        status = storage.status(path)
+        if status is not None and status.size == file.size:
+            continue
+        found = "is gone" if status is None else f"has {status.size} bytes instead of {file.size}"
+        raise CheckpointDamagedError(
+            f'checkpoint {checkpoint.checkpoint_id} is damaged: its state file "{_below(storage.uri, path)}" {found}',
+            hint="Use another checkpoint of the job.",
+        )
+
+
+def _complete_ids(paths: Iterable[str]) -> list[CheckpointId]:
+    found = (_COMPLETE.fullmatch(path) for path in paths)
+    return sorted(CheckpointId(int(match["id"])) for match in found if match and not match["above"])
+
+
+def _garbage(
+    paths: Collection[str], referenced: Collection[str], in_flight: tuple[str, ...], *, shared_is_known: bool
+) -> list[str]:
+    """Which of a job's files nobody needs; a directory to remove as a whole ends in "/"."""
+
+    def is_needed(path: str) -> bool:
+        return path in referenced or bool(_COMPLETE.fullmatch(path)) or _final_path(path).startswith(in_flight)
+
+    busy = {match[0] for path in paths if (match := _CHECKPOINT.match(path)) and is_needed(path)}
+    garbage: dict[str, None] = {}
+    for path in paths:
+        checkpoint = _CHECKPOINT.match(path)
+        if is_needed(path):
+            continue
+        if checkpoint and checkpoint[0] not in busy:
+            garbage[checkpoint[0]] = None
+        elif _is_temporary(path) or (path.startswith("shared/") and shared_is_known):
+            garbage[path] = None
+    return list(garbage)
+
+
+def _is_temporary(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(TEMPORARY_PREFIX)
+
+
+def _final_path(path: str) -> str:
+    """The path a temporary file is written for; any other path as it is."""
+    if not _is_temporary(path):
+        return path
+    directory, slash, name = path.rpartition("/")
+    return directory + slash + name.removeprefix(TEMPORARY_PREFIX).rpartition("-")[0]
+
+
+# ---------------------------------------------------------------------------------------------- finding
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint that has a `_metadata`, with what reading it gave."""
+
+    job_id: JobId
+    checkpoint_id: CheckpointId
+    outcome: CompletedCheckpoint | RestoreError
+
+
+def find_latest(storage: Storage, job_name: str) -> list[FoundCheckpoint]:
+    """The checkpoints to resume a job of this name from, the one completed last first.
+
+    Unreadable ones are listed where they belong in time, unless the others of the same job id show another name, so
+    that the caller can warn and fall back to the next. What Flink wrote is left out.
+    """
+    by_job: dict[str, list[tuple[FoundCheckpoint, datetime]]] = {}
+    for status in storage.list(""):
+        match = _COMPLETE.fullmatch(status.path)
+        if match and match["above"] and "/" not in match["above"]:
+            found = _read_outcome(storage, JobId(match["above"]), CheckpointId(int(match["id"])))
+            if not isinstance(found.outcome, StateNotRestorableError | CheckpointNotFoundError):
+                by_job.setdefault(found.job_id, []).append((found, status.modified_at))
+    candidates = [candidate for found in by_job.values() for candidate in _dated(found, job_name)]
+    candidates.sort(key=lambda candidate: (candidate[1], candidate[0].checkpoint_id), reverse=True)
+    return [found for found, _ in candidates]
+
+
+def _read_outcome(storage: Storage, job_id: JobId, checkpoint_id: CheckpointId) -> FoundCheckpoint:
+    try:
+        return FoundCheckpoint(job_id, checkpoint_id, CheckpointStore(storage, job_id).load(checkpoint_id))
+    except RestoreError as error:
+        return FoundCheckpoint(job_id, checkpoint_id, error)
+
+
+def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iterator[tuple[FoundCheckpoint, datetime]]:
+    """The checkpoints of one job id that may be of `job_name`, each with the time it completed.
+
+    For an unreadable one that is when its file was changed. None counts as later than the one after it.
+    """
+    names = {entry.outcome.job_name for entry, _ in found if isinstance(entry.outcome, CompletedCheckpoint)}
+    if names and job_name not in names:
+        return
+    latest: datetime | None = None
+    for entry, modified_at in sorted(found, key=lambda item: item[0].checkpoint_id, reverse=True):
+        read = entry.outcome if isinstance(entry.outcome, CompletedCheckpoint) else None
+        completed_at = read.completed_at if read else modified_at
+        latest = completed_at if latest is None else min(latest, completed_at)
+        if read is None or read.job_name == job_name:
+            yield entry, latest
+
+
+def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
+    """The checkpoint a user names, by its directory or its `_metadata`, and the URI of the job's directory.
+
+    Raises:
+        CheckpointNotFoundError: there is none; the hint lists complete ones near that place.
+        CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `from_metadata`.
+    """
+    place = open_storage(path_or_uri)
+    if _last_name(place.uri) == METADATA:
+        place = open_storage(_parent(place.uri))
+    if place.status(METADATA) is None:
+        raise _not_found(path_or_uri, _complete_near(place))
+    return from_metadata(place.read(METADATA), _below(place.uri, METADATA)), _parent(place.uri)
+
+
+def _complete_near(place: Storage) -> list[str]:
+    """Complete checkpoints a user may have meant: below the place, else beside it, else of other jobs.
+
+    Only a parent that looks like a job's directory is searched: any other may be the root of a large disk.
+    """
+    job_directory = open_storage(_parent(place.uri))
+    searched = [place] if _last_name(place.uri) else []
+    if _JOB_ID.fullmatch(_last_name(job_directory.uri)):
+        searched += [job_directory, open_storage(_parent(job_directory.uri))]
+    for storage in searched:
+        try:
+            files = storage.list("")
+        except StorageError:
+            continue  # only a hint is lost; the error being raised tells the user what matters
+        complete = sorted((status for status in files if _COMPLETE.fullmatch(status.path)), key=_age)
+        if complete:
+            return [_below(storage.uri, status.path.removesuffix(f"/{METADATA}")) for status in complete]
+    return []
+
+
+def _age(status: FileStatus) -> tuple[datetime, str]:
+    return status.modified_at, status.path
+
+
+def _not_found(place: str, complete: list[str]) -> CheckpointNotFoundError:
+    hint = "Give the directory of a completed checkpoint, which holds a file _metadata."
+    if complete:
+        hint = f"Complete checkpoints near it, newest first: {', '.join(complete[: -_LISTED - 1 : -1])}."
+    return CheckpointNotFoundError(f'there is no completed checkpoint in "{place}"', hint=hint)
+
+
+# ---------------------------------------------------------------------------------------------- URIs
+
+
+def _below(uri: str, path: str) -> str:
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
+
+
+def _parent(uri: str) -> str:
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
+
+
+def _last_name(uri: str) -> str:
+    return urlsplit(uri).path.rstrip("/").rpartition("/")[2]

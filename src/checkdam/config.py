@@ -1,0 +1,400 @@
+"""Settings under Flink's keys: what may be set, how a value is written, and which of several wins.
+
+A value set in code wins over the command line (`-D key=value`), which wins over the file (`checkdam.yaml`).
+Keys of Spark ("spark.…") are passed on unread.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import yaml
+
+from checkdam.errors import ConfigError
+
+T = TypeVar("T")
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_DURATION_UNITS = {
+    "": 1e-3,  # as in Flink, a bare number counts milliseconds
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
+}
+_MEMORY_UNITS = {  # binary, as in Flink: 1 kb is 1024 bytes
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kib", "kibibytes"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mib", "mebibytes"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gib", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tib", "tebibytes"), 1 << 40),
+}
+
+
+@dataclass(frozen=True)
+class ValueType(Generic[T]):
+    """How a value is written: `parse` takes text or a Python value and raises ValueError if it is neither."""
+
+    expected: str
+    example: str
+    parse: Callable[[object], T]
+
+
+def _scaled(value: object, units: Mapping[str, float]) -> float:
+    match = _NUMBER.fullmatch(str(value))
+    if match is None or isinstance(value, bool):
+        raise ValueError(value)
+    unit = units.get(match[2].lower())
+    if unit is None:
+        raise ValueError(value)
+    return float(match[1]) * unit
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta) and value >= timedelta(0):
+        return value
+    try:
+        return timedelta(seconds=_scaled(value, _DURATION_UNITS))
+    except OverflowError as error:
+        raise ValueError(value) from error
+
+
+def _boolean(value: object) -> bool:
+    return ("false", "true").index(str(value).strip().lower()) == 1
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(value)
+    return value.strip()
+
+
+DURATION = ValueType("a duration: a number and a unit (ms, s, min, h, d)", "60s", _duration)
+MEMORY = ValueType(
+    "a memory size: a number and a unit (b, kb, mb, gb)", "256 mb", lambda v: int(_scaled(v, _MEMORY_UNITS))
+)
+BOOLEAN = ValueType("true or false", "true", _boolean)
+TEXT = ValueType("a text", "name", _text)
+
+
+def integer(minimum: int, maximum: float = 2**31 - 1) -> ValueType[int]:
+    return _bounded(int, "a whole number", minimum, maximum, example=f"{max(minimum, 3)}")
+
+
+def number(minimum: float, maximum: float = sys.float_info.max) -> ValueType[float]:
+    return _bounded(float, "a number", minimum, maximum, example=f"{minimum + 0.5:g}")
+
+
+def _bounded(kind: Callable[[str], T], what: str, minimum: float, maximum: float, *, example: str) -> ValueType[T]:
+    def parse(value: object) -> T:
+        parsed: Any = kind(str(value))
+        if not minimum <= parsed <= maximum:
+            raise ValueError(value)
+        return parsed  # type: ignore[no-any-return]  # a number type T, which has no bound that compares
+
+    upper = f" and at most {maximum:g}" if maximum < 2**31 - 1 else ""
+    return ValueType(f"{what} of at least {minimum:g}{upper}", example, parse)
+
+
+def choice(
+    *names: str, synonyms: Mapping[str, str] | None = None, unavailable: Mapping[str, str] | None = None
+) -> ValueType[str]:
+    """One of `names`, in any case and with "-" or "_"; a synonym reads as the name it stands for.
+
+    A name in `unavailable` is known but refused, with the reason given there.
+    """
+
+    def fold(name: object) -> str:
+        return str(getattr(name, "name", name)).strip().lower().replace("-", "_")
+
+    spellings = {fold(name): name for name in names} | {fold(old): new for old, new in (synonyms or {}).items()}
+    refused = {fold(name): (name, reason) for name, reason in (unavailable or {}).items()}
+
+    def parse(value: object) -> str:
+        folded = fold(value)
+        if folded in refused:
+            name, reason = refused[folded]
+            raise ConfigError(f'"{name}" is {reason}', hint=f"Use {' or '.join(names)}.")
+        if folded not in spellings:
+            raise ValueError(value)
+        return spellings[folded]
+
+    return ValueType(f"one of {', '.join(names)}", names[0], parse)
+
+
+def parse_memory_size(value: object) -> int:
+    """Read "256 mb", "1g" or a bare number of bytes, as bytes; units are binary. Raises ConfigError."""
+    return _parse(MEMORY, "memory size", value)
+
+
+def _parse(kind: ValueType[T], name: str, value: object) -> T:
+    try:
+        return kind.parse(value)
+    except ConfigError as refused:
+        raise ConfigError(f"{name}: {refused.message}", hint=refused.hint) from None
+    except ValueError:
+        raise ConfigError(
+            f'{name} is "{value}", which is not {kind.expected}', hint=f'Write for example "{kind.example}".'
+        ) from None
+
+
+@dataclass(frozen=True)
+class ConfigOption(Generic[T]):
+    """One setting. `aliases` are its older spellings, which mean exactly the same."""
+
+    key: str
+    type: ValueType[Any]
+    default: T
+    description: str
+    aliases: tuple[str, ...] = ()
+
+    def parse(self, value: object) -> Any:
+        """The value in its Python form. Raises ConfigError naming the key, the value and what is expected."""
+        return _parse(self.type, f'setting "{self.key}"', value)
+
+
+_CHECKPOINTING = "execution.checkpointing."
+_RESTART = "restart-strategy."
+_EXPONENTIAL = _RESTART + "exponential-delay."
+
+CHECKPOINT_INTERVAL: ConfigOption[timedelta | None] = ConfigOption(
+    _CHECKPOINTING + "interval",
+    DURATION,
+    None,
+    "Time between the starts of two checkpoints; 0 takes one after every epoch; unset takes none but the final one.",
+)
+CHECKPOINT_MODE = ConfigOption(
+    _CHECKPOINTING + "mode",
+    choice("EXACTLY_ONCE", "AT_LEAST_ONCE"),
+    "EXACTLY_ONCE",
+    "Whether sinks publish with the checkpoint that covers their output, or with every epoch.",
+)
+CHECKPOINT_TIMEOUT = ConfigOption(
+    _CHECKPOINTING + "timeout", DURATION, timedelta(minutes=10), "A checkpoint that takes longer is aborted."
+)
+CHECKPOINT_MIN_PAUSE = ConfigOption(
+    _CHECKPOINTING + "min-pause", DURATION, timedelta(0), "Least time between the end of a checkpoint and the next."
+)
+MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
+    _CHECKPOINTING + "max-concurrent-checkpoints", integer(1), 1, "How many checkpoints may be in progress at once."
+)
+TOLERABLE_FAILED_CHECKPOINTS = ConfigOption(
+    _CHECKPOINTING + "tolerable-failed-checkpoints",
+    integer(0),
+    0,
+    "How many checkpoints in a row may fail before the job fails over.",
+)
+CHECKPOINT_RETENTION = ConfigOption(
+    _CHECKPOINTING + "externalized-checkpoint-retention",
+    # Flink's NO_EXTERNALIZED_CHECKPOINTS also deletes on failure, when the checkpoint is needed most.
+    choice(
+        "RETAIN_ON_CANCELLATION",
+        "DELETE_ON_CANCELLATION",
+        "RETAIN_ON_FAILURE",
+        synonyms={"NO_EXTERNALIZED_CHECKPOINTS": "RETAIN_ON_FAILURE"},
+    ),
+    "DELETE_ON_CANCELLATION",
+    "After which end of the job its checkpoints stay.",
+)
+NUM_RETAINED_CHECKPOINTS = ConfigOption(
+    _CHECKPOINTING + "num-retained",
+    integer(1),
+    1,
+    "How many completed checkpoints are kept.",
+    ("state.checkpoints.num-retained",),
+)
+CHECKPOINT_DIR: ConfigOption[str | None] = ConfigOption(
+    _CHECKPOINTING + "dir", TEXT, None, "Directory or URI that holds the checkpoints.", ("state.checkpoints.dir",)
+)
+SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
+    _CHECKPOINTING + "savepoint-dir", TEXT, None, "Directory or URI for savepoints.", ("state.savepoints.dir",)
+)
+STATE_BACKEND = ConfigOption(
+    "state.backend.type",
+    choice(
+        "hashmap",
+        synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"},
+        unavailable={"rocksdb": "not available in this version"},
+    ),
+    "hashmap",
+    "Where slots keep their working state.",
+    ("state.backend",),
+)
+DEFAULT_PARALLELISM: ConfigOption[int | None] = ConfigOption(
+    "parallelism.default", integer(1, 32768), None, "Subtasks of each operator; unset: as many as Spark has cores."
+)
+MAX_PARALLELISM = ConfigOption(
+    "pipeline.max-parallelism",
+    integer(1, 32768),
+    128,
+    "Number of key groups; fixed by the first checkpoint.",
+    ("execution.max-parallelism",),
+)
+PIPELINE_NAME: ConfigOption[str | None] = ConfigOption("pipeline.name", TEXT, None, "Name of the job.")
+SPARK_MASTER = ConfigOption("spark.master", TEXT, "local[*]", "The Spark cluster to run on.")
+RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
+    _RESTART + "type",
+    choice(
+        "none",
+        "fixed-delay",
+        "exponential-delay",
+        "failure-rate",
+        synonyms={
+            "off": "none",
+            "disable": "none",
+            "fixeddelay": "fixed-delay",
+            "exponentialdelay": "exponential-delay",
+            "failurerate": "failure-rate",
+        },
+    ),
+    None,
+    "What follows a failure; unset: exponential-delay with checkpoints, none without.",
+    ("restart-strategy",),
+)
+FIXED_DELAY_ATTEMPTS = ConfigOption(_RESTART + "fixed-delay.attempts", integer(0), 1, "Restarts before giving up.")
+FIXED_DELAY = ConfigOption(_RESTART + "fixed-delay.delay", DURATION, timedelta(seconds=1), "Wait before each restart.")
+INITIAL_BACKOFF = ConfigOption(
+    _EXPONENTIAL + "initial-backoff", DURATION, timedelta(seconds=1), "Wait before the first restart."
+)
+MAX_BACKOFF = ConfigOption(_EXPONENTIAL + "max-backoff", DURATION, timedelta(minutes=1), "Longest wait.")
+BACKOFF_MULTIPLIER = ConfigOption(
+    _EXPONENTIAL + "backoff-multiplier", number(1.0), 1.5, "How the wait grows with each failure."
+)
+RESET_BACKOFF_THRESHOLD = ConfigOption(
+    _EXPONENTIAL + "reset-backoff-threshold", DURATION, timedelta(hours=1), "Calm after which the wait starts over."
+)
+JITTER_FACTOR = ConfigOption(_EXPONENTIAL + "jitter-factor", number(0.0, 1.0), 0.1, "Share of the wait that is random.")
+BACKOFF_ATTEMPTS: ConfigOption[int | None] = ConfigOption(
+    _EXPONENTIAL + "attempts-before-reset-backoff", integer(1), None, "Restarts without calm before giving up."
+)
+MAX_FAILURES_PER_INTERVAL = ConfigOption(
+    _RESTART + "failure-rate.max-failures-per-interval", integer(1), 1, "Failures within the interval that are borne."
+)
+FAILURE_RATE_INTERVAL = ConfigOption(
+    _RESTART + "failure-rate.failure-rate-interval", DURATION, timedelta(minutes=1), "The interval of failure-rate."
+)
+FAILURE_RATE_DELAY = ConfigOption(
+    _RESTART + "failure-rate.delay", DURATION, timedelta(seconds=1), "Wait before each restart."
+)
+
+OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))
+"""Every setting that Checkdam reads, in the order above."""
+
+_KEYS = frozenset(option.key for option in OPTIONS)
+_BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.key, *option.aliases)}
+
+
+def _nearest_key(key: str) -> str:
+    ending = [known for known in _BY_SPELLING if known.endswith("." + key)]
+    return ending[0] if ending else difflib.get_close_matches(key, _BY_SPELLING, n=1, cutoff=0.0)[0]
+
+
+def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
+    """Check (spelling, value, where) entries; the result has canonical keys and Python values.
+
+    Of two spellings of one setting the newer wins, as in Flink.
+    """
+    layer: dict[str, Any] = {}
+    for spelling, value, where in sorted(entries, key=lambda entry: entry[0] in _KEYS):  # newer spellings last
+        option = _BY_SPELLING.get(spelling)
+        if option is not None:
+            layer[option.key] = option.parse(value)
+        elif spelling.startswith("spark."):
+            layer[spelling] = str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise ConfigError(
+                f'unknown setting "{spelling}"{where}', hint=f'The nearest known key is "{_nearest_key(spelling)}".'
+            )
+    return layer
+
+
+def parse_override(text: str) -> tuple[str, str]:
+    """Split the "key=value" of `-D`; the value may hold further "=". Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f'"{text}" is not a setting',
+            hint="Write -D key=value, for example -D execution.checkpointing.interval=60s.",
+        )
+    return key.strip(), value.strip()
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Settings from code, command line and file, in this order of precedence. Never changes; every value is valid."""
+
+    _code: Mapping[str, Any] = field(default_factory=dict)
+    _command_line: Mapping[str, Any] = field(default_factory=dict)
+    _file: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
+        """Read a YAML file (flat or nested keys) and the command line's settings. Raises ConfigError."""
+        command_line = [(key, value, " on the command line") for key, value in (overrides or {}).items()]
+        return cls(_command_line=_layer(command_line), _file=_layer(_read_file(file)) if file else {})
+
+    def get(self, option: ConfigOption[T]) -> T:
+        for layer in (self._code, self._command_line, self._file):
+            if option.key in layer:
+                return cast(T, layer[option.key])
+        return option.default
+
+    def is_set(self, option: ConfigOption[Any]) -> bool:
+        """Whether anyone has given this setting a value."""
+        return any(option.key in layer for layer in (self._code, self._command_line, self._file))
+
+    def with_value(self, key: str | ConfigOption[Any], value: object) -> Configuration:
+        """A copy in which code has set `key`; text and Python values (timedelta, int, enum …) both do."""
+        spelling = key if isinstance(key, str) else key.key
+        return Configuration({**self._code, **_layer([(spelling, value, "")])}, self._command_line, self._file)
+
+    def spark_settings(self) -> dict[str, str]:
+        """Every "spark.…" setting that was given, for Spark to read."""
+        merged = {**self._file, **self._command_line, **self._code}
+        return {key: value for key, value in merged.items() if key.startswith("spark.")}
+
+
+def _read_file(file: Path) -> list[tuple[str, object, str]]:
+    try:
+        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f'settings file "{file}" cannot be read: {reason}', hint="Check the path.") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+        raise ConfigError(
+            f'settings file "{file}"{where} is not valid YAML: {problem}', hint="Mend that line."
+        ) from error
+    if root is None or root.value == "":
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f'settings file "{file}" holds no settings', hint='Write lines of the form "key: value".')
+    entries = list(_flatten(root, (), file))
+    seen: set[str] = set()
+    for key, _, where in entries:
+        if key in seen:
+            raise ConfigError(f'setting "{key}"{where} is given twice', hint="Remove one of the two.")
+        seen.add(key)
+    return entries
+
+
+def _flatten(node: yaml.MappingNode, prefix: tuple[str, ...], file: Path) -> Iterator[tuple[str, object, str]]:
+    for key_node, value_node in node.value:
+        path = (*prefix, str(key_node.value))
+        where = f" ({file}, line {key_node.start_mark.line + 1})"
+        if isinstance(value_node, yaml.MappingNode) and len(path) < 16:  # an anchor may contain itself
+            yield from _flatten(value_node, path, file)
+        elif isinstance(value_node, yaml.ScalarNode) and isinstance(key_node, yaml.ScalarNode):
+            yield ".".join(path), value_node.value, where
+        else:
+            raise ConfigError(f'setting "{".".join(path)}"{where} is not a single value', hint='Write "key: value".')

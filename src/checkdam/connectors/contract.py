@@ -1,0 +1,77 @@
+"""What a source and a sink must be, as data; and the two-phase commit that makes output exact.
+
+A sink's writer lives in a slot, its committer in the driver. Output goes through three states:
+
+    written    the writer has it; lost with the slot, and then written again by the replay
+    prepared   durable but invisible; named by committables that ride in the checkpoint
+    committed  visible; done when the checkpoint is complete, and again after a restore, with the same result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkdam.ids import Attempt, JobId, SubtaskIndex
+from checkdam.state.batch import Batch
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    """Who a writer writes for."""
+
+    job_id: JobId
+    attempt: Attempt
+    subtask: SubtaskIndex
+    parallelism: int
+
+
+Prepare = Callable[[], tuple[bytes, ...]]
+
+
+class SinkWriter(Protocol):
+    """Takes the records of one subtask."""
+
+    def write(self, batch: Batch) -> None: ...
+
+    def cut(self) -> Prepare:
+        """End what was written so far and start anew.
+
+        The result, called later and from another thread, makes it durable and returns what a committer needs.
+        """
+
+    def close(self) -> None:
+        """Let go; what was not prepared is dropped."""
+
+
+class SinkCommitter(Protocol):
+    """Publishes prepared output."""
+
+    def check(self) -> None:
+        """Raise StorageError now if the sink could not be written."""
+
+    def commit(self, committables: Sequence[bytes]) -> None:
+        """Make the output visible. Committing again changes nothing."""
+
+    def abandon_all_but(self, committables: Collection[bytes]) -> None:
+        """Remove what earlier attempts of this job prepared and no checkpoint will ever commit."""
+
+    def close(self) -> None:
+        """Remove what the sink kept for itself; called when the job has ended."""
+
+
+class SinkSpec(Protocol):
+    """A sink as data; pickles to any slot."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether its output waits for a checkpoint."""
+
+    @property
+    def returns_to_spark(self) -> bool:
+        """Whether its records leave the slot as a Spark DataFrame instead of through a writer."""
+
+    def open_writer(self, ctx: WriterContext) -> SinkWriter: ...
+
+    def open_committer(self, job_id: JobId) -> SinkCommitter | None: ...

@@ -1,0 +1,196 @@
+"""The exactly-once file sink: part files appear whole, when the checkpoint that covers them completes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow.parquet as pq
+
+from checkdam.connectors.contract import Prepare, WriterContext
+from checkdam.errors import CheckpointDamagedError, JobGraphError
+from checkdam.ids import JobId
+from checkdam.state.batch import Batch
+from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import open_storage
+
+FORMATS = ("json", "parquet", "text")
+STAGING = ".checkdam"
+"""Where prepared files wait, inside the sink's own directory; readers of Spark and Hive skip such names."""
+
+
+class PartFile(msgspec.Struct, frozen=True, array_like=True):
+    """A prepared file and the name it gets when it is committed."""
+
+    staged: str
+    final: str
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """Part files below one directory, in one format."""
+
+    path: str
+    format: str
+    is_transactional = True
+    returns_to_spark = False
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise JobGraphError(
+                f'a file sink cannot write the format "{self.format}"', hint=f"Use one of {', '.join(FORMATS)}."
+            )
+
+    @property
+    def default_uid(self) -> str:
+        return f"files-{hashlib.sha256(self.path.encode()).hexdigest()[:12]}"
+
+    def open_writer(self, ctx: WriterContext) -> FileWriter:
+        return FileWriter(open_storage(self.path), self.format, ctx)
+
+    def open_committer(self, job_id: JobId) -> FileCommitter:
+        return FileCommitter(open_storage(self.path), job_id)
+
+
+class FileWriter:
+    """Writes one staged file between two barriers, opened with the first record."""
+
+    def __init__(self, storage: Storage, format: str, ctx: WriterContext) -> None:
+        self._storage = storage
+        self._format = format
+        self._ctx = ctx
+        self._count = 0
+        self._part: PartFile | None = None
+        self._encoder: _Encoder | None = None
+
+    def write(self, batch: Batch) -> None:
+        if self._encoder is None:
+            name = f"part-{self._ctx.subtask:05d}-{self._ctx.attempt}-{self._count:06d}.{self._suffix}"
+            self._part = PartFile(f"{STAGING}/{self._ctx.job_id}/{name}", name)
+            self._count += 1
+            self._encoder = _ENCODERS[self._format](self._storage.open_output(self._part.staged))
+        self._encoder.write(batch)
+
+    @property
+    def _suffix(self) -> str:
+        return "txt" if self._format == "text" else self._format
+
+    def cut(self) -> Prepare:
+        if self._encoder is None or self._part is None:
+            return tuple
+        encoder, part = self._encoder, self._part
+        self._encoder = self._part = None
+
+        def prepare() -> tuple[bytes, ...]:
+            encoder.close()
+            return (msgspec.msgpack.encode(part),)
+
+        return prepare
+
+    def close(self) -> None:
+        if self._encoder is not None and self._part is not None:
+            self._encoder.close()
+            self._storage.delete(self._part.staged)
+            self._encoder = self._part = None
+
+
+class FileCommitter:
+    """Moves staged files to where readers see them."""
+
+    def __init__(self, storage: Storage, job_id: JobId) -> None:
+        self._storage = storage
+        self._directory = f"{STAGING}/{job_id}"
+
+    def check(self) -> None:
+        self._storage.check_writable()
+
+    def commit(self, committables: Sequence[bytes]) -> None:
+        for part in map(_decode, committables):
+            try:
+                self._storage.rename(part.staged, part.final)
+            except FileNotFoundError:
+                if self._storage.status(part.final) is None:
+                    raise CheckpointDamagedError(
+                        f'output file "{part.final}" of a completed checkpoint is gone from {self._storage.uri}',
+                        hint="Do not delete the sink's .checkdam directory while a checkpoint needs it.",
+                    ) from None
+
+    def abandon_all_but(self, committables: Collection[bytes]) -> None:
+        keep = {_decode(each).staged for each in committables}
+        for status in self._storage.list(self._directory):
+            if status.path not in keep:
+                self._storage.delete(status.path)
+
+    def close(self) -> None:
+        self._storage.delete_directory(self._directory)
+        if not self._storage.list(STAGING):
+            self._storage.delete_directory(STAGING)
+
+
+def _decode(committable: bytes) -> PartFile:
+    return msgspec.msgpack.decode(committable, type=PartFile)
+
+
+class _Encoder:
+    """Turns batches into bytes of one file."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _TextEncoder(_Encoder):
+    def write(self, batch: Batch) -> None:
+        self._stream.write("".join([f"{value}\n" for value in batch.rows]).encode())
+
+
+class _JsonEncoder(_Encoder):
+    """One JSON object a line, named like the columns."""
+
+    _json = msgspec.json.Encoder()
+
+    def write(self, batch: Batch) -> None:
+        names = [column.name for column in batch.type.columns]
+        if batch.type.is_opaque:
+            objects: list[Any] = [{"value": value} for value in batch.rows]
+        else:
+            columns = [column.to_pylist() for column in batch.columns.columns]
+            objects = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        self._stream.write(self._json.encode_lines(objects))
+
+
+class _ParquetEncoder(_Encoder):
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(stream)
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, batch: Batch) -> None:
+        if batch.type.is_opaque:
+            raise JobGraphError(
+                f'records of type "{batch.type.name}" have no columns to write as parquet',
+                hint="Give the last map an output_type such as tuple[str, int].",
+            )
+        columns = batch.columns.rename_columns([column.name for column in batch.type.columns])
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, columns.schema)
+        self._writer.write_batch(columns)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        super().close()
+
+
+_ENCODERS: dict[str, Callable[[BinaryIO], _Encoder]] = {
+    "json": _JsonEncoder,
+    "parquet": _ParquetEncoder,
+    "text": _TextEncoder,
+}

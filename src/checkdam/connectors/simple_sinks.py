@@ -1,0 +1,67 @@
+"""Sinks without a transaction: to the driver's standard output, and back to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from checkdam.connectors.contract import Prepare, SinkCommitter, SinkWriter, WriterContext
+from checkdam.ids import JobId
+from checkdam.state.batch import Batch
+
+
+@dataclass(frozen=True)
+class PrintSink:
+    """Shows records on the driver's standard output, with each epoch."""
+
+    label: str = ""
+    is_transactional = False
+    returns_to_spark = False
+
+    def open_writer(self, ctx: WriterContext) -> PrintWriter:
+        where = f"{ctx.subtask + 1}" if ctx.parallelism > 1 else ""
+        prefix = ":".join(part for part in (self.label, where) if part)
+        return PrintWriter(f"{prefix}> " if prefix else "")
+
+    def open_committer(self, job_id: JobId) -> SinkCommitter | None:
+        return None
+
+
+class PrintWriter:
+    """Collects lines until the driver asks for them at the end of the epoch."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._lines: list[str] = []
+
+    def write(self, batch: Batch) -> None:
+        self._lines.extend(f"{self._prefix}{value}" for value in batch.rows)
+
+    def take_lines(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def cut(self) -> Prepare:
+        return tuple
+
+    def close(self) -> None:
+        self._lines = []
+
+
+@dataclass(frozen=True)
+class SparkSink:
+    """Hands each epoch's records to a function in the driver, as a DataFrame."""
+
+    function: Callable[[Any, int], None] | None
+    is_transactional = False
+    returns_to_spark = True
+
+    def open_writer(self, ctx: WriterContext) -> SinkWriter:
+        raise TypeError("records of a Spark sink leave through an edge, not a writer")
+
+    def open_committer(self, job_id: JobId) -> SinkCommitter | None:
+        return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SparkSink, (None,)  # the function belongs to the driver and may hold what does not travel

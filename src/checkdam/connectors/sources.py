@@ -1,0 +1,38 @@
+"""Sources as data; runtime/spark turns each into a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CollectionSource:
+    """Records that the program itself holds; they all arrive in epoch 0."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class DataFrameSource:
+    """Any Spark DataFrame; a batch one arrives in epoch 0, a streaming one as it comes."""
+
+    dataframe: Any
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """One of Spark's own streaming formats.
+
+    `replayable` says whether records can be read again after a restore; of one that cannot, only the state survives.
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: Any = None
+    bounded: bool = False
+    replayable: bool = True
+
+
+SourceSpec = CollectionSource | DataFrameSource | StreamSource

@@ -1,0 +1,117 @@
+"""The job as plain data: what each operator is, before anything decides where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkdam.graph.functions import RichFunction, has_life
+from checkdam.ids import OperatorUid
+from checkdam.state.types import TypeInfo
+
+OP_STATE = "_op_state"
+"""The state name that sum, min, max and reduce keep their value under, as in Flink."""
+
+
+@dataclass(frozen=True)
+class KeySelector:
+    """How a record's key is found: by columns where they are known, else by the user's function."""
+
+    type: TypeInfo
+    function: Any
+    columns: tuple[int, ...] | None = None  # the key is these columns of the value
+    is_tuple: bool = False
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """Reads records; `spec` says from where (see connectors.sources)."""
+
+    spec: Any
+
+
+@dataclass(frozen=True)
+class MapKind:
+    function: Any
+
+
+@dataclass(frozen=True)
+class FlatMapKind:
+    function: Any
+
+
+@dataclass(frozen=True)
+class FilterKind:
+    function: Any
+
+
+@dataclass(frozen=True)
+class ProcessKind:
+    function: Any
+
+
+@dataclass(frozen=True)
+class AggregateKind:
+    """A running sum, min or max of one field; the other fields stay those of the key's first record."""
+
+    how: str
+    field: int | None  # None: the record itself is the number
+
+
+@dataclass(frozen=True)
+class ReduceKind:
+    function: Any
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """Where records leave the job; `spec` says how (see connectors.contract)."""
+
+    spec: Any
+
+
+Kind = SourceKind | MapKind | FlatMapKind | FilterKind | ProcessKind | AggregateKind | ReduceKind | SinkKind
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One step of the job. Its inputs are operators with smaller ids, so the list of operators is in order."""
+
+    id: int
+    name: str
+    kind: Kind
+    inputs: tuple[int, ...]
+    output_type: TypeInfo
+    uid: OperatorUid | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    key: KeySelector | None = None
+
+    @property
+    def is_source(self) -> bool:
+        return isinstance(self.kind, SourceKind)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it keeps, or may keep, state that a checkpoint must find again by uid."""
+        if isinstance(self.kind, AggregateKind | ReduceKind | ProcessKind):
+            return True
+        if isinstance(self.kind, SinkKind):
+            return bool(self.kind.spec.is_transactional)
+        return self.key is not None and has_life(self.function)
+
+    @property
+    def function(self) -> Any:
+        return getattr(self.kind, "function", None)
+
+    @property
+    def needs_slot(self) -> bool:
+        """Whether it must live in a slot; the others may run wherever their records are."""
+        if self.is_source:
+            return False
+        plain = isinstance(self.kind, MapKind | FlatMapKind | FilterKind)
+        return not plain or self.key is not None or has_life(self.function)
+
+    @property
+    def rich_function(self) -> RichFunction | None:
+        return self.function if isinstance(self.function, RichFunction) else None

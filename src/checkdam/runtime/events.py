@@ -1,0 +1,65 @@
+"""What a running job tells whoever watches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.errors import CheckdamError
+from checkdam.ids import CheckpointId, Epoch, JobId
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """One epoch, all slots together."""
+
+    epoch: Epoch
+    records: int  # that entered the slots
+    seconds: float
+    keys: int  # held in keyed state
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """One completed checkpoint."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    path: str
+    seconds: float
+    sync_seconds: float  # of the slowest slot
+    async_seconds: float
+    state_bytes: int  # all files the checkpoint refers to
+    new_bytes: int  # of them written for this one
+
+
+class JobListener:
+    """Hears of everything and does nothing; subclass what you need. Calls come from the job's own threads."""
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
+
+    def restored(self, path: str, epoch: Epoch) -> None: ...
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        """A damaged checkpoint was passed over for an older one."""
+
+    def epoch_ended(self, stats: EpochStats) -> None: ...
+
+    def printed(self, lines: list[str]) -> None:
+        """Output of `print()` sinks."""
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None: ...
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None: ...
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
+
+
+class PrintingListener(JobListener):
+    """Shows what `print()` sinks say, and nothing else: a job run as a plain Python program."""
+
+    def printed(self, lines: list[str]) -> None:
+        print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for

@@ -1,0 +1,64 @@
+"""Temporary directories that are gone when their owner is, however it ended.
+
+A small process waits for the owner's end and then removes the directory; should it be killed as well, the next start
+removes what it finds without an owner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from checkdam.runtime.processes import is_alive
+
+PREFIX = "checkdam-"
+
+_WAIT_AND_REMOVE = """
+import os, select, shutil, signal, sys, time
+owner, directory = int(sys.argv[1]), sys.argv[2]
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if hasattr(os, "pidfd_open"):
+    try:
+        select.select([os.pidfd_open(owner)], [], [])
+    except ProcessLookupError:
+        pass
+else:
+    while True:
+        try:
+            os.kill(owner, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.5)
+for _ in range(20):
+    shutil.rmtree(directory, ignore_errors=True)
+    if not os.path.exists(directory):
+        break
+    time.sleep(0.25)
+"""
+
+
+def work_directory(parent: Path) -> Path:
+    """A new directory that disappears with this process."""
+    remove_abandoned(parent)
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WAIT_AND_REMOVE, str(os.getpid()), str(directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return directory
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove work directories whose owner is gone."""
+    for directory in parent.glob(f"{PREFIX}*-*"):
+        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not is_alive(int(owner)):
+            shutil.rmtree(directory, ignore_errors=True)

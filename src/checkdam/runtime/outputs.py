@@ -1,0 +1,48 @@
+"""The driver's side of every transactional sink of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from checkdam.connectors.contract import SinkCommitter
+from checkdam.graph.levels import JobPlan
+from checkdam.graph.operators import SinkKind
+from checkdam.ids import JobId, OperatorUid
+from checkdam.runtime.restore import Restored
+
+
+class Outputs:
+    """Commits by operator uid."""
+
+    def __init__(self, committers: Mapping[OperatorUid, SinkCommitter]) -> None:
+        self._committers = committers
+
+    @classmethod
+    def of(cls, plan: JobPlan, job_id: JobId) -> Outputs:
+        committers = {}
+        for operator in plan.operators:
+            if isinstance(operator.kind, SinkKind) and operator.uid is not None:
+                committer = operator.kind.spec.open_committer(job_id)
+                if committer is not None:
+                    committers[operator.uid] = committer
+        return cls(committers)
+
+    def check(self) -> None:
+        """Raise now if a sink could not be written."""
+        for committer in self._committers.values():
+            committer.check()
+
+    def commit(self, uid: OperatorUid, committables: Sequence[bytes]) -> None:
+        if committables and uid in self._committers:
+            self._committers[uid].commit(committables)
+
+    def resume(self, restored: Restored | None) -> None:
+        """Publish what the checkpoint covers, drop what came after it."""
+        for uid, committer in self._committers.items():
+            covered = restored.committables(uid) if restored else ()
+            committer.commit(covered)
+            committer.abandon_all_but(covered)
+
+    def close(self) -> None:
+        for committer in self._committers.values():
+            committer.close()

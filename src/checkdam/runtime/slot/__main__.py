@@ -1,0 +1,27 @@
+"""The slot process: `python -m checkdam.runtime.slot`, started by a Spark task, ended by close, or with its parents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from checkdam.runtime.processes import when_any_exits
+from checkdam.runtime.slot.server import SlotServer
+
+
+def main() -> None:
+    """Serve until told to close. Standard input brings the orders, the ready pipe takes the address."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    orders = json.loads(sys.stdin.readline())
+    when_any_exits(orders["parents"], lambda: os._exit(1))
+    server = SlotServer(orders["location"], orders["token"])
+    with os.fdopen(orders["ready_fd"], "w") as ready:
+        ready.write(json.dumps({"port": server.port, "pid": os.getpid()}))
+    server.stopped.wait()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The two ways to reach a slot: the driver's control calls, and the exchange of records from a Spark task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from checkdam.errors import CheckdamError, SlotLostError
+from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.failures import find_error
+from checkdam.runtime.slot.messages import EpochReport, SlotSetup
+from checkdam.runtime.slot.server import TOKEN_HEADER
+from checkdam.state.snapshots import SlotSnapshot
+
+
+@dataclass(frozen=True)
+class SlotAddress:
+    """Where a slot listens, and which process it is."""
+
+    subtask: SubtaskIndex
+    location: str
+    host: str
+    pid: int
+
+
+class RemoteSlot:
+    """A slot as the driver sees it."""
+
+    def __init__(self, address: SlotAddress, token: str) -> None:
+        self.address = address
+        self._client = flight.FlightClient(address.location)
+        self._options = _options(token)
+
+    @property
+    def subtask(self) -> SubtaskIndex:
+        return self.address.subtask
+
+    def configure(self, setup: SlotSetup) -> None:
+        self._call("configure", setup)
+
+    def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
+        return self._call("end_epoch", epoch, commit)  # type: ignore[no-any-return]  # a wire call
+
+    def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
+        return self._call("seal", checkpoint_id, epoch)  # type: ignore[no-any-return]  # a wire call
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        return self._call("snapshot", checkpoint_id)  # type: ignore[no-any-return]  # a wire call
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        self._call("completed", checkpoint_id)
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        self._call("aborted", checkpoint_id)
+
+    def hold(self) -> None:
+        """Return when the slot has ended in order; raise SlotLostError at once when it is lost."""
+        self._call("hold")
+
+    def close(self) -> None:
+        self._call("close")
+
+    def kill(self) -> None:
+        """End the process now, if it is on this machine; elsewhere its token is void and its executor ends it."""
+        if self.address.host == os.uname().nodename:
+            try:
+                os.kill(self.address.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it is gone already
+
+    def disconnect(self) -> None:
+        self._client.close()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        action = flight.Action(name, cloudpickle.dumps(arguments))
+        try:
+            [result] = list(self._client.do_action(action, self._options))
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise SlotLostError(
+                f"slot {self.subtask} (process {self.address.pid} on {self.address.host}) does not answer"
+            ) from error
+        succeeded, value = cloudpickle.loads(result.body.to_pybytes())
+        if not succeeded:
+            raise value
+        return value
+
+
+def exchange(
+    address: SlotAddress, token: str, level: int, epoch: Epoch, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Stream one level's records through a slot; yields what comes back while more goes in.
+
+    A second thread reads, because a slot that waits for its output to be taken would never take more input.
+    """
+    descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode((level, epoch)))
+    try:
+        writer, reader = _connection(address.location).do_exchange(descriptor, _options(token))
+        with writer:
+            writer.begin(schema)
+            answers = _Answers(reader)
+            for batch in batches:
+                writer.write_batch(batch)
+                yield from answers.ready()
+            writer.done_writing()
+            yield from answers.rest()
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise _meaning_of(error, address) from None
+
+
+class _Answers:
+    """What a slot sends back, read ahead by a thread of its own."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for chunk in self._reader:
+                self._batches.append(chunk.data)
+        except BaseException as failure:  # noqa: BLE001  handed to the thread that waits
+            self._failure = failure
+
+    def ready(self) -> Iterator[pa.RecordBatch]:
+        while self._batches:
+            yield self._batches.popleft()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        yield from self.ready()
+
+
+def _meaning_of(error: BaseException, address: SlotAddress) -> CheckdamError:
+    return find_error(str(error)) or SlotLostError(
+        f"slot {address.subtask} (process {address.pid} on {address.host}) was lost: {str(error).splitlines()[0]}"
+    )
+
+
+_connections: dict[str, Any] = {}
+
+
+def _connection(location: str) -> Any:
+    """One connection per slot and worker process, kept from epoch to epoch."""
+    if location not in _connections:
+        _connections[location] = flight.FlightClient(location)
+    return _connections[location]
+
+
+def _options(token: str) -> Any:
+    return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), token.encode())])

@@ -1,0 +1,74 @@
+"""Starting slots: one small Spark job whose tasks leave a process behind on their executor."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+
+from pyspark.sql import SparkSession
+
+from checkdam.ids import Attempt, SubtaskIndex
+from checkdam.runtime.processes import parent_of
+from checkdam.runtime.slot.client import SlotAddress
+
+
+def start_slots(
+    session: SparkSession, count: int, attempt: Attempt, token: str, sockets: str | None
+) -> list[SlotAddress]:
+    """One slot per subtask, on Unix sockets in the directory given, or on TCP where slots are elsewhere."""
+    driver = os.getpid() if sockets is not None else None
+    context = session.sparkContext
+
+    def start(indexes: Iterable[int]) -> Iterator[SlotAddress]:
+        for index in indexes:
+            yield _start_slot(SubtaskIndex(index), attempt, token, sockets, driver)
+
+    context.setJobDescription("start slots")
+    addresses = context.parallelize(range(count), count).mapPartitions(start).collect()
+    context.setJobDescription(None)  # type: ignore[arg-type]  # None clears it
+    return sorted(addresses, key=lambda address: address.subtask)
+
+
+def _start_slot(
+    index: SubtaskIndex, attempt: Attempt, token: str, sockets: str | None, driver: int | None
+) -> SlotAddress:
+    """Runs in a Spark task: worker ← daemon ← executor. The slot lives as long as the executor does."""
+    executor = parent_of(os.getppid())
+    host = os.uname().nodename
+    location = f"grpc+unix://{sockets}/{attempt}-{index}.sock" if sockets else f"grpc+tcp://{_own_address()}:0"
+    ready, ready_fd = os.pipe()
+    with os.fdopen(ready) as answer:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "checkdam.runtime.slot"],
+            stdin=subprocess.PIPE,
+            pass_fds=[ready_fd],
+            start_new_session=True,
+            text=True,
+        )
+        os.close(ready_fd)
+        orders = {
+            "parents": [pid for pid in (executor, driver) if pid is not None],
+            "location": location,
+            "token": token,
+            "ready_fd": ready_fd,
+        }
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(orders) + "\n")
+        process.stdin.close()
+        said = answer.read()
+    if not said:
+        raise RuntimeError(f"slot {index} did not start on {host} (exit code {process.wait()})")
+    told = json.loads(said)
+    if not sockets:
+        location = location.rpartition(":")[0] + f":{told['port']}"
+    return SlotAddress(index, location, host, told["pid"])
+
+
+def _own_address() -> str:
+    """The address under which other machines reach this one; loopback where the whole cluster is this machine."""
+    driver = os.environ.get("SPARK_LOCAL_IP") or socket.gethostbyname(socket.gethostname())
+    return driver

@@ -1,0 +1,179 @@
+"""The whole graph of a job as one DataFrame: source side, exchanges, and the way through the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from checkdam.errors import CheckdamError
+from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
+from checkdam.graph.operators import MapKind, Operator
+from checkdam.ids import Epoch
+from checkdam.runtime.failures import to_text
+from checkdam.runtime.slot.client import SlotAddress, exchange
+from checkdam.runtime.slot.level import NO_OUTPUT, RunningLevel, RunningOperator
+from checkdam.runtime.slot.operators import make_process
+from checkdam.runtime.slot.context import FunctionContext
+from checkdam.runtime.wire import EDGE, Wire, has_own_key
+from checkdam.state.batch import Batch
+from checkdam.state.projection import FieldRef, projection_of
+
+EPOCH_PROPERTY = "checkdam.epoch"
+"""The Spark local property by which the driver tells a job's tasks their epoch."""
+
+
+def job_dataframe(
+    plan: JobPlan, sources: Mapping[int, DataFrame], addresses: Sequence[SlotAddress], token: str
+) -> DataFrame:
+    """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
+    flow = _source_side(plan, sources)
+    for level in plan.levels:
+        wire = Wire(plan.wire(level.index))
+        flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
+        following = plan.wire(level.index + 1)
+        schema = Wire(following).schema if following else NO_OUTPUT
+        flow = flow.mapInArrow(_through_slot(level.index, wire.schema, tuple(addresses), token), from_arrow_schema(schema))
+    return flow
+
+
+def spark_sink_rows(plan: JobPlan, flow: DataFrame, edge: Edge) -> DataFrame:
+    """The rows of one Spark sink out of the job's DataFrame, under the names their type gives them."""
+    wire = Wire(plan.wire(len(plan.levels) + 1))
+    rows = flow.filter(F.col(EDGE) == edge.id) if wire.tagged else flow
+    names = [wire.schema.field(i).name for i in wire.columns[edge.id].values]
+    return rows.select(*(F.col(n).alias(c.name) for n, c in zip(names, edge.type.columns, strict=True)))
+
+
+def _source_side(plan: JobPlan, sources: Mapping[int, DataFrame]) -> DataFrame:
+    wire = Wire(plan.wire(1))
+    flows = [_one_source(plan, wire, source, dataframe) for source, dataframe in sources.items()]
+    together = flows[0]
+    for flow in flows[1:]:
+        together = together.unionAll(flow)
+    return together
+
+
+def _one_source(plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame) -> DataFrame:
+    chain = _chain(plan, source)
+    edges = tuple(edge for edge in wire.edges if edge.source in chain)
+    columns = _columns_only(chain, edges, source, dataframe)
+    if columns is None:
+        return dataframe.mapInArrow(_source_chain(chain, edges, wire, source), from_arrow_schema(wire.schema))
+    [edge] = edges
+    own = dict(zip(wire.columns[edge.id].values, columns, strict=True))
+    if wire.tagged:
+        own[0] = F.lit(edge.id)
+    return dataframe.select(
+        *(
+            own.get(i, F.lit(None)).cast(from_arrow_type(field.type)).alias(field.name)
+            for i, field in enumerate(wire.schema)
+        )
+    )
+
+
+def _chain(plan: JobPlan, source: int) -> dict[int, Operator]:
+    """The source and the plain functions behind it, in order."""
+    chain: dict[int, Operator] = {}
+    for operator in plan.source_side:
+        if operator.id == source or any(i in chain for i in operator.inputs):
+            chain[operator.id] = operator
+    return chain
+
+
+def _columns_only(
+    chain: Mapping[int, Operator], edges: Sequence[Edge], source: int, dataframe: DataFrame
+) -> list[Column] | None:
+    """The edge's columns as Spark expressions, if the way to it only picks fields: then no Python is needed here."""
+    if len(edges) != 1 or has_own_key(edges[0]):
+        return None
+    known: dict[int, list[Column]] = {source: [F.col(f"`{name}`") for name in dataframe.columns]}
+    for operator in chain.values():
+        if operator.id == source:
+            continue
+        kind = operator.kind
+        projection = None
+        if isinstance(kind, MapKind) and len(operator.inputs) == 1 and operator.inputs[0] in known:
+            projection = projection_of(kind.function, chain[operator.inputs[0]].output_type)
+        if projection is None:
+            return None
+        inputs = known[operator.inputs[0]]
+        known[operator.id] = [
+            inputs[part.column] if isinstance(part, FieldRef) else F.lit(part.value) for part in projection.parts
+        ]
+        if len(known[operator.id]) != len(operator.output_type.columns):
+            return None
+    return known.get(edges[0].source)
+
+
+def _source_chain(
+    chain: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, source: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    plain = {op.id: op for op in chain.values() if op.id != source}
+    source_type = chain[source].output_type
+    wire_edges = wire.edges
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            level = RunningLevel(
+                operators={op_id: RunningOperator(op, _stateless(op)) for op_id, op in plain.items()},
+                outputs=edges,
+                wire_in=None,
+                wire_out=Wire(wire_edges),
+            )
+            for batch in batches:
+                if batch.num_rows:
+                    yield from level.pass_on(source, Batch(source_type, columns=batch))
+        except CheckdamError as error:
+            raise RuntimeError(to_text(error)) from None
+
+    return run
+
+
+def _stateless(operator: Operator) -> Any:
+    return make_process(operator, context=FunctionContext(operator.name, 0, 1, None), store=None, writer=None)
+
+
+def _partition(plan: JobPlan, level: Level, wire: Wire) -> str:
+    """The SQL expression of a row's subtask."""
+    cases = [(edge, _edge_partition(plan, level, wire, edge)) for edge in wire.edges]
+    if not wire.tagged:
+        return cases[0][1]
+    whens = " ".join(f"when {edge.id} then {expression}" for edge, expression in cases)
+    return f"case {EDGE} {whens} end"
+
+
+def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
+    if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
+        return f"pmod(spark_partition_id(), {level.parallelism})"  # behind a level, partition i is slot i
+    if edge.partitioning is Partitioning.REBALANCE:
+        return f"cast(pmod(monotonically_increasing_id(), {edge.parallelism}) as int)"
+    assert edge.key is not None
+    place = wire.columns[edge.id]
+    positions = place.keys or tuple(place.values[i] for i in edge.key.columns or ())
+    names = ", ".join(wire.schema.field(i).name for i in positions)
+    groups = plan.max_parallelism
+    return f"cast((pmod(xxhash64({names}), {groups}L) * {edge.parallelism}L) div {groups}L as int)"
+
+
+def _through_slot(
+    level: int, schema: pa.Schema, addresses: tuple[SlotAddress, ...], token: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The task of one subtask: stream the partition through its slot and yield what comes back."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        epoch = Epoch(int(context.getLocalProperty(EPOCH_PROPERTY) or -1))
+        address = addresses[context.partitionId()]
+        try:
+            yield from exchange(address, token, level, epoch, schema, batches)
+        except CheckdamError as error:
+            raise RuntimeError(to_text(error)) from None
+
+    return run

@@ -1,0 +1,68 @@
+"""The Spark session a job runs in, with the few settings that Checkdam's promises rest on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from checkdam.errors import UsageError
+
+DEFAULT_MASTER = "local[*]"
+
+_DEFAULTS = {
+    "spark.app.name": "checkdam",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+}
+
+_REQUIRED = {
+    "spark.sql.adaptive.enabled": "false",  # adaptive execution would merge the partitions that stand for subtasks
+    "spark.speculation": "false",  # a slot must see each record once
+    "spark.task.maxFailures": "1",  # a failed task is the job's failure: the failover replays the epoch
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
+    """The session of this process, made if there is none; a session that is there already is taken as it is."""
+    _find_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.sparkContext.pythonExec = sys.executable
+        running.conf.set("spark.sql.adaptive.enabled", "false")
+        return running
+    master = settings.get("spark.master", DEFAULT_MASTER)
+    merged = {**_DEFAULTS, "spark.local.dir": local_dir, **settings, **_REQUIRED}
+    if master.startswith("local"):
+        merged.setdefault("spark.driver.host", "127.0.0.1")
+        merged.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    builder = SparkSession.builder.master(master)
+    for key, value in merged.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(merged["spark.log.level"])
+    return session
+
+
+def is_on_one_machine(session: SparkSession) -> bool:
+    """Whether slots and tasks share the driver's file system and can talk over Unix sockets."""
+    return session.sparkContext.master.startswith("local[") or session.sparkContext.master == "local"
+
+
+def _find_java() -> None:
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return
+    raise UsageError(
+        "Spark needs Java 17 or newer, and no java was found",
+        hint="Install one (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+    )

@@ -1,0 +1,56 @@
+"""From sources as data to DataFrames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from checkdam.connectors.sources import CollectionSource, DataFrameSource, SourceSpec, StreamSource
+from checkdam.errors import JobGraphError
+from checkdam.state.rows import to_arrow
+from checkdam.state.types import TypeInfo, named_tuple_type, type_info
+
+
+def is_static(spec: SourceSpec) -> bool:
+    """Whether all its records are there from the start, so that they arrive in epoch 0."""
+    if isinstance(spec, DataFrameSource):
+        return not spec.dataframe.isStreaming
+    return isinstance(spec, CollectionSource)
+
+
+def is_bounded(spec: SourceSpec) -> bool:
+    return is_static(spec) or (isinstance(spec, StreamSource) and spec.bounded)
+
+
+def open_source(session: SparkSession, spec: SourceSpec, type: TypeInfo) -> DataFrame:
+    """A DataFrame whose columns are the type's."""
+    if isinstance(spec, DataFrameSource):
+        return spec.dataframe
+    if isinstance(spec, CollectionSource):
+        batch = to_arrow(type, list(spec.values))
+        rows = [tuple(row.values()) for row in batch.to_pylist()]
+        return session.createDataFrame(rows, from_arrow_schema(type.arrow_schema))
+    return open_stream(session, spec)
+
+
+def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
+    reader = session.readStream.format(spec.format).options(**spec.options)
+    if spec.schema is not None:
+        reader = reader.schema(spec.schema)
+    try:
+        return reader.load()
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise JobGraphError(f'source "{spec.format}" cannot be opened: {reason}') from error
+
+
+def row_type(dataframe: Any) -> TypeInfo:
+    """How the rows of a DataFrame arrive: plain text as str, everything else as named tuples."""
+    schema = to_arrow_schema(dataframe.schema)
+    return named_tuple_type(schema)
+
+
+def text_type() -> TypeInfo:
+    return type_info(str)

@@ -1,0 +1,47 @@
+"""Records on their way through a slot: as rows or as columns, turned from one into the other at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from checkdam.state.rows import from_arrow, to_arrow
+from checkdam.state.types import TypeInfo
+
+
+class Batch:
+    """Some records of one type, in order."""
+
+    __slots__ = ("_columns", "_make_rows", "_rows", "type")
+
+    def __init__(
+        self,
+        type: TypeInfo,
+        *,
+        rows: list[Any] | None = None,
+        columns: pa.RecordBatch | None = None,
+        make_rows: Callable[[], list[Any]] | None = None,
+    ) -> None:
+        self.type = type
+        self._rows = rows
+        self._columns = columns
+        self._make_rows = make_rows
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._rows is not None else int(self._columns.num_rows)
+
+    @property
+    def rows(self) -> list[Any]:
+        """The records as Python objects."""
+        if self._rows is None:
+            self._rows = self._make_rows() if self._make_rows else from_arrow(self.type, self._columns)
+        return self._rows
+
+    @property
+    def columns(self) -> pa.RecordBatch:
+        """The records as Arrow columns, in the order of the type's columns."""
+        if self._columns is None:
+            self._columns = to_arrow(self.type, self._rows or [])
+        return self._columns

@@ -1,0 +1,392 @@
+"""Storage on file systems: the local one with system calls of its own, all others through pyarrow.fs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs as arrow_fs
+
+from checkdam.errors import ConfigError, StorageError, StorageUncertainError
+from checkdam.storage.contract import FileStatus, Storage
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Files whose name begins so are half-written; whoever finds one that no living writer owns may remove it."""
+
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
+
+
+def open_storage(uri: str) -> Storage:
+    """The tree of files below `uri`: a plain path, file://, or whatever pyarrow.fs opens (s3://, hdfs://, gs://).
+
+    Nothing is touched yet; `check_writable` tells whether the place can be used.
+
+    Raises:
+        ConfigError: the scheme is unknown, or its client is not installed.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return LocalStorage(unquote(parts.path))
+    if not parts.scheme or "://" not in uri:
+        return LocalStorage(uri)
+    try:
+        filesystem, root = arrow_fs.FileSystem.from_uri(uri)
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise ConfigError(
+            f'cannot open storage "{uri}": {error}',
+            hint="Use a plain path, file://, s3://, gs:// or hdfs://, and check that its client is set up.",
+        ) from error
+    return ArrowStorage(filesystem, root, uri)
+
+
+class LocalStorage:
+    """A directory of this machine, or one mounted on it. Written files survive a power cut once `write` returns."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.abspath(os.path.expanduser(root))
+
+    @property
+    def uri(self) -> str:
+        return Path(self._root).as_uri()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self._resolve(path)
+        directory, name = os.path.split(target)
+        temporary = f"{directory}/{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
+        with _explained("write", target, needed=len(data)):
+            try:
+                descriptor = self._create(temporary)
+                try:
+                    _write_fully(descriptor, data)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                os.rename(temporary, target)
+            except BaseException:
+                with contextlib.suppress(OSError):  # the first error is the one to tell; a sweep finds the file
+                    os.unlink(temporary)
+                raise
+        _sync_directory(directory, of=target)
+
+    def open_output(self, path: str) -> BinaryIO:
+        target = self._resolve(path)
+        with _explained("write", target):
+            descriptor = self._create(target, os.O_TRUNC)
+        _sync_directory(os.path.dirname(target), of=target)
+        return cast(BinaryIO, io.BufferedWriter(_DurableFile(descriptor, target), 1 << 18))
+
+    def read(self, path: str) -> bytes:
+        target = self._resolve(path)
+        with _explained("read", target), open(target, "rb", buffering=0) as file:
+            return file.read()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        target = self._resolve(path)
+        with _explained("read", target), open(target, "rb", buffering=0) as file:
+            pieces = []
+            while length > 0 and (piece := os.pread(file.fileno(), length, offset)):
+                pieces.append(piece)
+                offset += len(piece)
+                length -= len(piece)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def status(self, path: str) -> FileStatus | None:
+        target = self._resolve(path)
+        with _explained("read", target):
+            try:
+                found = os.stat(target)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _file_status(path, found) if stat.S_ISREG(found.st_mode) else None
+
+    def list(self, directory: str) -> list[FileStatus]:
+        target = self._resolve(directory)
+        with _explained("list", target):
+            return sorted(self._walk(target, directory.strip("/")), key=lambda status: status.path)
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self._resolve(source), self._resolve(target)
+        with _explained("rename", old):
+            try:
+                os.rename(old, new)
+            except FileNotFoundError:
+                if not os.path.exists(old):
+                    raise
+                _make_directories(os.path.dirname(new))
+                os.rename(old, new)
+        _sync_directory(os.path.dirname(new), of=new)
+        if os.path.dirname(old) != os.path.dirname(new):
+            _sync_directory(os.path.dirname(old), of=new)
+
+    def delete(self, path: str) -> None:
+        target = self._resolve(path)
+        with _explained("delete", target), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(target)
+
+    def delete_directory(self, directory: str) -> None:
+        target = self._resolve(directory)
+        try:
+            shutil.rmtree(target)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if os.path.isdir(target):  # someone else removes the same tree; what is left is theirs or a late write
+                raise StorageUncertainError(f'cannot delete "{target}": {error.strerror}') from error
+        except OSError as error:
+            raise StorageUncertainError(f'deleted only part of "{target}": {error.strerror}') from error
+
+    def check_writable(self) -> None:
+        with _explained("create", self._root):
+            _make_directories(self._root)
+        _probe(self)
+
+    def _resolve(self, path: str) -> str:
+        return f"{self._root}/{_checked(path)}" if path else self._root
+
+    def _create(self, target: str, flags: int = os.O_EXCL) -> int:
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(target, flags, 0o666)
+        except FileNotFoundError:
+            _make_directories(os.path.dirname(target))
+            return os.open(target, flags, 0o666)
+
+    def _walk(self, target: str, relative: str) -> Iterator[FileStatus]:
+        try:
+            entries = list(os.scandir(target))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            path = f"{relative}/{entry.name}" if relative else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(entry.path, path)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # deleted since the scan
+                yield _file_status(path, entry.stat())
+
+
+class ArrowStorage:
+    """A file system of pyarrow.fs. Object stores get one put per write; others a temporary name and a rename."""
+
+    def __init__(self, filesystem: arrow_fs.FileSystem, root: str, uri: str) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+        self._uri = uri
+        self._put = filesystem.type_name in _OBJECT_STORES
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def __repr__(self) -> str:
+        return f"ArrowStorage({self._uri!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_storage, (self._uri,)
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self._resolve(path)
+        directory, _, name = target.rpartition("/")
+        written = target if self._put else f"{directory}/{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
+        with _explained("write", target, needed=len(data), uncertain=True):
+            with self._output(written) as stream:
+                stream.write(data)
+            if not self._put:
+                self._filesystem.move(written, target)
+
+    def open_output(self, path: str) -> BinaryIO:
+        target = self._resolve(path)
+        with _explained("write", target):
+            return cast(BinaryIO, self._output(target))
+
+    def read(self, path: str) -> bytes:
+        target = self._resolve(path)
+        with _explained("read", target), self._filesystem.open_input_stream(target, compression=None) as stream:
+            return cast(bytes, stream.read())
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        target = self._resolve(path)
+        with _explained("read", target), self._filesystem.open_input_file(target) as file:
+            available = max(0, min(length, file.size() - offset))
+            return cast(bytes, file.read_at(available, offset)) if available else b""
+
+    def status(self, path: str) -> FileStatus | None:
+        target = self._resolve(path)
+        with _explained("read", target):
+            info = self._filesystem.get_file_info(target)
+        return _arrow_status(path, info) if info.type == arrow_fs.FileType.File else None
+
+    def list(self, directory: str) -> list[FileStatus]:
+        target = self._resolve(directory)
+        selector = arrow_fs.FileSelector(target, recursive=True, allow_not_found=True)
+        with _explained("list", target):
+            if self._filesystem.get_file_info(target).type == arrow_fs.FileType.File:
+                return []
+            infos = self._filesystem.get_file_info(selector)
+        skipped = len(self._root) + 1
+        found = [_arrow_status(info.path[skipped:], info) for info in infos if info.type == arrow_fs.FileType.File]
+        return sorted(found, key=lambda status: status.path)
+
+    def rename(self, source: str, target: str) -> None:
+        old, new = self._resolve(source), self._resolve(target)
+        with _explained("rename", old, uncertain=True):
+            if self._filesystem.get_file_info(old).type == arrow_fs.FileType.NotFound:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+            try:
+                self._filesystem.move(old, new)
+            except FileNotFoundError:
+                self._filesystem.create_dir(new.rpartition("/")[0], recursive=True)
+                self._filesystem.move(old, new)
+
+    def delete(self, path: str) -> None:
+        target = self._resolve(path)
+        with _explained("delete", target, uncertain=True), contextlib.suppress(FileNotFoundError):
+            if self._filesystem.get_file_info(target).type != arrow_fs.FileType.NotFound:
+                self._filesystem.delete_file(target)
+
+    def delete_directory(self, directory: str) -> None:
+        target = self._resolve(directory)
+        with _explained("delete", target, uncertain=True), contextlib.suppress(FileNotFoundError):
+            if self._filesystem.get_file_info(target).type == arrow_fs.FileType.Directory:
+                self._filesystem.delete_dir(target)
+
+    def check_writable(self) -> None:
+        with _explained("create", self._root):
+            self._filesystem.create_dir(self._root, recursive=True)
+        _probe(self)
+
+    def _resolve(self, path: str) -> str:
+        return f"{self._root}/{_checked(path)}" if path else self._root
+
+    def _output(self, target: str) -> Any:
+        try:
+            return self._filesystem.open_output_stream(target, compression=None)
+        except FileNotFoundError:
+            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            return self._filesystem.open_output_stream(target, compression=None)
+
+
+class _DurableFile(io.FileIO):
+    """Closing it makes the bytes durable."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        super().__init__(descriptor, "wb")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        with _explained("write", self._path, needed=len(data)):
+            return super().write(data) or 0
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            with _explained("write", self._path, uncertain=True):
+                os.fsync(self.fileno())
+        finally:
+            super().close()
+
+
+@contextlib.contextmanager
+def _explained(action: str, path: str, *, needed: int | None = None, uncertain: bool = False) -> Iterator[None]:
+    """Turn an OSError into a StorageError that says what to do; a missing file stays FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        hint = _hint(error, path, needed)
+        # Known refusals did nothing; anything else from a remote store may be an answer lost on its way.
+        kind = StorageUncertainError if uncertain and hint is None else StorageError
+        raise kind(f'cannot {action} "{path}": {reason}', hint=hint) from error
+
+
+def _hint(error: OSError, path: str, needed: int | None) -> str | None:
+    text = str(error).lower()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        size = f"{needed:,} bytes are needed" if needed else "room is needed"
+        return f"The disk is full: {size}{_free_space(path)}. Free some space or choose another directory."
+    if error.errno == errno.EROFS:
+        return "The file system is read-only. Choose another directory or mount it for writing."
+    if isinstance(error, PermissionError) or "access denied" in text or "access_denied" in text:
+        return "Permission is denied. Give this user the right to read and write there, or choose another directory."
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return "A file stands where a directory is needed. Remove it or choose another directory."
+    if isinstance(error, IsADirectoryError):
+        return "A directory stands where a file is needed. Remove it or choose another directory."
+    return None
+
+
+def _free_space(path: str) -> str:
+    while not os.path.isdir(path) and path not in ("", "/"):
+        path = os.path.dirname(path)
+    return f", {shutil.disk_usage(path).free:,} are free" if os.path.isdir(path) else ""
+
+
+def _checked(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f'"{path}" is not a path below the root of its storage')
+    return path.rstrip("/")
+
+
+def _write_fully(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):  # a signal, or more than 2 GiB
+        written += os.write(descriptor, memoryview(data)[written:])
+
+
+def _make_directories(path: str) -> None:
+    """Create a directory and its parents so that they survive a crash like the files in them."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise
+        _sync_directory(os.path.dirname(directory), of=directory)
+
+
+def _sync_directory(directory: str, *, of: str) -> None:
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageUncertainError(f'"{of}" may not survive a crash: {error.strerror}') from error
+
+
+def _probe(storage: Storage) -> None:
+    name = f"{TEMPORARY_PREFIX}probe-{secrets.token_hex(4)}"
+    storage.write(name, b"checkdam")
+    try:
+        intact = storage.read(name) == b"checkdam"
+    finally:
+        storage.delete(name)
+    if not intact:
+        raise StorageError(f'"{storage.uri}" does not give back what was written', hint="Choose another directory.")
+
+
+def _file_status(path: str, found: os.stat_result) -> FileStatus:
+    return FileStatus(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _arrow_status(path: str, info: arrow_fs.FileInfo) -> FileStatus:
+    return FileStatus(path, info.size, info.mtime or datetime.fromtimestamp(0, UTC))

@@ -1,0 +1,166 @@
+"""What every Storage promises. A new one is one more line in STORAGES."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from checkdam.storage import Storage, open_storage
+from checkdam.storage.filesystem import ArrowStorage
+from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+
+
+class _PutOnly(fs.LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
+    """A file system that says it is an object store, so that writes go straight to their name."""
+
+    @property
+    def type_name(self) -> str:
+        return "s3"
+
+
+STORAGES: dict[str, Callable[[Path], Storage]] = {
+    "local path": lambda directory: open_storage(str(directory / "root")),
+    "local uri": lambda directory: open_storage((directory / "root with space").as_uri()),
+    "arrow, by rename": lambda directory: ArrowStorage(fs.LocalFileSystem(), f"{directory}/root", f"{directory}/root"),
+    "arrow, by put": lambda directory: ArrowStorage(_PutOnly(), f"{directory}/root", f"{directory}/root"),
+    "memory": lambda directory: MemoryStorage(),
+    "faulty without fault": lambda directory: FaultyStorage(MemoryStorage(), -1, Fault.REFUSED),
+}
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return STORAGES[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", bytes(range(256)) * 5000])
+def test_what_was_written_is_read_back(storage: Storage, data: bytes) -> None:
+    storage.write("a/b/c", data)
+
+    assert storage.read("a/b/c") == data
+
+
+def test_write_replaces_the_file_whole(storage: Storage) -> None:
+    storage.write("f", b"a longer text")
+    storage.write("f", b"short")
+
+    assert storage.read("f") == b"short"
+
+
+def test_write_leaves_no_other_file(storage: Storage) -> None:
+    storage.write("d/f", b"1")
+
+    assert [status.path for status in storage.list("")] == ["d/f"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "expected"), [(0, 3, b"012"), (4, 2, b"45"), (8, 9, b"89"), (10, 1, b""), (99, 1, b"")]
+)
+def test_a_range_ends_with_the_file(storage: Storage, offset: int, length: int, expected: bytes) -> None:
+    storage.write("f", b"0123456789")
+
+    assert storage.read_range("f", offset, length) == expected
+
+
+def test_reading_a_missing_file_is_file_not_found(storage: Storage) -> None:
+    storage.write("f", b"")
+
+    for missing in ("g", "d/g"):
+        with pytest.raises(FileNotFoundError):
+            storage.read(missing)
+        with pytest.raises(FileNotFoundError):
+            storage.read_range(missing, 0, 1)
+        assert storage.status(missing) is None
+
+
+def test_status_tells_path_size_and_time(storage: Storage) -> None:
+    storage.write("d/f", b"abc")
+
+    status = storage.status("d/f")
+
+    assert status is not None
+    assert (status.path, status.size) == ("d/f", 3)
+    assert abs(status.modified_at - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_list_is_recursive_and_sorted_and_shows_temporary_files(storage: Storage) -> None:
+    for path in ("d/b", "d/a/c", "d/.tmp-x", "e"):
+        storage.write(path, path.encode())
+
+    assert [status.path for status in storage.list("d")] == ["d/.tmp-x", "d/a/c", "d/b"]
+    assert [status.path for status in storage.list("")] == ["d/.tmp-x", "d/a/c", "d/b", "e"]
+    assert [status.size for status in storage.list("d/a")] == [5]
+
+
+def test_list_of_no_directory_is_empty(storage: Storage) -> None:
+    storage.write("file", b"")
+
+    assert storage.list("nowhere") == []
+    assert storage.list("file") == []
+
+
+def test_rename_moves_over_an_existing_file_and_into_a_new_directory(storage: Storage) -> None:
+    storage.write("a", b"new")
+    storage.write("b", b"old")
+    storage.rename("a", "b")
+    storage.rename("b", "d/e/c")
+
+    assert [status.path for status in storage.list("")] == ["d/e/c"]
+    assert storage.read("d/e/c") == b"new"
+
+
+def test_rename_of_a_missing_file_is_file_not_found(storage: Storage) -> None:
+    with pytest.raises(FileNotFoundError):
+        storage.rename("a", "b")
+
+
+def test_delete_is_idempotent(storage: Storage) -> None:
+    storage.write("d/a", b"")
+    for _ in range(2):
+        storage.delete("d/a")
+        storage.delete("d/a/below")
+
+    assert storage.status("d/a") is None
+
+
+def test_delete_directory_takes_all_below_and_nothing_beside(storage: Storage) -> None:
+    for path in ("d/a", "d/e/f", "dd/a"):
+        storage.write(path, b"")
+    for _ in range(2):
+        storage.delete_directory("d")
+
+    assert [status.path for status in storage.list("")] == ["dd/a"]
+
+
+def test_output_is_there_once_closed_and_renamed(storage: Storage) -> None:
+    with storage.open_output("d/.pending") as output:
+        output.write(b"one ")
+        output.write(b"two")
+    storage.rename("d/.pending", "d/final")
+
+    assert storage.read("d/final") == b"one two"
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x"])
+def test_no_path_leads_out_of_the_root(storage: Storage, path: str) -> None:
+    with pytest.raises(ValueError, match="not a path below"):
+        storage.write(path, b"")
+
+
+def test_a_pickled_storage_opens_the_same_tree(storage: Storage) -> None:
+    storage.write("f", b"1")
+
+    copy: Storage = pickle.loads(pickle.dumps(storage))
+
+    assert copy.read("f") == b"1"
+
+
+def test_a_probe_leaves_nothing(storage: Storage) -> None:
+    storage.check_writable()
+
+    assert storage.list("") == []

@@ -1,0 +1,231 @@
+"""A completed checkpoint and its `_metadata`: nothing lost, and no altered byte believed."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+import xxhash
+
+from checkdam.checkpoint import completed
+from checkdam.checkpoint.completed import (
+    SOURCES_UID,
+    CompletedCheckpoint,
+    OperatorEntry,
+    from_metadata,
+    to_metadata,
+)
+from checkdam.checkpoint.flink_handles import ByteStreamHandle, IncrementalHandle, RelativeFileHandle
+from checkdam.checkpoint.flink_metadata import Metadata, SubtaskState, decode, encode, operator_id
+from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import KeyedStateHandle, StateFile
+
+BASE, DELTA, OTHER = StateFile("shared/base", 1000), StateFile("shared/delta", 20), StateFile("shared/ключ🙂", 3)
+CHECKPOINT = CompletedCheckpoint(
+    checkpoint_id=CheckpointId(7),
+    job_id=JobId("0123456789abcdef0123456789abcdef"),
+    job_name="word count",
+    epoch=Epoch(41),
+    triggered_at=datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC),
+    completed_at=datetime(2024, 5, 1, 12, 0, 1, 654321, tzinfo=UTC),
+    parallelism=2,
+    max_parallelism=128,
+    operators=(
+        OperatorEntry(
+            OperatorUid("count"),
+            "Counts",
+            2,
+            128,
+            {
+                SubtaskIndex(0): KeyedStateHandle(KeyGroupRange(0, 63), (BASE, DELTA)),
+                SubtaskIndex(1): KeyedStateHandle(KeyGroupRange(64, 127), (OTHER,), "rocksdb"),
+            },
+        ),
+        OperatorEntry(OperatorUid("sink"), "Files", 1, 128, committables=(b"\x00part-1", b""), coordinator=b"\xff"),
+    ),
+    source_position=b'v1\n{"offset": 3}',
+    settings={"mode": "exactly_once", "backend": "hashmap"},
+)
+
+
+def resealed(metadata: Metadata) -> bytes:
+    """A file with a valid checksum, as another version of the writer would make it."""
+    data = encode(metadata)
+    at = data.index(b"checkdam-digest") + len("checkdam-digest") + 4
+    empty = data[:at] + bytes(8) + data[at + 8 :]
+    return data[:at] + xxhash.xxh3_64_digest(empty) + data[at + 8 :]
+
+
+def test_a_checkpoint_comes_back_as_it_was() -> None:
+    assert from_metadata(to_metadata(CHECKPOINT)) == CHECKPOINT
+
+
+def test_an_empty_checkpoint_comes_back_as_it_was() -> None:
+    empty = dataclasses.replace(CHECKPOINT, operators=(), source_position=b"", settings={})
+
+    assert from_metadata(to_metadata(empty)) == empty
+
+
+def test_instants_of_any_zone_come_back_equal_and_in_utc() -> None:
+    there = timezone(timedelta(hours=5, minutes=30))
+    checkpoint = dataclasses.replace(CHECKPOINT, completed_at=CHECKPOINT.completed_at.astimezone(there))
+
+    restored = from_metadata(to_metadata(checkpoint))
+
+    assert restored.completed_at == CHECKPOINT.completed_at
+    assert restored.completed_at.utcoffset() == timedelta(0)
+
+
+def test_equal_checkpoints_give_equal_bytes_whatever_order_their_mappings_have() -> None:
+    operator = CHECKPOINT.operators[0]
+    turned = dataclasses.replace(
+        CHECKPOINT,
+        settings=dict(reversed(list(CHECKPOINT.settings.items()))),
+        operators=(
+            dataclasses.replace(operator, subtasks=dict(reversed(list(operator.subtasks.items())))),
+            *CHECKPOINT.operators[1:],
+        ),
+    )
+
+    assert to_metadata(turned) == to_metadata(CHECKPOINT)
+
+
+def test_files_are_all_files_of_all_subtasks_each_once() -> None:
+    sharing = OperatorEntry(
+        OperatorUid("copy"), "", 1, 128, {SubtaskIndex(0): KeyedStateHandle(KeyGroupRange(0, 127), (BASE,))}
+    )
+    checkpoint = dataclasses.replace(CHECKPOINT, operators=(*CHECKPOINT.operators, sharing))
+
+    assert checkpoint.files() == {BASE, DELTA, OTHER}
+    assert checkpoint.state_bytes == 1023
+
+
+def test_flink_sees_incremental_handles_with_movable_files() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+
+    count, _, sources = metadata.operators
+    subtask = dict(count.subtasks or ())[0]
+    assert isinstance(subtask, SubtaskState)
+    handle = subtask.managed_keyed
+    assert isinstance(handle, IncrementalHandle)
+    assert (metadata.version, metadata.checkpoint_id, metadata.properties) == (6, 7, RETAINED_CHECKPOINT)
+    assert (count.uid, count.operator_id) == ("count", operator_id("count"))
+    assert (handle.first, handle.count, handle.checkpointed_size) == (0, 64, 1020)
+    assert [(file.local_name, file.state) for file in handle.shared] == [
+        ("000000.state", RelativeFileHandle("../shared/base", 1000)),
+        ("000001.state", RelativeFileHandle("../shared/delta", 20)),
+    ]
+    assert (sources.uid, sources.coordinator) == (
+        SOURCES_UID,
+        ByteStreamHandle("source-position", CHECKPOINT.source_position),
+    )
+
+
+def test_every_flipped_bit_of_a_file_is_found() -> None:
+    data = to_metadata(CHECKPOINT)
+
+    for position in range(len(data)):
+        for flip in (0xFF, *(1 << bit for bit in range(8))):
+            altered = bytearray(data)
+            altered[position] ^= flip
+            with pytest.raises(CheckpointDamagedError, match='"dir/chk-7/_metadata'):
+                from_metadata(bytes(altered), "dir/chk-7/_metadata")
+
+
+def test_every_truncation_and_extension_of_a_file_is_found() -> None:
+    data = to_metadata(CHECKPOINT)
+
+    for altered in (*(data[:length] for length in range(len(data))), data + b"\x00"):
+        with pytest.raises(CheckpointDamagedError, match='"dir/chk-7/_metadata'):
+            from_metadata(altered, "dir/chk-7/_metadata")
+
+
+def test_a_newer_format_is_refused_by_name() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+    digest, own = metadata.master_states
+    newer = dataclasses.replace(metadata, master_states=(digest, dataclasses.replace(own, version=2, payload=b"?")))
+
+    with pytest.raises(FormatTooNewError, match="checkpoint format 2; this Checkdam reads up to 1"):
+        from_metadata(resealed(newer), "chk-7/_metadata")
+
+
+def test_a_newer_flink_layout_with_a_valid_checksum_is_too_new_and_not_damaged() -> None:
+    data = bytearray(to_metadata(CHECKPOINT))
+    data[7] = 7
+    at = data.index(b"checkdam-digest") + len("checkdam-digest") + 4
+    data[at : at + 8] = bytes(8)
+    data[at : at + 8] = xxhash.xxh3_64_digest(bytes(data))
+
+    with pytest.raises(FormatTooNewError, match="metadata version 7"):
+        from_metadata(bytes(data))
+
+
+def test_what_flink_wrote_is_told_apart_from_damage() -> None:
+    data = encode(Metadata(3, properties=RETAINED_CHECKPOINT))
+
+    with pytest.raises(StateNotRestorableError, match='"chk-3/_metadata" was written by Flink'):
+        from_metadata(data, "chk-3/_metadata")
+
+
+@pytest.mark.parametrize(
+    "name", ["shared/base", "../../etc/passwd", "../shared/../../x", "/shared/base", "..//x", "../"]
+)
+def test_a_file_outside_the_job_directory_is_never_believed(name: str) -> None:
+    data = to_metadata(CHECKPOINT)
+    metadata = decode(data)
+    operator = metadata.operators[0]
+    assert operator.subtasks is not None
+    index, subtask = operator.subtasks[0]
+    assert isinstance(subtask, SubtaskState)
+    assert isinstance(subtask.managed_keyed, IncrementalHandle)
+    file = dataclasses.replace(subtask.managed_keyed.shared[0], state=RelativeFileHandle(name, 1))
+    handle = dataclasses.replace(subtask.managed_keyed, shared=(file,))
+    changed = dataclasses.replace(operator, subtasks=((index, SubtaskState(managed_keyed=handle)),))
+
+    with pytest.raises(CheckpointDamagedError, match="outside the job's directory"):
+        from_metadata(resealed(dataclasses.replace(metadata, operators=(changed,))))
+
+
+def test_a_file_outside_the_job_directory_is_never_written() -> None:
+    handle = KeyedStateHandle(KeyGroupRange(0, 127), (StateFile("../other/x", 1),))
+    operator = OperatorEntry(OperatorUid("count"), "", 1, 128, {SubtaskIndex(0): handle})
+
+    with pytest.raises(ValueError, match="does not lie below"):
+        to_metadata(dataclasses.replace(CHECKPOINT, operators=(operator,)))
+
+
+def test_a_valid_checksum_over_nonsense_is_damage() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+    digest, own = metadata.master_states
+    for payload in (b"", b"\xc1", msgspec.msgpack.encode({"job_id": 1})):
+        nonsense = dataclasses.replace(metadata, master_states=(digest, dataclasses.replace(own, payload=payload)))
+
+        with pytest.raises(CheckpointDamagedError):
+            from_metadata(resealed(nonsense))
+
+
+def test_a_checkpoint_that_cannot_be_told_apart_is_not_built() -> None:
+    twice = (CHECKPOINT.operators[0], CHECKPOINT.operators[0])
+    reserved = (dataclasses.replace(CHECKPOINT.operators[0], uid=SOURCES_UID),)
+
+    for operators in (twice, reserved):
+        with pytest.raises(ValueError, match="uids must differ"):
+            dataclasses.replace(CHECKPOINT, operators=operators)
+    naive = CHECKPOINT.completed_at.replace(tzinfo=None)
+    with pytest.raises(ValueError, match="time zone"):
+        dataclasses.replace(CHECKPOINT, triggered_at=naive)
+    with pytest.raises(ValueError, match="time zone"):
+        dataclasses.replace(CHECKPOINT, completed_at=naive)
+
+
+def test_the_retention_setting_reaches_flink_s_properties() -> None:
+    settings = {completed.RETENTION_SETTING: "DELETE_ON_CANCELLATION"}
+
+    metadata = decode(to_metadata(dataclasses.replace(CHECKPOINT, settings=settings)))
+
+    assert metadata.properties != RETAINED_CHECKPOINT

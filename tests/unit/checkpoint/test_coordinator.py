@@ -1,0 +1,529 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from checkdam.checkpoint.coordinator import (
+    AbortCheckpoint,
+    AcknowledgedCheckpoint,
+    CheckpointCoordinator,
+    DeleteFiles,
+    DiscardCheckpoints,
+    FailJob,
+    NotifyCompleted,
+    TriggerCheckpoint,
+    WriteMetadata,
+)
+from checkdam.checkpoint.settings import CheckpointConfig
+from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import KeyedStateHandle, OperatorSnapshot, SlotSnapshot, StateFile
+from checkdam.testing.manual_clock import ManualClock
+
+ID = CheckpointId
+EPOCH = Epoch
+SECOND = timedelta(seconds=1)
+
+
+def file(name: str) -> StateFile:
+    return StateFile(f"shared/{name}", len(name))
+
+
+def snapshot(checkpoint: int, subtask: int, *new: str, old: tuple[str, ...] = ()) -> SlotSnapshot:
+    """A slot's report whose keyed state is `old` files and then `new` ones."""
+    new_files = tuple(file(name) for name in new)
+    handle = KeyedStateHandle(KeyGroupRange(0, 127), (*(file(name) for name in old), *new_files))
+    operator = OperatorSnapshot(OperatorUid("count"), "count", handle)
+    return SlotSnapshot(ID(checkpoint), SubtaskIndex(subtask), (operator,), new_files)
+
+
+class Job:
+    """A coordinator of two subtasks with its clock."""
+
+    def __init__(self, *, subtasks: int = 2, first_id: int = 1, retained: Any = (), foreign: Any = (), **options: Any):
+        self.clock = ManualClock()
+        self.coordinator = CheckpointCoordinator(
+            CheckpointConfig(**options),
+            subtasks,
+            self.clock,
+            first_id=ID(first_id),
+            retained=retained,
+            foreign_files=foreign,
+        )
+
+    def complete(self, epoch: int, *, old: tuple[str, ...] = ()) -> int:
+        """Take one checkpoint from trigger to completion; its new files are "<id>-<subtask>"."""
+        (trigger,) = self.coordinator.trigger(EPOCH(epoch))
+        assert isinstance(trigger, TriggerCheckpoint)
+        number = trigger.checkpoint_id
+        for subtask in range(2):
+            self.coordinator.acknowledge(snapshot(number, subtask, f"{number}-{subtask}", old=old))
+        self.coordinator.metadata_written(number)
+        return number
+
+
+# When a checkpoint starts
+
+
+def test_without_an_interval_only_a_request_starts_a_checkpoint() -> None:
+    job = Job(interval=None)
+    job.clock.advance(timedelta(days=1))
+
+    assert job.coordinator.epoch_ended(EPOCH(1)) == []
+    assert job.coordinator.tick(EPOCH(1)) == []
+    assert job.coordinator.seconds_until_next_event() is None
+    assert job.coordinator.trigger(EPOCH(1)) == [TriggerCheckpoint(ID(1), EPOCH(1))]
+
+
+def test_an_interval_of_zero_takes_one_after_every_epoch_and_none_between() -> None:
+    job = Job(interval=timedelta(0), max_concurrent=9)
+
+    assert job.coordinator.epoch_ended(EPOCH(0)) == [TriggerCheckpoint(ID(1), EPOCH(0))]
+    assert job.coordinator.tick(EPOCH(0)) == []
+    assert job.coordinator.epoch_ended(EPOCH(1)) == [TriggerCheckpoint(ID(2), EPOCH(1))]
+
+
+def test_the_interval_runs_from_start_to_start() -> None:
+    job = Job(interval=10 * SECOND, max_concurrent=9)
+
+    job.clock.advance(9.5)
+    early = job.coordinator.epoch_ended(EPOCH(1))
+    job.clock.advance(1.5)
+    due = job.coordinator.epoch_ended(EPOCH(2))
+    job.clock.advance(9.5)
+    again_early = job.coordinator.tick(EPOCH(3))
+    job.clock.advance(0.5)
+    again_due = job.coordinator.tick(EPOCH(3))
+
+    assert [early, again_early] == [[], []]
+    assert [due, again_due] == [[TriggerCheckpoint(ID(1), EPOCH(2))], [TriggerCheckpoint(ID(2), EPOCH(3))]]
+
+
+def test_an_epoch_that_a_checkpoint_covers_is_not_taken_again_by_the_interval() -> None:
+    job = Job(interval=10 * SECOND, max_concurrent=2)
+    job.complete(epoch=1)
+    job.clock.advance(10)
+
+    covered = job.coordinator.tick(EPOCH(1))
+    wait = job.coordinator.seconds_until_next_event()
+    job.clock.advance(10)
+
+    assert covered == []
+    assert wait == 10  # the beat is skipped, not awaited in a busy loop
+    assert job.coordinator.tick(EPOCH(2)) == [TriggerCheckpoint(ID(2), EPOCH(2))]
+    job.clock.advance(10)
+    assert job.coordinator.tick(EPOCH(2)) == []  # also while it is on its way
+
+
+@pytest.mark.parametrize("stage", ["pending", "ready", "writing"])
+def test_an_epoch_counts_as_covered_at_every_stage(stage: str) -> None:
+    job = Job(interval=10 * SECOND, max_concurrent=3)
+    job.coordinator.trigger(EPOCH(1))
+    if stage == "ready":  # another write comes first
+        job.coordinator.trigger(EPOCH(0))
+        for subtask in range(2):
+            job.coordinator.acknowledge(snapshot(2, subtask))
+    if stage != "pending":
+        for subtask in range(2):
+            job.coordinator.acknowledge(snapshot(1, subtask))
+    job.clock.advance(10)
+
+    assert job.coordinator.tick(EPOCH(1)) == []
+
+
+def test_the_epoch_of_an_aborted_checkpoint_is_taken_again() -> None:
+    job = Job(interval=10 * SECOND, tolerable_failures=5)
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.decline(ID(1), SubtaskIndex(0), "full")
+    job.clock.advance(10)
+
+    assert job.coordinator.tick(EPOCH(1)) == [TriggerCheckpoint(ID(2), EPOCH(1))]
+
+
+@pytest.mark.parametrize("end", ["completed", "declined", "metadata failed", "expired"])
+def test_the_pause_runs_from_the_end_of_one_to_the_start_of_the_next(end: str) -> None:
+    job = Job(interval=SECOND, min_pause=10 * SECOND, timeout=5 * SECOND, tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(1))
+    job.clock.advance(5)
+    if end == "declined":
+        job.coordinator.decline(ID(1), SubtaskIndex(0), "full")
+    elif end == "expired":
+        job.coordinator.expire()
+    else:
+        for subtask in range(2):
+            job.coordinator.acknowledge(snapshot(1, subtask))
+        if end == "completed":
+            job.coordinator.metadata_written(ID(1))
+        else:
+            job.coordinator.metadata_failed(ID(1), "disk full")
+
+    assert job.coordinator.seconds_until_next_event() == 10
+    job.clock.advance(9.9)
+    assert job.coordinator.epoch_ended(EPOCH(2)) == []
+    job.clock.advance(0.2)
+    assert job.coordinator.epoch_ended(EPOCH(2)) == [TriggerCheckpoint(ID(2), EPOCH(2))]
+
+
+def test_a_request_ignores_interval_and_pause() -> None:
+    job = Job(interval=60 * SECOND, min_pause=60 * SECOND)
+    job.complete(epoch=1)
+
+    assert job.coordinator.trigger(EPOCH(1)) == [TriggerCheckpoint(ID(2), EPOCH(1))]
+
+
+@pytest.mark.parametrize("max_concurrent", [1, 3])
+def test_no_more_than_allowed_are_in_progress(max_concurrent: int) -> None:
+    job = Job(interval=timedelta(0), max_concurrent=max_concurrent)
+    for epoch in range(max_concurrent):
+        job.coordinator.trigger(EPOCH(epoch))
+
+    assert job.coordinator.trigger(EPOCH(9)) == []
+    assert job.coordinator.epoch_ended(EPOCH(9)) == []
+    assert job.coordinator.in_progress == list(range(1, max_concurrent + 1))
+
+
+def test_a_checkpoint_whose_metadata_is_being_written_is_still_in_progress() -> None:
+    job = Job(subtasks=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0))
+
+    assert job.coordinator.trigger(EPOCH(1)) == []
+
+
+def test_ids_start_where_told_and_are_not_reused_after_an_abort() -> None:
+    job = Job(first_id=42, tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.decline(ID(42), SubtaskIndex(0), "full")
+
+    assert job.coordinator.trigger(EPOCH(0)) == [TriggerCheckpoint(ID(43), EPOCH(0))]
+    assert job.coordinator.next_id == 44
+
+
+# How it completes
+
+
+def test_the_last_acknowledgement_lets_the_metadata_be_written() -> None:
+    job = Job()
+    triggered_at = job.clock.now()
+    job.coordinator.trigger(EPOCH(7))
+    job.clock.advance(1)
+    first, second = snapshot(1, 1, "b"), snapshot(1, 0, "a")
+
+    assert job.coordinator.acknowledge(first) == []
+    assert job.coordinator.acknowledge(second) == [
+        WriteMetadata(
+            AcknowledgedCheckpoint(ID(1), EPOCH(7), triggered_at, {SubtaskIndex(0): second, SubtaskIndex(1): first})
+        )
+    ]
+    assert job.coordinator.completed_epoch is None
+
+
+def test_written_metadata_completes_the_checkpoint() -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(7))
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(1, subtask, f"f{subtask}"))
+
+    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+    assert job.coordinator.completed_epoch == 7
+    assert job.coordinator.in_progress == []
+    assert [kept.files() for kept in job.coordinator.retained] == [{file("f0"), file("f1")}]
+
+
+def test_metadata_is_written_one_at_a_time_in_the_order_of_ids() -> None:
+    job = Job(subtasks=1, max_concurrent=3, num_retained=3)
+    for epoch in range(3):
+        job.coordinator.trigger(EPOCH(epoch))
+    (write_1,) = job.coordinator.acknowledge(snapshot(1, 0))
+
+    assert job.coordinator.acknowledge(snapshot(3, 0)) == []
+    assert job.coordinator.acknowledge(snapshot(2, 0)) == []
+    notified, write_2 = job.coordinator.metadata_written(ID(1))
+
+    assert isinstance(write_1, WriteMetadata)
+    assert isinstance(write_2, WriteMetadata)
+    assert (write_1.acknowledged.checkpoint_id, write_2.acknowledged.checkpoint_id) == (1, 2)
+    assert notified == NotifyCompleted(ID(1))
+
+
+def test_a_completed_checkpoint_aborts_older_ones_without_counting_a_failure() -> None:
+    job = Job(max_concurrent=2, tolerable_failures=0)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(1, 0, "old"))
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(2, subtask, f"new{subtask}"))
+
+    assert job.coordinator.metadata_written(ID(2)) == [
+        NotifyCompleted(ID(2)),
+        AbortCheckpoint(ID(1), "subsumed by checkpoint 2", (file("old"),)),
+    ]
+
+
+def test_an_older_one_acknowledged_during_a_newer_ones_write_is_subsumed_too() -> None:
+    job = Job(subtasks=1, max_concurrent=2)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(2, 0, "new"))
+    job.coordinator.acknowledge(snapshot(1, 0, "old"))
+
+    assert job.coordinator.metadata_written(ID(2)) == [
+        NotifyCompleted(ID(2)),
+        AbortCheckpoint(ID(1), "subsumed by checkpoint 2", (file("old"),)),
+    ]
+
+
+def test_older_checkpoints_are_discarded_with_the_files_nobody_needs() -> None:
+    job = Job(num_retained=2)
+    job.complete(epoch=0)
+    job.complete(epoch=1, old=("1-0",))
+
+    job.coordinator.trigger(EPOCH(2))
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(3, subtask, f"3-{subtask}"))
+
+    assert job.coordinator.metadata_written(ID(3)) == [
+        NotifyCompleted(ID(3)),
+        DiscardCheckpoints((ID(1),), (file("1-1"),)),
+    ]
+    assert [kept.checkpoint_id for kept in job.coordinator.retained] == [2, 3]
+
+
+def test_a_checkpoint_in_progress_keeps_the_files_it_refers_to() -> None:
+    job = Job(subtasks=1, max_concurrent=2)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "base"))
+    job.coordinator.metadata_written(ID(1))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.trigger(EPOCH(2))
+    job.coordinator.acknowledge(snapshot(2, 0, "compacted"))
+    job.coordinator.acknowledge(snapshot(3, 0, "delta", old=("base",)))
+
+    _, discard, _ = job.coordinator.metadata_written(ID(2))
+
+    assert discard == DiscardCheckpoints((ID(1),), ())
+    assert job.coordinator.metadata_written(ID(3)) == [
+        NotifyCompleted(ID(3)),
+        DiscardCheckpoints((ID(2),), (file("compacted"),)),
+    ]
+
+
+def test_the_next_attempt_goes_on_with_the_retained_checkpoints() -> None:
+    before = Job()
+    before.complete(epoch=0)
+    after = Job(first_id=before.coordinator.next_id, retained=before.coordinator.retained)
+
+    after.coordinator.trigger(EPOCH(1))
+    after.coordinator.acknowledge(snapshot(2, 0, "x", old=("1-0",)))
+    after.coordinator.acknowledge(snapshot(2, 1, "y", old=("1-0",)))
+
+    assert after.coordinator.metadata_written(ID(2)) == [
+        NotifyCompleted(ID(2)),
+        DiscardCheckpoints((ID(1),), (file("1-1"),)),
+    ]
+
+
+def test_foreign_files_are_never_deleted() -> None:
+    job = Job(subtasks=1, foreign=[file("theirs")], tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "ours", old=("theirs", "unknown")))
+
+    (abort, *_) = job.coordinator.metadata_failed(ID(1), "disk full")
+
+    assert isinstance(abort, AbortCheckpoint)
+    assert abort.new_files == (file("ours"),)
+
+
+# How it fails
+
+
+def test_a_declined_checkpoint_is_aborted_with_the_files_reported_so_far() -> None:
+    job = Job(tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+
+    assert job.coordinator.decline(ID(1), SubtaskIndex(1), "disk full") == [
+        AbortCheckpoint(ID(1), "subtask 1 declined: disk full", (file("a"),))
+    ]
+    assert job.coordinator.in_progress == []
+
+
+def test_a_decline_of_no_pending_checkpoint_changes_nothing() -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0))
+
+    assert job.coordinator.decline(ID(1), SubtaskIndex(0), "echo") == []
+    assert job.coordinator.decline(ID(9), SubtaskIndex(0), "unknown") == []
+    assert job.coordinator.in_progress == [1]
+
+
+def test_a_checkpoint_expires_at_its_timeout_and_names_who_is_missing() -> None:
+    job = Job(timeout=60 * SECOND, tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.clock.advance(59)
+    assert job.coordinator.expire() == []
+    assert job.coordinator.seconds_until_next_event() == 1
+    job.clock.advance(1)
+
+    (abort,) = job.coordinator.expire()
+
+    assert abort == AbortCheckpoint(ID(1), "timed out after 0:01:00; missing subtasks: 1", (file("a"),))
+
+
+def test_a_metadata_write_under_way_does_not_expire() -> None:
+    job = Job(subtasks=1, timeout=SECOND)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0))
+    job.clock.advance(100)
+
+    assert job.coordinator.expire() == []
+    assert job.coordinator.seconds_until_next_event() is None
+    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+
+
+def test_failed_metadata_aborts_and_lets_the_next_be_written() -> None:
+    job = Job(subtasks=1, max_concurrent=2, tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.coordinator.acknowledge(snapshot(2, 0, "b", old=("a",)))
+
+    abort, write = job.coordinator.metadata_failed(ID(1), "disk full")
+
+    assert abort == AbortCheckpoint(ID(1), "metadata could not be written: disk full", ())  # 2 refers to a
+    assert isinstance(write, WriteMetadata)
+    assert write.acknowledged.files() == {file("a"), file("b")}
+
+
+def test_a_file_left_to_a_newer_checkpoint_goes_with_that_one() -> None:
+    job = Job(subtasks=1, max_concurrent=2, tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.coordinator.acknowledge(snapshot(2, 0, "b", old=("a",)))
+    job.coordinator.metadata_failed(ID(1), "disk full")
+
+    (abort,) = job.coordinator.metadata_failed(ID(2), "disk full")
+
+    assert abort == AbortCheckpoint(ID(2), "metadata could not be written: disk full", (file("a"), file("b")))
+
+
+def test_a_snapshot_built_on_a_deleted_file_does_not_complete() -> None:
+    job = Job(subtasks=1, max_concurrent=2, tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.coordinator.metadata_failed(ID(1), "disk full")
+
+    (abort,) = job.coordinator.acknowledge(snapshot(2, 0, "b", old=("a",)))
+
+    assert abort == AbortCheckpoint(ID(2), "subtask 0 refers to shared/a, which has been deleted", (file("b"),))
+
+
+@pytest.mark.parametrize("checkpoint", [1, 77])
+def test_a_late_writers_files_are_deleted(checkpoint: int) -> None:
+    job = Job(tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.decline(ID(1), SubtaskIndex(1), "full")
+
+    assert job.coordinator.acknowledge(snapshot(checkpoint, 0, "late", old=("older",))) == [
+        DeleteFiles((file("late"),))
+    ]
+    assert job.coordinator.acknowledge(snapshot(checkpoint, 0)) == []
+
+
+@pytest.mark.parametrize("stage", ["pending", "writing", "completed"])
+def test_an_echo_deletes_only_files_that_nobody_knows(stage: str) -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    if stage != "pending":
+        job.coordinator.acknowledge(snapshot(1, 1))
+    if stage == "completed":
+        job.coordinator.metadata_written(ID(1))
+
+    assert job.coordinator.acknowledge(snapshot(1, 0, "a")) == []
+    assert job.coordinator.acknowledge(snapshot(1, 0, "a", "retried")) == [DeleteFiles((file("retried"),))]
+
+
+def test_an_unknown_subtask_completes_nothing() -> None:
+    job = Job(subtasks=1)
+    job.coordinator.trigger(EPOCH(0))
+
+    assert job.coordinator.acknowledge(snapshot(1, 5, "stray")) == [DeleteFiles((file("stray"),))]
+    assert job.coordinator.in_progress == [1]
+
+
+@pytest.mark.parametrize("tolerated", [0, 2])
+def test_more_failures_in_a_row_than_tolerated_fail_the_job(tolerated: int) -> None:
+    job = Job(tolerable_failures=tolerated)
+    outcomes = []
+    for number in range(1, tolerated + 2):
+        job.coordinator.trigger(EPOCH(0))
+        outcomes.append(job.coordinator.decline(ID(number), SubtaskIndex(0), "disk full"))
+
+    assert all(len(actions) == 1 for actions in outcomes[:-1])
+    _, failure = outcomes[-1]
+    assert isinstance(failure, FailJob)
+    assert f"tolerated: {tolerated}" in failure.reason
+    assert "disk full" in failure.reason
+
+
+def test_failing_the_job_starts_a_new_count() -> None:
+    job = Job(max_concurrent=2, tolerable_failures=1)
+    for number in (1, 2):
+        job.coordinator.trigger(EPOCH(0))
+        job.coordinator.decline(ID(number), SubtaskIndex(0), "full")
+    job.coordinator.trigger(EPOCH(0))
+
+    assert len(job.coordinator.decline(ID(3), SubtaskIndex(0), "full")) == 1
+
+
+def test_a_completed_checkpoint_resets_the_count_of_failures() -> None:
+    job = Job(tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.decline(ID(1), SubtaskIndex(0), "full")
+    job.complete(epoch=0)
+    job.coordinator.trigger(EPOCH(0))
+
+    assert len(job.coordinator.decline(ID(3), SubtaskIndex(0), "full")) == 1
+
+
+def test_aborting_what_is_pending_counts_no_failure_and_leaves_a_write_to_end() -> None:
+    job = Job(subtasks=1, max_concurrent=3)
+    for epoch in range(3):
+        job.coordinator.trigger(EPOCH(epoch))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.coordinator.acknowledge(snapshot(2, 0, "b"))
+
+    assert job.coordinator.abort_pending("failover") == [
+        AbortCheckpoint(ID(2), "failover", (file("b"),)),
+        AbortCheckpoint(ID(3), "failover", ()),
+    ]
+    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+
+
+def test_an_outcome_of_a_write_that_was_not_asked_for_is_an_error() -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(0))
+
+    with pytest.raises(ValueError, match="checkpoint 1 is not being written"):
+        job.coordinator.metadata_written(ID(1))
+    with pytest.raises(ValueError, match="checkpoint 1 is not being written"):
+        job.coordinator.metadata_failed(ID(1), "x")
+
+
+def test_the_next_event_is_the_trigger_or_the_timeout_whichever_comes_first() -> None:
+    job = Job(interval=10 * SECOND, timeout=30 * SECOND, max_concurrent=2)
+    assert job.coordinator.seconds_until_next_event() == 10
+    job.clock.advance(10)
+    job.coordinator.tick(EPOCH(1))
+    assert job.coordinator.seconds_until_next_event() == 10
+    job.coordinator.trigger(EPOCH(2))
+    assert job.coordinator.seconds_until_next_event() == 30  # no room for a third
+    job.clock.advance(31)
+    assert job.coordinator.seconds_until_next_event() == 0

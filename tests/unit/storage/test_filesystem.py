@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from checkdam.errors import ConfigError, StorageError, StorageUncertainError
+from checkdam.storage import open_storage
+
+
+def test_uri_opens_the_same_tree_again(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "with space & %"))
+    storage.write("f", b"1")
+
+    assert open_storage(storage.uri).read("f") == b"1"
+
+
+def test_unknown_scheme_is_a_config_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="s3://"):
+        open_storage("gopher://host/path")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, ["The disk is full", "5 bytes are needed", "are free"]),
+        (errno.EROFS, ["read-only"]),
+        (errno.EACCES, ["Permission is denied"]),
+    ],
+)
+def test_a_refused_write_says_why_and_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: list[str]
+) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.write("f", b"old")
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", refuse)  # a full or read-only disk cannot be had without root
+    with pytest.raises(StorageError) as caught:
+        storage.write("f", b"abcde")
+
+    assert not isinstance(caught.value, StorageUncertainError)
+    assert all(word in str(caught.value) for word in words)
+    assert [(status.path, storage.read(status.path)) for status in storage.list("")] == [("f", b"old")]
+
+
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StorageError, match="A file stands where a directory is needed"):
+        open_storage(str(tmp_path / "file" / "root")).check_writable()
+
+
+def test_a_write_is_synced_before_it_gets_its_name_and_its_directory_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def traced_fsync(descriptor: int) -> None:
+        steps.append("sync directory" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "sync file")
+        fsync(descriptor)
+
+    def traced_rename(source: str, target: str) -> None:
+        steps.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", traced_fsync)
+    monkeypatch.setattr(os, "rename", traced_rename)
+    open_storage(str(tmp_path)).write("f", b"1")
+
+    assert steps == ["sync file", "rename", "sync directory"]
+    steps.clear()
+    open_storage(str(tmp_path)).write("new/f", b"1")
+    assert steps == ["sync directory", "sync file", "rename", "sync directory"]
+
+
+def test_a_failed_directory_sync_after_the_rename_is_uncertain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def fail_on_directory(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_on_directory)
+    with pytest.raises(StorageUncertainError, match="may not survive a crash"):
+        open_storage(str(tmp_path)).write("f", b"1")
+
+    assert (tmp_path / "f").read_bytes() == b"1"
