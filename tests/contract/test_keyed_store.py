@@ -513,3 +513,38 @@ def test_an_empty_key_group_range_holds_nothing(backend: KeyedStateBackend, stor
     restored = open_store(backend, storage, [checkpoint(store, storage, 1)], of)
 
     assert restored.value_table(COUNT).entries == {}
+
+
+def test_completing_a_checkpoint_keeps_what_later_ones_sealed(
+    backend: KeyedStateBackend, storage: MemoryStorage
+) -> None:
+    store = open_store(backend, storage)
+    state = store.value_state(COUNT)
+    put(store, state, HUNDRED)
+    checkpoint(store, storage, 1)
+    put(store, state, {"k1": -1})
+    second = store.seal(CheckpointId(2))
+    put(store, state, {"k2": -2})
+    store.seal(CheckpointId(3))
+    second.write(storage, "shared")
+    store.completed(CheckpointId(2))
+    store.aborted(CheckpointId(3))
+
+    handle = checkpoint(store, storage, 4)
+
+    assert content(backend, storage, [handle], KEYS) == {**HUNDRED, "k1": -1, "k2": -2}
+
+
+def test_rescaling_divides_also_the_state_that_nobody_asks_for(
+    backend: KeyedStateBackend, storage: MemoryStorage
+) -> None:
+    store = open_store(backend, storage)
+    put(store, store.value_state(COUNT), HUNDRED)
+    handle = checkpoint(store, storage, 1)
+    halves = [open_store(backend, storage, [handle], owner(subtask, 2)) for subtask in range(2)]
+
+    handles = [half.seal(CheckpointId(2)).write(storage, f"half-{i}") for i, half in enumerate(halves)]
+
+    held = [content(backend, storage, [each], KEYS) for each in handles]
+    assert held[0] | held[1] == HUNDRED
+    assert len(held[0]) + len(held[1]) == len(HUNDRED)

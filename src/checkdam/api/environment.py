@@ -23,8 +23,8 @@ from checkdam.errors import JobGraphError
 from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Operator, SourceKind
 from checkdam.ids import new_job_id
-from checkdam.runtime.job import Job
 from checkdam.runtime.janitor import work_directory
+from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster, JobResult
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
 from checkdam.runtime.restore import Restored, check_fit, find_job, from_path, max_parallelism_for, newest_first
@@ -183,7 +183,9 @@ class StreamExecutionEnvironment:
         raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
 
     def _job(self, name: str, checkpoints: CheckpointConfig, restored: Restored | None) -> Job:
-        parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(self.spark.sparkContext.defaultParallelism)
+        parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(
+            self.spark.sparkContext.defaultParallelism
+        )
         fixed = self._configuration.is_set(config.MAX_PARALLELISM)
         asked = self._configuration.get(config.MAX_PARALLELISM) if fixed else None
         groups = max_parallelism_for(restored, asked, parallelism)

@@ -64,9 +64,7 @@ class DataStreamSink(_Step):
 class DataStream(_Step):
     """Records of one type."""
 
-    def __init__(
-        self, environment: StreamExecutionEnvironment, operator: int, also: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, environment: StreamExecutionEnvironment, operator: int, also: tuple[int, ...] = ()) -> None:
         super().__init__(environment, operator)
         self._inputs = (operator, *also)
 
@@ -161,9 +159,7 @@ class DataStream(_Step):
         projection = projection_of(key, self.type)
         columns = projection.key_columns() if projection is not None else None
         inferred = (
-            projection.result_type(self.type)
-            if projection is not None
-            else result_type(key, of=self.type, many=False)
+            projection.result_type(self.type) if projection is not None else result_type(key, of=self.type, many=False)
         )
         declared = _declared(key_type, inferred)
         if declared.is_opaque:
@@ -260,9 +256,7 @@ class KeyedStream(DataStream):
         column = self.type.columns[index or 0].arrow_type
         numeric = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
         if how == "sum" and not numeric:
-            raise JobGraphError(
-                f"sum({field!r}): the field is {column}, which cannot be summed", hint="Sum a number."
-            )
+            raise JobGraphError(f"sum({field!r}): the field is {column}, which cannot be summed", hint="Sum a number.")
         return self._add(how, AggregateKind(how, index), self.type)
 
 

@@ -141,9 +141,7 @@ class JobMaster:
             retained=[each.checkpoint for each in kept],
             foreign_files=() if restored is None or restored.claim else restored.checkpoint.files(),
         )
-        around = Surroundings(
-            self._engine, self._store, coordinator, self._outputs, self._listener, self._clock
-        )
+        around = Surroundings(self._engine, self._store, coordinator, self._outputs, self._listener, self._clock)
         run = AttemptRun(self._job, new_attempt(), restored, around)
         self._running = run
         try:

@@ -107,7 +107,9 @@ def split_key(edge: Edge, rows: pa.RecordBatch) -> tuple[Batch, Batch | None]:
     if key is None:
         return Batch(edge.type, columns=values), None
     if has_own_key(edge):
-        return Batch(edge.type, columns=values), Batch(key.type, columns=rows.select(list(range(width, len(rows.columns)))))
+        return Batch(edge.type, columns=values), Batch(
+            key.type, columns=rows.select(list(range(width, len(rows.columns))))
+        )
     return _with_key_columns(edge, key, values)
 
 
@@ -159,7 +161,7 @@ def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], pa.RecordBatch]:
         try:
             for value in batch.rows:
                 keys.append(select(value))
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error("key_by", value, cause) from cause
         return wire.pack(edge, batch.columns, to_arrow(key.type, keys))
 

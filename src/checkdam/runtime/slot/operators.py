@@ -49,7 +49,7 @@ def make_process(
             function.open(context)
         except CheckdamError:
             raise
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, "(none: in open)", cause) from cause
     if isinstance(operator.kind, ReduceKind):
         assert store is not None
@@ -81,7 +81,7 @@ def _map(operator: Operator, call: Callable[[Any], Any]) -> Process:
         try:
             for value in batch.rows:
                 append(call(value))
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         return Batch(operator.output_type, rows=produced)
 
@@ -98,7 +98,7 @@ def _flat_map(operator: Operator, call: Callable[[Any], Any]) -> Process:
                 some = call(value)
                 if some is not None:
                     extend(some)
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         return Batch(operator.output_type, rows=produced)
 
@@ -113,7 +113,7 @@ def _filter(operator: Operator, call: Callable[[Any], Any]) -> Process:
             for value in batch.rows:
                 if call(value):
                     kept.append(value)
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         return Batch(operator.output_type, rows=kept)
 
@@ -133,7 +133,7 @@ def _keyed_flat(operator: Operator, store: KeyedStateStore, call: Callable[..., 
                 some = call(value, ctx)
                 if some is not None:
                     extend(some)
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         return Batch(operator.output_type, rows=produced)
 
@@ -172,7 +172,7 @@ def _reduce(operator: Operator, table: ValueTable, combine: Callable[[Any, Any],
                 kept = changed[key] if key in changed else entries.get(key)
                 changed[key] = result = value if kept is None else combine(kept, value)
                 produced.append(result)
-        except Exception as cause:  # noqa: BLE001  the user's code may raise anything
+        except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         table.put_all(changed)
         return Batch(operator.output_type, rows=produced)

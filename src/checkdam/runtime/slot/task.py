@@ -24,6 +24,10 @@ from checkdam.state.key_groups import key_group_range
 from checkdam.state.snapshots import KeyedStateHandle, OperatorSnapshot, SlotSnapshot, StateFile
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.subtree import subtree
+
+SHARED = "shared"
+"""Where state files lie in a job's directory."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,13 @@ class _Cut:
 class SlotTask:
     """One subtask of every level. Not thread-safe but for `snapshot`, which may wait while epochs go on."""
 
-    def __init__(self, setup: SlotSetup, storage: Storage | None = None, restore_storage: Storage | None = None) -> None:
+    def __init__(
+        self, setup: SlotSetup, storage: Storage | None = None, restore_storage: Storage | None = None
+    ) -> None:
         self._setup = setup
         self._plan = setup.plan
-        self._storage = storage or (open_storage(setup.storage) if setup.storage else None)
+        whole = storage or (open_storage(setup.storage) if setup.storage else None)
+        self._storage = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
         self._restore_storage = restore_storage
         self._stores: dict[int, KeyedStateStore] = {}
         self._writers: dict[int, SinkWriter] = {}
@@ -87,7 +94,7 @@ class SlotTask:
         operators = {op_id: r.take_counts() for level in self._levels.values() for op_id, r in level.operators.items()}
         printed = [line for w in self._writers.values() if isinstance(w, PrintWriter) for line in w.take_lines()]
         committables = {self._uid(op): w.cut()() for op, w in self._transactional()} if commit else {}
-        keys = sum(getattr(store, 'key_count', 0) for store in self._stores.values())
+        keys = sum(getattr(store, "key_count", 0) for store in self._stores.values())
         return EpochReport(epoch, self._setup.subtask, operators, tuple(printed), committables, keys)
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
@@ -116,7 +123,7 @@ class SlotTask:
         new_files: list[StateFile] = []
         for op, sealed in cut.sealed.items():
             assert self._storage is not None
-            handles[op] = sealed.write(self._storage, self._setup.job_id)
+            handles[op] = sealed.write(self._storage, SHARED)
             new_files.extend(sealed.new_files)
         committables = {op: self._prepared(op, cut.checkpoint_id, prepare) for op, prepare in cut.prepared.items()}
         operators = tuple(
@@ -156,7 +163,7 @@ class SlotTask:
         if snapshot is None or snapshot.exception() is not None or self._storage is None:
             return
         for file in snapshot.result().new_files:
-            self._storage.delete(f"{self._setup.job_id}/{file.path}")
+            self._storage.delete(file.path)
 
     def close(self) -> None:
         """Close every function that was opened, also after a failure; the first error is raised at the end."""
@@ -210,10 +217,10 @@ class SlotTask:
             key_type=operator.key.type,
         )
         if restore is None:
-            return setup.backend.open(owner, [], self._storage, setup.job_id, claim=True)
-        storage = self._restore_storage or open_storage(restore.storage)
+            return setup.backend.open(owner, [], self._storage, "", claim=True)
+        storage = subtree(self._restore_storage or open_storage(restore.storage), restore.directory)
         handles = restore.keyed.get(owner.uid, ())
-        return setup.backend.open(owner, handles, storage, restore.directory, claim=restore.claim)
+        return setup.backend.open(owner, handles, storage, "", claim=restore.claim)
 
     def _transactional(self) -> Iterator[tuple[int, SinkWriter]]:
         for op, writer in self._writers.items():

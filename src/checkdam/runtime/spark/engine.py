@@ -173,4 +173,6 @@ def _meaning_of(failure: BaseException) -> BaseException:
     if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
         return failure
     text = str(failure)
-    return find_error(text) or JobFailedError(f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}")
+    return find_error(text) or JobFailedError(
+        f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
+    )

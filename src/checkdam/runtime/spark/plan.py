@@ -17,9 +17,9 @@ from checkdam.graph.operators import MapKind, Operator
 from checkdam.ids import Epoch
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.slot.client import SlotAddress, exchange
+from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.level import NO_OUTPUT, RunningLevel, RunningOperator
 from checkdam.runtime.slot.operators import make_process
-from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.wire import EDGE, Wire, has_own_key
 from checkdam.state.batch import Batch
 from checkdam.state.projection import FieldRef, projection_of
@@ -38,7 +38,9 @@ def job_dataframe(
         flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
         following = plan.wire(level.index + 1)
         schema = Wire(following).schema if following else NO_OUTPUT
-        flow = flow.mapInArrow(_through_slot(level.index, wire.schema, tuple(addresses), token), from_arrow_schema(schema))
+        flow = flow.mapInArrow(
+            _through_slot(level.index, wire.schema, tuple(addresses), token), from_arrow_schema(schema)
+        )
     return flow
 
 
