@@ -80,6 +80,10 @@ class KeyedStateStore(Protocol):
     def value_table(self, descriptor: ValueStateDescriptor) -> ValueTable:
         """Like `value_state`, as a table of all keys."""
 
+    @property
+    def key_count(self) -> int:
+        """How many entries all its states hold together; what nobody has asked for yet may be left out."""
+
     def seal(self, checkpoint_id: CheckpointId) -> Sealed:
         """Fix the state as of now, in time that depends on what changed and not on what is held.
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -26,6 +26,14 @@ TEMPORARY_PREFIX = ".tmp-"
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
 
 
+_registered: dict[str, Callable[[str], Storage]] = {}
+
+
+def register_scheme(scheme: str, opener: Callable[[str], Storage]) -> None:
+    """Let `open_storage` hand URIs of this scheme to `opener`; so tests put a storage of their own in any place."""
+    _registered[scheme] = opener
+
+
 def open_storage(uri: str) -> Storage:
     """The tree of files below `uri`: a plain path, file://, or whatever pyarrow.fs opens (s3://, hdfs://, gs://).
 
@@ -35,6 +43,8 @@ def open_storage(uri: str) -> Storage:
         ConfigError: the scheme is unknown, or its client is not installed.
     """
     parts = urlsplit(uri)
+    if parts.scheme in _registered:
+        return _registered[parts.scheme](uri)
     if parts.scheme == "file":
         return LocalStorage(unquote(parts.path))
     if not parts.scheme or "://" not in uri:

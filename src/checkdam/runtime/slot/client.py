@@ -106,11 +106,16 @@ def exchange(
     try:
         writer, reader = _connection(address.location).do_exchange(descriptor, _options(token))
         with writer:
-            writer.begin(schema)
+            begun = False
             answers = _Answers(reader)
             for batch in batches:
+                if not begun:
+                    writer.begin(batch.schema)  # Spark knows better than we which columns may be null
+                    begun = True
                 writer.write_batch(batch)
                 yield from answers.ready()
+            if not begun:
+                writer.begin(schema)
             writer.done_writing()
             yield from answers.rest()
     except (flight.FlightError, pa.ArrowException, OSError) as error:

@@ -94,7 +94,7 @@ class SlotTask:
         operators = {op_id: r.take_counts() for level in self._levels.values() for op_id, r in level.operators.items()}
         printed = [line for w in self._writers.values() if isinstance(w, PrintWriter) for line in w.take_lines()]
         committables = {self._uid(op): w.cut()() for op, w in self._transactional()} if commit else {}
-        keys = sum(getattr(store, "key_count", 0) for store in self._stores.values())
+        keys = sum(store.key_count for store in self._stores.values())
         return EpochReport(epoch, self._setup.subtask, operators, tuple(printed), committables, keys)
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:

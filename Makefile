@@ -1,0 +1,51 @@
+# Every target sets up what it needs: a virtual environment in .venv, and Java where Spark runs.
+# Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos).
+
+.PHONY: help demo test test-spark check bench chaos environment java clean
+
+RUN = .venv/bin/python
+TESTS ?= tests
+CHAOS ?= chaos.run
+ROUNDS ?= 100
+SEED ?=
+
+help:
+	@echo "make demo        count words, kill a slot and the driver, resume: about a minute"
+	@echo "make test        all tests, those on Spark included"
+	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
+	@echo "make test-spark  only the tests on Spark"
+	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
+	@echo "make chaos       kill things at random moments: ROUNDS=100, SEED=a number to repeat a run"
+	@echo "make clean       remove .venv and everything else that was made here"
+
+demo: environment java
+	@.venv/bin/checkdam demo
+
+test: environment java
+	@$(RUN) -m pytest $(TESTS)
+
+test-spark: environment java
+	@$(RUN) -m pytest -m spark $(TESTS)
+
+check: environment
+	@echo "format" && $(RUN) -m ruff format --quiet --check .
+	@echo "lint" && $(RUN) -m ruff check --quiet .
+	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests
+	@echo "layers" && .venv/bin/lint-imports --no-logo
+	@echo "fast tests" && $(RUN) -m pytest -m "not spark" tests
+
+bench: environment java
+	@$(RUN) -m benchmarks
+
+chaos: environment java
+	@$(RUN) -m $(CHAOS) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+environment:
+	@PYTHON="$(PYTHON)" sh tools/environment.sh
+
+java:
+	@sh tools/java.sh
+
+clean:
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
