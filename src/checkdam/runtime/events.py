@@ -55,6 +55,9 @@ class JobListener:
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
 
+    def left_behind(self, reason: CheckdamError) -> None:
+        """The job has ended, but something it should have removed is still there."""
+
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
 
 

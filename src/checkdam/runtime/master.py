@@ -10,7 +10,7 @@ from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock, SystemClock
-from checkdam.errors import CheckdamError, JobFailedError, RestoreError, UsageError, UserFunctionError
+from checkdam.errors import CheckdamError, JobFailedError, RestoreError, StorageError, UsageError, UserFunctionError
 from checkdam.ids import CheckpointId, JobId, new_attempt
 from checkdam.runtime.attempt import AttemptRun, Surroundings
 from checkdam.runtime.engine import Engine
@@ -20,6 +20,8 @@ from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import Restored, newest_first
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+
+_CLEAN_UP_TRIES = 3
 
 
 class JobCancelled(Exception):  # noqa: N818  not an error: somebody asked for it
@@ -127,7 +129,7 @@ class JobMaster:
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
-        kept = self._sweep(restored)
+        kept = self._sweep()
         first_id = max(self._next_id, self._store.next_checkpoint_id() if self._store else 1)
         if restored is not None:
             first_id = max(first_id, restored.checkpoint.checkpoint_id + 1)
@@ -153,7 +155,7 @@ class JobMaster:
             run.dispose()
             self._next_id = coordinator.next_id
 
-    def _sweep(self, restored: Restored | None) -> list[Restored]:
+    def _sweep(self) -> list[Restored]:
         """Remove what earlier attempts left half done; returns the job's checkpoints that stay."""
         if self._store is None or self._storage is None:
             return []
@@ -162,19 +164,33 @@ class JobMaster:
         return kept
 
     def _clean_up(self, end: JobEnd) -> str | None:
-        """Leave only what retention promises: whole checkpoints, or nothing."""
+        """Leave only what retention promises: whole checkpoints, or nothing.
+
+        The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
+        """
         last: str | None = None
-        if self._store is not None:
-            if keeps_checkpoints(self._job.checkpoints.retention, end):
-                kept = self._sweep(None)
-                last = kept[0].path if kept else None
-            else:
-                for checkpoint_id in self._store.completed():
-                    self._store.discard(checkpoint_id)
-                self._store.sweep([])
+        for tries_left in reversed(range(_CLEAN_UP_TRIES)):
+            try:
+                last = self._tidy(end)
+                break
+            except StorageError as reason:
+                if not tries_left:
+                    self._listener.left_behind(reason)
+        self._listener.job_ended(end, last)
+        return last
+
+    def _tidy(self, end: JobEnd) -> str | None:
+        """Remove what is no longer needed; doing it again does the rest."""
+        last: str | None = None
+        if self._store is not None and keeps_checkpoints(self._job.checkpoints.retention, end):
+            kept = self._sweep()
+            last = kept[0].path if kept else None
+        elif self._store is not None:
+            for checkpoint_id in self._store.completed():
+                self._store.discard(checkpoint_id)
+            self._store.sweep([])
         if end is not JobEnd.FAILED:
             self._outputs.close()
-        self._listener.job_ended(end, last)
         return last
 
 

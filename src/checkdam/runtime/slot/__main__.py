@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from checkdam.runtime.slot.server import SlotServer
 def main() -> None:
     """Serve until told to close. Standard input brings the orders, the ready pipe takes the address."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    gc.set_threshold(100_000, 20, 20)  # state is mostly long-lived: looking through it often finds nothing
     orders = json.loads(sys.stdin.readline())
     when_any_exits(orders["parents"], lambda: os._exit(1))
     server = SlotServer(orders["location"], orders["token"])

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from checkdam.backends.contract import ValueTable
 from checkdam.state.batch import Batch
 from checkdam.state.rows import column_to_list
 from checkdam.state.types import TypeInfo
 
 _INT64_SAFE = 2**62
+_ROUND = 262_144
+"""Records in a round: enough that most keys of a busy stream occur more than once, at some ten megabytes."""
 
 
 def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[Any, Any], Any]:
@@ -36,13 +39,18 @@ def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[An
 
 
 class VectorisedSum:
-    """Sums an integer column per key for a whole batch, and emits what record by record would have emitted."""
+    """Sums an integer column per key for many records at once, and emits what record by record would have emitted.
 
-    def __init__(self, field: int, type: TypeInfo, entries: dict[Any, Any], put_all: Callable[[dict[Any, Any]], None]):
+    The state is touched once per key and round, so records are gathered until there are enough for a round.
+    """
+
+    def __init__(self, field: int, type: TypeInfo, table: ValueTable) -> None:
         self._field = field
         self._type = type
-        self._entries = entries
-        self._put_all = put_all
+        self._entries = table.entries
+        self._put_all = table.put_all
+        self._gathered: list[pa.RecordBatch] = []
+        self._rows = 0
 
     @staticmethod
     def applies(how: str, field: int | None, type: TypeInfo, key_columns: Sequence[int] | None) -> bool:
@@ -56,6 +64,17 @@ class VectorisedSum:
             and {field, key_columns[0]} == {0, 1}
             and bool(pa.types.is_int64(columns[field].arrow_type))
         )
+
+    def gather(self, batch: Batch) -> bool:
+        """Take records in; True when it is time for a round."""
+        self._gathered.append(batch.columns)
+        self._rows += len(batch)
+        return self._rows >= _ROUND
+
+    def take(self) -> Batch | None:
+        """The records gathered so far, as one batch; None if there are none."""
+        gathered, self._gathered, self._rows = self._gathered, [], 0
+        return Batch(self._type, columns=pa.concat_batches(gathered)) if gathered else None
 
     def process(self, batch: Batch) -> Batch | None:
         """The output batch; None if this batch needs the record-by-record way (nulls, huge numbers)."""

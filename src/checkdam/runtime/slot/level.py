@@ -80,6 +80,15 @@ class RunningLevel:
         running.records_out += len(produced)
         yield from self.pass_on(operator, produced)
 
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Let every operator give what it has gathered; no more records come in this epoch."""
+        for op, running in self.operators.items():
+            gathered = getattr(running.process, "flush", None)
+            produced = gathered() if gathered is not None else None
+            if produced is not None and len(produced):
+                running.records_out += len(produced)
+                yield from self.pass_on(op, produced)
+
     def pass_on(self, operator: int, produced: Batch) -> Iterator[pa.RecordBatch]:
         """Hand what an operator gave to everything behind it."""
         for target in self._downstream.get(operator, ()):

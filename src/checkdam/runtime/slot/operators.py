@@ -185,13 +185,32 @@ def _aggregate(operator: Operator, kind: AggregateKind, table: ValueTable) -> Pr
     columns = operator.key.columns if operator.key is not None else None
     if kind.field is None or not VectorisedSum.applies(kind.how, kind.field, operator.output_type, columns):
         return one_by_one
-    vectorised = VectorisedSum(kind.field, operator.output_type, table.entries, table.put_all)
+    assert columns is not None
+    return _GatheringSum(VectorisedSum(kind.field, operator.output_type, table), one_by_one, operator, columns[0])
 
-    def process(batch: Batch, keys: Batch | None) -> Batch | None:
-        summed = vectorised.process(batch)
-        return one_by_one(batch, keys) if summed is None else summed
 
-    return process
+class _GatheringSum:
+    """A vectorised sum as a process: gathers, and answers when there is enough or the level ends."""
+
+    def __init__(self, vectorised: VectorisedSum, one_by_one: Process, operator: Operator, key_column: int) -> None:
+        self._vectorised = vectorised
+        self._one_by_one = one_by_one
+        self._operator = operator
+        self._key_column = key_column
+
+    def __call__(self, batch: Batch, keys: Batch | None) -> Batch | None:
+        return self.flush() if self._vectorised.gather(batch) else None
+
+    def flush(self) -> Batch | None:
+        batch = self._vectorised.take()
+        if batch is None:
+            return None
+        summed = self._vectorised.process(batch)
+        if summed is not None:
+            return summed
+        assert self._operator.key is not None
+        keys = Batch(self._operator.key.type, columns=batch.columns.select([self._key_column]))
+        return self._one_by_one(batch, keys)
 
 
 def _sink(writer: SinkWriter | None) -> Process:

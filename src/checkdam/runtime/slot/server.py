@@ -42,7 +42,8 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         for chunk in reader:
             for produced in run.process(chunk.data):
                 writer.write_batch(produced)
-        run.finish()
+        for produced in run.finish():
+            writer.write_batch(produced)
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         arguments = cloudpickle.loads(action.body.to_pybytes())

@@ -57,6 +57,7 @@ class SlotTask:
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
         self._broken: str | None = None
+        self._lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
         self._snapshots: dict[CheckpointId, Future[SlotSnapshot]] = {}
         self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
@@ -67,8 +68,7 @@ class SlotTask:
 
         A task that Spark runs again, for whatever reason, must never apply its records twice.
         """
-        if self._broken is not None:
-            raise SlotLostError(f"slot {self._setup.subtask} gave up: {self._broken}")
+        self._refuse_if_broken()
         if epoch != self._epoch + 1 or level <= self._level_done:
             raise SlotLostError(
                 f"slot {self._setup.subtask} refuses level {level} of epoch {epoch}: "
@@ -86,8 +86,7 @@ class SlotTask:
 
         A level narrower than the job does not reach every slot: one that was not visited counts as empty.
         """
-        if self._broken is not None:
-            raise SlotLostError(f"slot {self._setup.subtask} gave up: {self._broken}")
+        self._refuse_if_broken()
         if epoch != self._epoch + 1:
             raise SlotLostError(f"slot {self._setup.subtask} stands at epoch {self._epoch}, cannot end {epoch}")
         self._epoch, self._level_done = epoch, 0
@@ -99,7 +98,8 @@ class SlotTask:
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
         """Cut the state as of this epoch; the synchronous part. Returns the seconds it took."""
-        if self._broken is not None or epoch != self._epoch or self._level_done:
+        self._refuse_if_broken()
+        if epoch != self._epoch or self._level_done:
             raise SlotLostError(f"slot {self._setup.subtask} cannot cut checkpoint {checkpoint_id} at epoch {epoch}")
         started = time.perf_counter()
         sealed = {op: s.seal(checkpoint_id) for op, s in self._stores.items()} if self._storage is not None else {}
@@ -119,13 +119,14 @@ class SlotTask:
 
     def _write(self, cut: _Cut) -> SlotSnapshot:
         started = time.perf_counter()
+        # Output first: should the state not be written, the next checkpoint still publishes what this one cut.
+        committables = {op: self._prepared(op, cut.checkpoint_id, prepare) for op, prepare in cut.prepared.items()}
         handles: dict[int, KeyedStateHandle] = {}
         new_files: list[StateFile] = []
         for op, sealed in cut.sealed.items():
             assert self._storage is not None
             handles[op] = sealed.write(self._storage, SHARED)
             new_files.extend(sealed.new_files)
-        committables = {op: self._prepared(op, cut.checkpoint_id, prepare) for op, prepare in cut.prepared.items()}
         operators = tuple(
             OperatorSnapshot(self._uid(op), self._operator(op).name, handles.get(op), committables.get(op, ()))
             for op in sorted(handles.keys() | committables.keys())
@@ -143,8 +144,13 @@ class SlotTask:
     def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
         """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
         waiting = self._unpublished.setdefault(op, {})
-        waiting[checkpoint_id] = prepare()
-        return tuple(each for earlier in sorted(waiting) for each in waiting[earlier])
+        try:
+            waiting[checkpoint_id] = prepare()
+        except Exception as error:
+            self._lost_output = f'output of "{self._operator(op).name}" was not written: {error}'
+            raise SlotLostError(f"slot {self._setup.subtask} gave up: {self._lost_output}") from error
+        earlier = waiting.copy()  # `completed` may take from it meanwhile
+        return tuple(each for number in sorted(earlier) for each in earlier[number])
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         for waiting in self._unpublished.values():
@@ -235,6 +241,11 @@ class SlotTask:
         operator = self._operator(op)
         return operator.uid or OperatorUid(f"operator-{op}")
 
+    def _refuse_if_broken(self) -> None:
+        reason = self._lost_output or self._broken
+        if reason is not None:
+            raise SlotLostError(f"slot {self._setup.subtask} gave up: {reason}")
+
     def fail(self, reason: Any) -> None:
         """Refuse everything from now on."""
         self._broken = str(reason)
@@ -259,5 +270,11 @@ class LevelRun:
             self._task.fail(error)
             raise
 
-    def finish(self) -> None:
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The level has had all its records; yields what was gathered until now."""
+        try:
+            yield from self._level.flush()
+        except CheckdamError as error:
+            self._task.fail(error)
+            raise
         self._task._level_finished(self._index)

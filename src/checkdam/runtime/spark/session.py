@@ -7,17 +7,21 @@ import shutil
 import sys
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JError
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
+from checkdam.runtime.spark.jvm import start_quietly
 
 DEFAULT_MASTER = "local[*]"
+_LOG_LEVEL = "spark.log.level"
 
 _DEFAULTS = {
     "spark.app.name": "checkdam",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
@@ -46,12 +50,23 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
     if master.startswith("local"):
         merged.setdefault("spark.driver.host", "127.0.0.1")
         merged.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    builder = SparkSession.builder.master(master)
-    for key, value in merged.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(merged["spark.log.level"])
-    return session
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(merged.items()))
+    try:
+        if _LOG_LEVEL not in settings:
+            start_quietly(conf)
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise UsageError(
+            f'Spark does not start on "{master}": {_first_line(error)}',
+            hint="Check --master, the spark.* settings and the Java installation; -v shows Spark's log.",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What the JVM or PySpark says is wrong, without a stack."""
+    thrown = getattr(error, "java_exception", None)
+    text = str(error if thrown is None else thrown.getMessage()).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 def is_on_one_machine(session: SparkSession) -> bool:
