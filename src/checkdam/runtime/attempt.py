@@ -82,6 +82,7 @@ class AttemptRun:
 
     def run(self) -> None:
         self._slots = self._around.engine.start_slots(self._attempt, self._job.plan.slots)
+        self._around.listener.slots_started([slot.pid for slot in self._slots])
         self._on_all_slots(self._configure)
         for slot in self._slots:
             threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,6 +39,9 @@ class JobListener:
     """Hears of everything and does nothing; subclass what you need. Calls come from the job's own threads."""
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
+
+    def slots_started(self, pids: Sequence[int]) -> None:
+        """The processes of an attempt's slots, by subtask."""
 
     def restored(self, path: str, epoch: Epoch) -> None: ...
 

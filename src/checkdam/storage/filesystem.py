@@ -24,8 +24,6 @@ TEMPORARY_PREFIX = ".tmp-"
 """Files whose name begins so are half-written; whoever finds one that no living writer owns may remove it."""
 
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
-
-
 _registered: dict[str, Callable[[str], Storage]] = {}
 
 

@@ -1,13 +1,13 @@
-"""Storage objects under a URI, so that what is opened by path can be any double."""
+"""Storage objects under a URI, so that what is opened by path can be any double, watched by whoever opened it."""
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -18,11 +18,20 @@ from checkdam.storage.subtree import subtree
 
 SCHEME = "mount"
 
-View = Callable[[Storage], Storage]
+
+class Watch:
+    """Hears of each storage operation, and may raise instead of letting it happen. This one lets all happen."""
+
+    is_dead = False
+
+    def before(self, operation: str, path: str) -> None: ...
+
+    def after(self, operation: str, path: str) -> None: ...
+
 
 _numbers = itertools.count()
 _mounts: WeakValueDictionary[str, Any] = WeakValueDictionary()
-_view: ContextVar[View | None] = ContextVar("checkdam_testing_view", default=None)
+_watch: ContextVar[Watch | None] = ContextVar("checkdam_testing_watch", default=None)
 
 
 def mount(storage: Storage) -> str:
@@ -33,13 +42,13 @@ def mount(storage: Storage) -> str:
 
 
 @contextmanager
-def seen_as(view: View) -> Iterator[None]:
-    """Whatever this thread opens meanwhile is opened through `view`."""
-    token = _view.set(view)
+def watched_by(watch: Watch) -> Iterator[None]:
+    """Whatever this thread opens meanwhile stays watched."""
+    token = _watch.set(watch)
     try:
         yield
     finally:
-        _view.reset(token)
+        _watch.reset(token)
 
 
 def _open(uri: str) -> Storage:
@@ -47,23 +56,100 @@ def _open(uri: str) -> Storage:
     found = _mounts.get(parts.netloc)
     if found is None:
         raise ConfigError(f'nothing is mounted at "{uri}"', hint="Mount a storage, and hold on to it.")
-    view = _view.get()
-    seen: Storage = Mounted(found if view is None else view(found), f"{SCHEME}://{parts.netloc}")
+    seen = WatchedStorage(found, f"{SCHEME}://{parts.netloc}", _watch.get() or Watch())
     return subtree(seen, parts.path.strip("/"))
 
 
-@dataclass(frozen=True)
-class Mounted:
+class WatchedStorage:
     """A storage under the URI of its mount."""
 
-    storage: Storage
-    uri: str
+    def __init__(self, storage: Storage, uri: str, watch: Watch) -> None:
+        self.storage = storage
+        self.uri = uri
+        self.watch = watch
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.storage, name)
+    def write(self, path: str, data: bytes) -> None:
+        with self._watched("write", path):
+            self.storage.write(path, data)
+
+    def open_output(self, path: str) -> BinaryIO:
+        with self._watched("open_output", path):
+            return cast(BinaryIO, _WatchedOutput(self, path))
+
+    def read(self, path: str) -> bytes:
+        with self._watched("read", path):
+            return self.storage.read(path)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self._watched("read_range", path):
+            return self.storage.read_range(path, offset, length)
+
+    def status(self, path: str) -> FileStatus | None:
+        with self._watched("status", path):
+            return self.storage.status(path)
 
     def list(self, directory: str) -> list[FileStatus]:
-        return self.storage.list(directory)
+        with self._watched("list", directory):
+            return self.storage.list(directory)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._watched("rename", target):
+            self.storage.rename(source, target)
+
+    def delete(self, path: str) -> None:
+        with self._watched("delete", path):
+            self.storage.delete(path)
+
+    def delete_directory(self, directory: str) -> None:
+        with self._watched("delete_directory", directory):
+            self.storage.delete_directory(directory)
+
+    def check_writable(self) -> None:
+        with self._watched("check_writable", ""):
+            self.storage.check_writable()
+
+    @contextmanager
+    def _watched(self, operation: str, path: str) -> Iterator[None]:
+        self.watch.before(operation, path)
+        yield
+        self.watch.after(operation, path)
+
+
+_unfinished: list[BinaryIO] = []
+"""Streams of the dead: closing them, as forgetting them would, is more than a killed process does."""
+
+
+class _WatchedOutput(io.RawIOBase):
+    def __init__(self, storage: WatchedStorage, path: str) -> None:
+        super().__init__()
+        self._watch = storage.watch
+        self._path = path
+        self._stream = storage.storage.open_output(path)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._watch.before("output", self._path)
+        return self._stream.write(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if not self._watch.is_dead:
+            self._watch_close()
+        else:
+            _unfinished.append(self._stream)
+
+    def _watch_close(self) -> None:
+        try:
+            self._watch.before("close", self._path)
+        except BaseException:
+            _unfinished.append(self._stream)
+            raise
+        self._stream.close()
+        self._watch.after("close", self._path)
 
 
 register_scheme(SCHEME, _open)

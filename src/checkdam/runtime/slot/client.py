@@ -45,6 +45,10 @@ class RemoteSlot:
     def subtask(self) -> SubtaskIndex:
         return self.address.subtask
 
+    @property
+    def pid(self) -> int:
+        return self.address.pid
+
     def configure(self, setup: SlotSetup) -> None:
         self._call("configure", setup)
 

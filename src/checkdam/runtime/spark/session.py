@@ -45,6 +45,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
         running.sparkContext.pythonExec = sys.executable
         running.conf.set("spark.sql.adaptive.enabled", "false")
         return running
+    os.environ.setdefault("SPARK_WORKER_DIR", f"{local_dir}/work")  # where local-cluster's executors run
     master = settings.get("spark.master", DEFAULT_MASTER)
     merged = {**_DEFAULTS, "spark.local.dir": local_dir, **settings, **_REQUIRED}
     if master.startswith("local"):

@@ -1,0 +1,81 @@
+"""Errors as the user sees them: one line that says what and what to do; their own traceback where their code raised."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+import checkdam
+from checkdam.errors import CheckdamError, UserFunctionError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CANCELLED = 130
+EXIT_TERMINATED = 143
+
+_OWN_PACKAGE = str(Path(checkdam.__file__).parent)
+_FOREIGN_PACKAGES = ("pyspark", "py4j")
+
+
+def say(line: str) -> None:
+    """A line on standard error."""
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  status of the command line
+
+
+@contextmanager
+def told_to_user(*, verbose: bool) -> Iterator[None]:
+    """Turn Checkdam's errors into a line and an exit code; `verbose` adds the whole stack."""
+    try:
+        yield
+    except CheckdamError as error:
+        if verbose:
+            say("".join(traceback.format_exception(error)).rstrip())
+        say(rendered(error))
+        raise click.exceptions.Exit(error.exit_code) from None
+
+
+def rendered(error: CheckdamError) -> str:
+    """The error as one line; before it the user's own frames, if it was their code that raised."""
+    line = f"error: {_on_one_line(str(error))}"
+    if isinstance(error, UserFunctionError):
+        return f"{error.user_traceback.rstrip()}\n{line}"
+    return line
+
+
+def user_traceback(error: BaseException) -> str:
+    """What Python would print if nothing but the user's code stood between them and the error."""
+    told = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if not _is_foreign(frame)])
+        link = link.__cause__ or link.__context__
+    if type(error).__module__.startswith(_FOREIGN_PACKAGES):
+        return f"{_frames(told.stack)}{headline(error)}"  # its text goes on with the stack of the JVM
+    return "".join(told.format()).rstrip()
+
+
+def headline(error: BaseException) -> str:
+    """Name and first line of any exception."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _frames(stack: traceback.StackSummary) -> str:
+    return f"Traceback (most recent call last):\n{''.join(stack.format())}" if stack else ""
+
+
+def _is_foreign(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame belongs to what runs the user's code, rather than to their code or a library they chose."""
+    name = frame.filename
+    if name.startswith(("<frozen ", _OWN_PACKAGE)) or name.endswith("runpy.py"):
+        return True
+    return any(f"/site-packages/{package}/" in name.replace("\\", "/") for package in _FOREIGN_PACKAGES)
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(part.strip() for part in text.splitlines() if part.strip())

@@ -1,0 +1,142 @@
+"""What a checkpoint or savepoint of Flink's holds, as far as its `_metadata` tells: operators and state handles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+
+from checkdam.checkpoint import flink_handles
+from checkdam.checkpoint.flink_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
+from checkdam.checkpoint.flink_metadata import FinishedSubtask, OperatorState, SubtaskState, decode
+from checkdam.checkpoint.store import METADATA
+from checkdam.storage.filesystem import open_storage
+
+_KIND_NAMES = {
+    flink_handles.KeyGroupsHandle: "keyed",
+    flink_handles.KeyGroupsSavepointHandle: "keyed (savepoint)",
+    flink_handles.IncrementalHandle: "keyed (incremental)",
+    flink_handles.ChangelogHandle: "keyed (changelog)",
+    flink_handles.InMemoryChangesHandle: "keyed (changes)",
+    flink_handles.ChangeStreamsHandle: "keyed (changes)",
+    flink_handles.OperatorStateHandle: "operator state",
+    flink_handles.ChannelHandle: "in-flight data",
+    flink_handles.MergedChannelHandle: "in-flight data",
+}
+_MODES = {0: "list", 1: "union list", 2: "broadcast"}
+
+
+@dataclass(frozen=True)
+class FlinkStateView:
+    """One named operator state; the names of keyed states are inside Flink's state files."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class FlinkOperatorView:
+    operator_id: str
+    uid: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    subtasks: int
+    finished: bool  # all subtasks had read their input
+    handles: dict[str, int]  # how many of each kind
+    states: tuple[FlinkStateView, ...]
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FlinkCheckpointView:
+    path: str
+    written_by: str
+    checkpoint_id: int
+    metadata_version: int
+    master_states: tuple[str, ...]
+    operators: tuple[FlinkOperatorView, ...]
+    files: int
+    bytes: int
+
+
+def inspect_flink_checkpoint(path: str) -> FlinkCheckpointView:
+    """Look into a directory or `_metadata` that Flink wrote. Raises RestoreError."""
+    place = open_storage(path)
+    if place.status(METADATA) is None:
+        place = open_storage(place.uri.removesuffix(f"/{METADATA}"))
+    metadata = decode(place.read(METADATA), f"{place.uri}/{METADATA}")
+    operators = tuple(map(_operator, metadata.operators))
+    sizes = _sizes(metadata.operators)
+    return FlinkCheckpointView(
+        path=place.uri,
+        written_by="flink",
+        checkpoint_id=metadata.checkpoint_id,
+        metadata_version=metadata.version,
+        master_states=tuple(state.name for state in metadata.master_states),
+        operators=operators,
+        files=len(sizes),
+        bytes=sum(sizes.values()) + sum(_inline_bytes(metadata.operators)),
+    )
+
+
+def _operator(operator: OperatorState) -> FlinkOperatorView:
+    subtasks = operator.subtasks or ()
+    handles = [handle for _, subtask in subtasks for handle in _handles(subtask)]
+    states = {
+        (state.name, _MODES.get(state.mode, f"mode {state.mode}"))
+        for handle in handles
+        if isinstance(handle, OperatorStateHandle)
+        for state in handle.states
+    }
+    sizes = _sizes(operator.subtasks)
+    return FlinkOperatorView(
+        operator_id=operator.operator_id.hex(),
+        uid=operator.uid,
+        name=operator.name,
+        parallelism=operator.parallelism,
+        max_parallelism=operator.max_parallelism,
+        subtasks=len(subtasks),
+        finished=operator.subtasks is None,
+        handles=dict(Counter(_KIND_NAMES[type(handle)] for handle in handles)),
+        states=tuple(FlinkStateView(name, kind) for name, kind in sorted(states)),
+        files=len(sizes),
+        bytes=sum(sizes.values()) + sum(_inline_bytes(operator.subtasks)),
+    )
+
+
+def _handles(subtask: SubtaskState | FinishedSubtask) -> Iterator[object]:
+    if isinstance(subtask, SubtaskState):
+        single = (subtask.managed_operator, subtask.raw_operator, subtask.managed_keyed, subtask.raw_keyed)
+        yield from (handle for handle in single if handle is not None)
+        yield from subtask.input_channels
+        yield from subtask.output_channels
+
+
+def _parts(value: object) -> Iterator[object]:
+    """A value and all that it is made of."""
+    yield value
+    if is_dataclass(value):
+        for each in fields(value):
+            yield from _parts(getattr(value, each.name))
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _parts(part)
+
+
+def _sizes(value: object) -> dict[str, int]:
+    """Each file once, however many subtasks refer to it."""
+    sizes = {}
+    for part in _parts(value):
+        if isinstance(part, FileHandle):
+            sizes[part.uri] = part.size
+        elif isinstance(part, RelativeFileHandle):
+            sizes[part.name] = part.size
+        elif isinstance(part, flink_handles.SegmentHandle):
+            sizes[part.logical_id] = part.size
+    return sizes
+
+
+def _inline_bytes(value: object) -> Iterator[int]:
+    return (len(part.data) for part in _parts(value) if isinstance(part, ByteStreamHandle))

@@ -1,0 +1,202 @@
+"""What a running job shows: plain lines in a log, a live panel on a terminal, and `print()` output on stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.cli import figures
+from checkdam.cli.failures import say
+from checkdam.clock import Clock, SystemClock
+from checkdam.errors import CheckdamError
+from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+
+_RATE_WINDOW_SECONDS = 10.0
+
+
+class StatusReporter(JobListener):
+    """Tells a job's story in lines; standard output is left to `print()` sinks."""
+
+    def __init__(self, tell: Callable[[str], None], *, resume: Callable[[str], str]) -> None:
+        self._tell = tell
+        self._resume = resume  # the command that goes on from a checkpoint
+        self._stdout_lock = threading.Lock()
+        self._stdout_is_open = True
+        self.started_any = False
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None:
+        self.started_any = True
+        self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
+
+    def restored(self, path: str, epoch: Epoch) -> None:
+        self._tell(f"restored {path}, continuing after epoch {epoch}")
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        self._tell(f"WARNING: checkpoint {path} is passed over: {reason.message}")
+
+    def printed(self, lines: list[str]) -> None:
+        with self._stdout_lock:
+            if not self._stdout_is_open:
+                return
+            try:
+                print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+            except BrokenPipeError:
+                # The reader has gone (`| head`); the job's state and other sinks are still wanted.
+                self._stdout_is_open = False
+                with open(os.devnull, "w", encoding="utf-8") as nowhere:
+                    os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is still buffered must go somewhere at exit
+                self._tell("WARNING: standard output is closed, the job goes on without printing")
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        self._tell(
+            f"checkpoint {stats.checkpoint_id} completed: epoch {stats.epoch}, "
+            f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new), "
+            f"{figures.duration(stats.seconds)}, {stats.path}"
+        )
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        self._tell(f"WARNING: checkpoint {checkpoint_id} failed: {reason}")
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        self._tell(f"job {end.value}")
+        if last_checkpoint is not None:
+            self._tell(f"resume with: {self._resume(last_checkpoint)}")
+
+
+class PlainReporter(StatusReporter):
+    """One line an event, each with its time, for logs and pipes."""
+
+    def __init__(self, *, resume: Callable[[str], str], clock: Clock | None = None) -> None:
+        super().__init__(self._say, resume=resume)
+        self._clock = clock or SystemClock()
+
+    def _say(self, line: str) -> None:
+        say(f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ} {line}")
+
+
+class LiveReporter(StatusReporter):
+    """A panel that stays at the bottom of the terminal; rare events scroll by above it."""
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        resume: Callable[[str], str],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(self._scroll, resume=resume)
+        self._console = console
+        self._monotonic = monotonic
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._name = ""
+        self._epoch: Epoch | None = None
+        self._keys = 0
+        self._recent: deque[tuple[float, int]] = deque()
+        self._checkpoint: tuple[CheckpointStats, float] | None = None
+        self._failed_checkpoints = 0
+        self._restarts = 0
+        self._status = "starting"
+
+    def _scroll(self, line: str) -> None:
+        style = "yellow" if line.startswith("WARNING") else "dim" if line.startswith("resume") else ""
+        self._console.print(Text(line, style=style), soft_wrap=True)
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None:
+        super().job_started(job_id, name, slots)
+        self._name = name
+        # Only when stdout is the same terminal must its lines be steered around the panel.
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.panel,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._live.start()
+
+    def epoch_ended(self, stats: EpochStats) -> None:
+        with self._lock:
+            self._status = "running"
+            self._epoch, self._keys = stats.epoch, stats.keys
+            now = self._monotonic()
+            if not self._recent:
+                self._recent.append((now - stats.seconds, 0))
+            self._recent.append((now, stats.records))
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        with self._lock:
+            self._checkpoint = (stats, self._monotonic())
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        super().checkpoint_failed(checkpoint_id, reason)
+        with self._lock:
+            self._failed_checkpoints += 1
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        super().restarting(failure, delay)
+        with self._lock:
+            self._restarts += 1
+            self._status = "restarting"
+            self._recent.clear()
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        self.close()
+        super().job_ended(end, last_checkpoint)
+
+    def close(self) -> None:
+        """Take the panel away; the lines above it stay."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def panel(self) -> Panel:
+        """The job at a glance."""
+        with self._lock:
+            now = self._monotonic()
+            left = Table.grid(padding=(0, 2))
+            left.add_row("epoch", "-" if self._epoch is None else str(self._epoch), *self._flow(now))
+            left.add_row("checkpoint", *self._last_checkpoint(now))
+            title = Text.assemble((self._name, "bold"), f" · {self._status}")
+            if self._restarts:
+                title.append(f" · {figures.counted(self._restarts, 'restart')}", style="yellow")
+            if self._failed_checkpoints:
+                failed = f" · {figures.counted(self._failed_checkpoints, 'failed checkpoint')}"
+                title.append(failed, style="yellow")
+            return Panel(Group(left), title=title, title_align="left", border_style="cyan", subtitle="Ctrl-C stops")
+
+    def _flow(self, now: float) -> tuple[str, str]:
+        while len(self._recent) > 1 and self._recent[1][0] < now - _RATE_WINDOW_SECONDS:
+            self._recent.popleft()
+        if not self._recent:
+            return "- records/s", f"{figures.counted(self._keys, 'key')} held"
+        since, _ = self._recent[0]
+        records = sum(count for _, count in list(self._recent)[1:])
+        rate = records / max(now - since, 0.001)
+        return f"{figures.number(rate)} records/s", f"{figures.counted(self._keys, 'key')} held"
+
+    def _last_checkpoint(self, now: float) -> tuple[str, str, str]:
+        if self._checkpoint is None:
+            return "-", "none yet", ""
+        stats, at = self._checkpoint
+        return (
+            str(stats.checkpoint_id),
+            f"{figures.duration(now - at)} ago, took {figures.duration(stats.seconds)}",
+            f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new)",
+        )

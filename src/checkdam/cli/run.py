@@ -1,0 +1,141 @@
+"""`checkdam run`: a job file, on embedded Spark or a cluster, from its start or from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from checkdam.api.launch import DEFAULT_FILE, Launch, set_launch
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, say, told_to_user, user_traceback
+from checkdam.cli.job_file import run_job_file
+from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
+from checkdam.config import DEFAULT_PARALLELISM, SPARK_MASTER, Configuration, parse_override
+from checkdam.errors import CheckdamError, JobFileError
+from checkdam.runtime.restore import LATEST
+
+_SPARK_LOG_LEVEL = "spark.log.level"
+
+
+@click.command(short_help="Run a job file.")
+@click.argument("job", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-s", "--from-savepoint", "path", metavar="PATH", help="Start from this checkpoint (…/chk-4).")
+@click.option("--resume", type=click.Choice([LATEST]), help="Go on from the newest whole checkpoint of this job.")
+@click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
+@click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
+@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
+@click.option("--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
+@click.option("-v", "--verbose", is_flag=True, help="Show Spark's log, and whole stack traces.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    job: Path,
+    arguments: tuple[str, ...],
+    path: str | None,
+    resume: str | None,
+    parallelism: str | None,
+    master: str | None,
+    settings: tuple[str, ...],
+    file: Path | None,
+    *,
+    allow_non_restored_state: bool,
+    verbose: bool,
+) -> None:
+    """Run the Python program JOB, which builds a job and calls env.execute().
+
+    Output of print() goes to standard output; progress goes to standard error. Ctrl-C cancels the job in order.
+    What the program itself sets wins over -D, -p and --master, which win over the settings file.
+
+    \b
+      checkdam run job.py
+      checkdam run job.py --resume latest
+      checkdam run job.py -s data/checkpoints/<job>/chk-4 -p 4
+      checkdam run -D execution.checkpointing.interval=10s job.py -- --input data
+    """
+    if path is not None and resume is not None:
+        raise click.UsageError("-s and --resume exclude each other.")
+    overrides = {SPARK_MASTER.key: master, DEFAULT_PARALLELISM.key: parallelism}
+    options = {"--master": master, "-p": parallelism, "--config": file}
+    reporter = _reporter(resume_command(job, settings, options, arguments), verbose=verbose)
+    try:
+        with told_to_user(verbose=verbose):
+            launch = Launch(
+                configuration=configuration(settings, overrides, file, verbose=verbose),
+                restore_path=path,
+                resume_latest=resume == LATEST,
+                allow_non_restored_state=allow_non_restored_state,
+                listener=reporter,
+            )
+            ctx.exit(_run(job, arguments, launch, reporter, verbose=verbose))
+    finally:
+        if isinstance(reporter, LiveReporter):
+            reporter.close()
+
+
+def configuration(
+    settings: Sequence[str], overrides: dict[str, str | None], file: Path | None, *, verbose: bool
+) -> Configuration:
+    """The settings file with the command line's settings over it. Raises ConfigError."""
+    given = dict(map(parse_override, settings))
+    given |= {key: value for key, value in overrides.items() if value is not None}
+    if verbose:
+        given.setdefault(_SPARK_LOG_LEVEL, "WARN")
+    return Configuration.load(file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None), given)
+
+
+def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:
+    """Run the file to its end; the exit code tells how that was. Raises CheckdamError."""
+    if not verbose:
+        warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
+    set_launch(launch)
+    try:
+        run_job_file(job, arguments)
+    except KeyboardInterrupt:
+        say("cancelled before the job was running")
+        return EXIT_CANCELLED
+    except JobFileError as error:
+        if error.__cause__ is not None:
+            say(user_traceback(error.__cause__))
+        raise
+    except CheckdamError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
+        say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
+        return EXIT_FAILED
+    finally:
+        set_launch(None)
+    if not reporter.started_any:
+        raise JobFileError(f'job file "{job}" never called env.execute(), so nothing ran', hint="Call it at the end.")
+    cancelled = any(result.end is JobEnd.CANCELLED for result in launch.results)
+    return EXIT_CANCELLED if cancelled else 0
+
+
+def resume_command(job: Path, settings: Sequence[str], options: Mapping[str, object], arguments: Sequence[str]) -> str:
+    """What to type to go on, with "{}" for the checkpoint."""
+    words = ["checkdam", "run"]
+    words += [word for setting in settings for word in ("-D", setting)]
+    words += [word for option, value in options.items() if value is not None for word in (option, str(value))]
+    words += [str(job), "-s", "{}"]
+    words += ["--", *arguments] if arguments else []
+    return " ".join(word if word == "{}" else shlex.quote(word) for word in words)
+
+
+def _reporter(command: str, *, verbose: bool) -> StatusReporter:
+    before, _, after = command.partition("{}")
+
+    def resume(path: str) -> str:
+        return f"{before}{shlex.quote(path)}{after}"
+
+    if sys.stderr.isatty() and not verbose and os.environ.get("TERM") != "dumb":
+        return LiveReporter(Console(stderr=True), resume=resume)
+    return PlainReporter(resume=resume)

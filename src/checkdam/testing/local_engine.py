@@ -1,0 +1,364 @@
+"""Epochs in one process: the real slot code, and exchanges that do what Spark's shuffle does."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from checkdam.connectors.simple_sinks import SparkSink
+from checkdam.connectors.sources import CollectionSource
+from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
+from checkdam.graph.operators import Operator, SinkKind, SourceKind
+from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.engine import RunEpoch, Slot
+from checkdam.runtime.slot.context import FunctionContext
+from checkdam.runtime.slot.level import RunningLevel, RunningOperator, split_key
+from checkdam.runtime.slot.messages import EpochReport, SlotSetup
+from checkdam.runtime.slot.operators import make_process
+from checkdam.runtime.slot.task import SlotTask
+from checkdam.runtime.wire import Wire
+from checkdam.state.batch import Batch
+from checkdam.state.key_groups import key_groups
+from checkdam.state.rows import from_arrow
+from checkdam.state.snapshots import SlotSnapshot
+from checkdam.testing.mounts import watched_by
+from checkdam.testing.scripted_source import ScriptedSource
+from checkdam.testing.trouble import DriverKilled, Life, Moment, Step, Trouble
+
+_CHECKPOINT_FILE = re.compile(r".*/chk-(\d+)(/_metadata)?")
+
+
+class LocalEngine:
+    """Runs one job. Scripted epoch i is epoch i + 1; epoch 0 holds the collections, as on Spark.
+
+    In lockstep no epoch begins before the checkpoint behind the last one is settled, so that every run is the same.
+    """
+
+    def __init__(self, plan: JobPlan, troubles: Sequence[Trouble] = (), *, lockstep: bool = True) -> None:
+        self._plan = plan
+        self._troubles = troubles
+        self._lockstep = lockstep
+        self.driver = _DriverLife(self)
+        self.slots: list[LocalSlot] = []
+        self.settle_rest: Callable[[], None] = lambda: None  # waits for what the driver still has to remove
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._unsettled: set[CheckpointId] = set()
+        sources = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
+        self._collections = {op: spec for op, spec in sources.items() if isinstance(spec, CollectionSource)}
+        self._scripts = {op: spec for op, spec in sources.items() if isinstance(spec, ScriptedSource)}
+        self._types = {op.id: op.output_type for op in plan.source_side}
+
+    def at(self, moment: Moment) -> None:
+        """Let happen what the test wants to happen now: the first trouble that has not been yet."""
+        trouble = next((each for each in self._troubles if each.takes(moment)), None)
+        if trouble is not None:
+            trouble.do(self, moment)
+
+    def kill_driver(self) -> None:
+        self.driver.end()
+        for slot in self.slots:
+            slot.kill()
+        self.interrupt()
+
+    # -- the contract -------------------------------------------------------------------------------------------
+
+    def first_epoch(self) -> Epoch:
+        return Epoch(0 if self._collections else 1)
+
+    def start_slots(self, attempt: Attempt, count: int) -> Sequence[LocalSlot]:
+        self.driver.check()
+        with self._changed:
+            self._stopped = False
+            self._unsettled.clear()
+        self.slots = [LocalSlot(self, SubtaskIndex(index)) for index in range(count)]
+        return self.slots
+
+    def run(self, slots: Sequence[Slot], last_epoch: Epoch, position: bytes, run_epoch: RunEpoch) -> None:
+        if self._collections and last_epoch < 0:
+            held = {op: spec.values for op, spec in self._collections.items()}
+            self._run_epoch(Epoch(0), held, run_epoch)
+        following = int(position or b"0")
+        for index in range(following, max((len(spec.epochs) for spec in self._scripts.values()), default=0)):
+            if self._stopped:
+                break
+            records = {op: spec.epochs[index] for op, spec in self._scripts.items() if index < len(spec.epochs)}
+            self._run_epoch(Epoch(index + 1), records, run_epoch)
+        self.driver.check()
+
+    def interrupt(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def position(self, epoch: Epoch) -> bytes:
+        return str(int(epoch)).encode()
+
+    # -- checkpoints under way ----------------------------------------------------------------------------------
+
+    def begun(self, checkpoint_id: CheckpointId) -> None:
+        with self._changed:
+            self._unsettled.add(checkpoint_id)
+
+    def settled(self, checkpoint_id: CheckpointId) -> None:
+        with self._changed:
+            self._unsettled.discard(checkpoint_id)
+            self._changed.notify_all()
+
+    def _run_epoch(self, epoch: Epoch, records: dict[int, tuple[Any, ...]], run_epoch: RunEpoch) -> None:
+        self.at(Moment(Step.BEFORE_EPOCH, epoch))
+        self.driver.check()
+        run_epoch(epoch, lambda: self._execute(epoch, records))
+        if self._lockstep:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or not self._unsettled)
+            if not self._stopped:
+                self.settle_rest()
+
+    # -- moving records -----------------------------------------------------------------------------------------
+
+    def _execute(self, epoch: Epoch, records: dict[int, tuple[Any, ...]]) -> None:
+        flow = [(0, batch) for batch in self._source_side(records)]
+        for level in self._plan.levels:
+            arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
+            for subtask, rows in self._exchange(level, flow):
+                arriving[subtask].append(rows)
+            flow = [
+                (subtask, produced)
+                for subtask in range(level.parallelism)
+                for produced in self.slots[subtask].run_level(level.index, epoch, arriving[subtask])
+            ]
+        self._to_spark_sinks(epoch, flow)
+
+    def _source_side(self, records: dict[int, tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+        wire = Wire(self._plan.wire(1))
+        plain = {op.id: op for op in self._plan.source_side if not op.is_source}
+        here = {op.id for op in self._plan.source_side}
+        level = RunningLevel(
+            operators={op_id: RunningOperator(op, _stateless(op)) for op_id, op in plain.items()},
+            outputs=tuple(edge for edge in wire.edges if edge.source in here),
+            wire_in=None,
+            wire_out=wire,
+        )
+        for source, values in records.items():
+            if values:
+                yield from level.pass_on(source, Batch(self._types[source], rows=list(values)))
+
+    def _exchange(
+        self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Each row to its subtask: what runtime/spark says in SQL."""
+        wire = Wire(self._plan.wire(level.index))
+        dealt = 0
+        for partition, batch in flow:
+            for edge, rows in wire.unpack(batch):
+                targets = self._targets(level, edge, rows, partition, dealt)
+                dealt += rows.num_rows
+                packed = wire.pack(edge, *_values_and_keys(edge, rows))
+                for subtask in np.unique(targets).tolist():
+                    yield subtask, packed.filter(pa.array(targets == subtask))
+
+    def _targets(self, level: Level, edge: Edge, rows: pa.RecordBatch, partition: int, dealt: int) -> Any:
+        if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
+            return np.full(rows.num_rows, partition % level.parallelism)
+        if edge.partitioning is Partitioning.REBALANCE:
+            return np.arange(dealt, dealt + rows.num_rows) % edge.parallelism
+        assert edge.key is not None
+        _, keys = split_key(edge, rows)
+        assert keys is not None
+        groups = self._plan.max_parallelism
+        return key_groups(keys.rows, edge.key.type, groups) * edge.parallelism // groups
+
+    def _to_spark_sinks(self, epoch: Epoch, flow: Sequence[tuple[int, pa.RecordBatch]]) -> None:
+        """A Spark sink's function gets a list of records here, in place of a DataFrame."""
+        if not self._plan.spark_sinks:
+            return
+        wire = Wire(self._plan.wire(len(self._plan.levels) + 1))
+        arrived: dict[int, list[Any]] = {edge.id: [] for edge in self._plan.spark_sinks}
+        for _, batch in flow:
+            for edge, rows in wire.unpack(batch):
+                arrived[edge.id] += from_arrow(edge.type, rows)
+        for edge in self._plan.spark_sinks:
+            kind = next(op.kind for op in self._plan.operators if op.id == edge.spark_sink)
+            assert isinstance(kind, SinkKind)
+            assert isinstance(kind.spec, SparkSink)
+            assert kind.spec.function is not None
+            kind.spec.function(arrived[edge.id], int(epoch))
+
+
+def _stateless(operator: Operator) -> Any:
+    return make_process(operator, context=FunctionContext(operator.name, 0, 1, None), store=None, writer=None)
+
+
+def _values_and_keys(edge: Edge, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    width = len(edge.type.columns)
+    keys = rows.select(list(range(width, rows.num_columns))) if rows.num_columns > width else None
+    return rows.select(list(range(width))), keys
+
+
+class LocalSlot:
+    """A SlotTask as a process of its own would be: it has its own copy of everything, and can be killed."""
+
+    def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
+        self._engine = engine
+        self._subtask = subtask
+        self._life = _SlotLife(engine, subtask)
+        self._ended = threading.Event()
+        self._lock = threading.RLock()
+        self._task: SlotTask | None = None
+        self._last_level: tuple[int, Epoch, list[pa.RecordBatch]] | None = None
+
+    @property
+    def subtask(self) -> SubtaskIndex:
+        return self._subtask
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def configure(self, setup: SlotSetup) -> None:
+        self._life.check()
+        with watched_by(self._life):
+            self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)))
+        self._life.check()
+
+    def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        self._at(Step.BEFORE_LEVEL, epoch, level)
+        self._last_level = (level, epoch, batches)
+        with self._lock:
+            run = self._alive().begin_level(level, epoch)
+            produced = [each for batch in batches for each in run.process(batch)]
+            produced += run.finish()
+        self._at(Step.AFTER_LEVEL, epoch, level)
+        self._life.check()
+        return produced
+
+    def repeat(self) -> None:
+        """The last level once more, with the same records."""
+        assert self._last_level is not None
+        level, epoch, batches = self._last_level
+        run = self._alive().begin_level(level, epoch)
+        for batch in batches:
+            list(run.process(batch))
+        list(run.finish())
+
+    def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
+        self._at(Step.EPOCH_DONE, epoch)
+        with self._lock:
+            report = self._alive().end_epoch(epoch, commit=commit)
+        self._at(Step.EPOCH_ENDED, epoch)
+        self._life.check()
+        return report
+
+    def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
+        self._life.last_checkpoint = checkpoint_id
+        self._engine.begun(checkpoint_id)
+        self._at(Step.BEFORE_SEAL, checkpoint_id)
+        with self._lock:
+            seconds = self._alive().seal(checkpoint_id, epoch)
+        self._at(Step.SEALED, checkpoint_id)
+        self._life.check()
+        return seconds
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        task = self._alive()
+        try:
+            snapshot = task.snapshot(checkpoint_id)
+        finally:
+            self._life.check()
+        self._at(Step.SNAPSHOT_TAKEN, checkpoint_id)
+        self._life.check()
+        return snapshot
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        self._at(Step.BEFORE_COMPLETED, checkpoint_id)
+        self._alive().completed(checkpoint_id)
+        self._at(Step.AFTER_COMPLETED, checkpoint_id)
+        self._engine.settled(checkpoint_id)
+        self._life.check()
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        self._at(Step.BEFORE_ABORTED, checkpoint_id)
+        self._alive().aborted(checkpoint_id)
+        self._at(Step.AFTER_ABORTED, checkpoint_id)
+        self._engine.settled(checkpoint_id)
+
+    def hold(self) -> None:
+        self._ended.wait()
+        self._life.check()
+
+    def close(self) -> None:
+        try:
+            with self._lock:
+                self._alive().close()
+        finally:
+            self._ended.set()
+
+    def kill(self) -> None:
+        if not self._ended.is_set():
+            self._life.end()
+            self._ended.set()
+
+    def disconnect(self) -> None:
+        """There is no connection."""
+
+    def _alive(self) -> SlotTask:
+        self._life.check()
+        assert self._task is not None
+        return self._task
+
+    def _at(self, step: Step, number: int, level: int | None = None) -> None:
+        self._engine.at(Moment(step, number, self._subtask, level))
+
+
+class _SlotLife(Life):
+    """Watches what a slot does to storage."""
+
+    def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
+        super().__init__(f"slot {subtask}")
+        self._engine = engine
+        self._subtask = subtask
+        self.last_checkpoint = CheckpointId(0)
+
+    def before(self, operation: str, path: str) -> None:
+        self.check()
+        if self.last_checkpoint and operation in ("write", "open_output", "output", "close", "rename"):
+            step = Step.WRITING if "/shared/" in path else Step.WRITING_OUTPUT
+            self._engine.at(Moment(step, self.last_checkpoint, self._subtask))
+            self.check()
+
+
+class _DriverLife(Life):
+    """Watches what the driver does to storage, and ends whatever it does once it is killed."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        super().__init__("the driver")
+        self._engine = engine
+        self._last_checkpoint = 0
+
+    def check(self) -> None:
+        if self.is_dead:
+            raise DriverKilled
+
+    def before(self, operation: str, path: str) -> None:
+        self._pass(operation, path, Step.BEFORE_METADATA, Step.COMMITTING, Step.BEFORE_DISCARD)
+
+    def after(self, operation: str, path: str) -> None:
+        self._pass(operation, path, Step.METADATA_WRITTEN, Step.COMMITTED, Step.DISCARDED)
+
+    def _pass(self, operation: str, path: str, write: Step, rename: Step, delete: Step) -> None:
+        self.check()
+        found = _CHECKPOINT_FILE.fullmatch(path)
+        if found and operation in ("write", "delete"):
+            self._last_checkpoint = int(found[1])
+            self._engine.at(Moment(write if operation == "write" else delete, self._last_checkpoint))
+        elif operation == "rename":
+            self._engine.at(Moment(rename, self._last_checkpoint))
+        self.check()

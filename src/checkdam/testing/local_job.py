@@ -1,0 +1,201 @@
+"""LocalJob: a whole job in one process, with the real master, coordinator, slots and formats, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.launch import Launch
+from checkdam.api.streams import DataStream, infer_common
+from checkdam.backends.contract import StoreOwner
+from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.clock import Clock
+from checkdam.config import Configuration
+from checkdam.errors import CheckdamError
+from checkdam.graph.operators import OP_STATE
+from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.job import Job
+from checkdam.runtime.master import JobMaster
+from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
+from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.types import infer_type, type_info
+from checkdam.storage.contract import Storage
+from checkdam.storage.subtree import subtree
+from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.mounts import mount, watched_by
+from checkdam.testing.scripted_source import ScriptedSource
+from checkdam.testing.trouble import Trouble
+
+JOB_ID = JobId("c0ffee" + "0" * 26)
+
+EVERY_EPOCH = CheckpointConfig(interval=timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION)
+"""A checkpoint after every epoch, kept whatever the end."""
+
+Build = Callable[[StreamExecutionEnvironment, DataStream], Any]
+
+
+@dataclass
+class Heard(JobListener):
+    """All that a job told about itself."""
+
+    printed_lines: list[str] = field(default_factory=list)
+    epochs: list[EpochStats] = field(default_factory=list)
+    completed: list[CheckpointStats] = field(default_factory=list)
+    failed: list[tuple[CheckpointId, str]] = field(default_factory=list)
+    skipped: list[tuple[str, CheckdamError]] = field(default_factory=list)
+    restored_from: list[tuple[str, Epoch]] = field(default_factory=list)
+    restarts: list[CheckdamError] = field(default_factory=list)
+    end: JobEnd | None = None
+    last_checkpoint: str | None = None
+
+    def restored(self, path: str, epoch: Epoch) -> None:
+        self.restored_from.append((path, epoch))
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        self.skipped.append((path, reason))
+
+    def epoch_ended(self, stats: EpochStats) -> None:
+        self.epochs.append(stats)
+
+    def printed(self, lines: list[str]) -> None:
+        self.printed_lines += lines
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        self.completed.append(stats)
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        self.failed.append((checkpoint_id, reason))
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        self.restarts.append(failure)
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        self.end, self.last_checkpoint = end, last_checkpoint
+
+
+class LocalJob:
+    """One job over scripted epochs: `build(environment, stream)` writes it with the ordinary API.
+
+    Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
+    Records are Python values of one type; the storage may be any double.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        epochs: Iterable[Iterable[Any]],
+        storage: Storage,
+        *,
+        parallelism: int = 2,
+        checkpoints: CheckpointConfig = EVERY_EPOCH,
+        restart: RestartStrategy | None = None,
+        troubles: Sequence[Trouble] = (),
+        job_id: JobId = JOB_ID,
+        record_type: Any = None,
+        lockstep: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._build = build
+        self._epochs = tuple(tuple(epoch) for epoch in epochs)
+        self._storage = storage
+        self._parallelism = parallelism
+        self._checkpoints = replace(checkpoints, storage=mount(storage))
+        self._restart = restart or FixedDelayRestart(attempts=5, delay=timedelta(0))
+        self._troubles = troubles
+        self._job_id = job_id
+        self._record_type = record_type
+        self._lockstep = lockstep
+        self._clock = clock
+        self._engine: LocalEngine | None = None
+        self._master: JobMaster | None = None
+        self.heard = Heard()
+
+    @property
+    def uri(self) -> str:
+        """Where the job's checkpoints are."""
+        return f"{self._checkpoints.storage}/{self._job_id}"
+
+    def run(self, *, restore: str | None = None, allow_non_restored_state: bool = False) -> Heard:
+        """Run to the end, from the newest checkpoint there is, or from the one named by `restore`.
+
+        Raises:
+            DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
+        """
+        launch = Launch(
+            Configuration(),
+            restore_path=restore,
+            listener=self.heard,
+            resume_latest=restore is None and bool(self._store().completed()),
+            allow_non_restored_state=allow_non_restored_state,
+        )
+        environment, checkpoints = self._built(launch), self._checkpoints
+        restored = environment._find_restored("local job", checkpoints)
+        job = replace(environment._job("local job", checkpoints, restored), job_id=self._job_id)
+        engine = self._engine = LocalEngine(job.plan, self._troubles, lockstep=self._lockstep)
+        given = None if restored is None or restored.claim else restored
+        with watched_by(engine.driver):
+            self._master = JobMaster(job, engine, restored=given, listener=self.heard, clock=self._clock)
+        engine.settle_rest = self._settle_rest
+        self._master.run()
+        return self.heard
+
+    def _settle_rest(self) -> None:
+        running = self._master._running if self._master is not None else None
+        if running is not None:
+            running._committer.submit(lambda: None).result()
+
+    def cancel(self) -> None:
+        assert self._master is not None
+        self._master.cancel()
+
+    def job(self) -> Job:
+        """The job as it would run from the beginning."""
+        environment = self._built(Launch(Configuration()))
+        return replace(environment._job("local job", self._checkpoints, None), job_id=self._job_id)
+
+    def checkpoint(self) -> CompletedCheckpoint:
+        """The newest one on storage."""
+        store = self._store()
+        return store.load(store.completed()[-1])
+
+    def state(self, uid: str, descriptor: ValueStateDescriptor | None = None) -> dict[Any, Any]:
+        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state described."""
+        checkpoint = self.checkpoint()
+        operator = next(op for op in self.job().plan.operators if op.uid == uid)
+        assert operator.key is not None
+        owner = StoreOwner(
+            uid=OperatorUid(uid),
+            subtask=SubtaskIndex(0),
+            attempt=Attempt("reader"),
+            key_groups=KeyGroupRange(0, checkpoint.max_parallelism - 1),
+            max_parallelism=checkpoint.max_parallelism,
+            key_type=operator.key.type,
+        )
+        handles = [h for entry in checkpoint.operators if entry.uid == uid for h in entry.subtasks.values()]
+        files = subtree(self._storage, self._job_id)
+        store = self.job().backend.open(owner, handles, files, "", claim=False)
+        wanted = descriptor or ValueStateDescriptor(OP_STATE, operator.output_type.hint)
+        return dict(store.value_table(wanted).entries)
+
+    def _built(self, launch: Launch) -> StreamExecutionEnvironment:
+        environment = StreamExecutionEnvironment(launch)
+        environment.set_parallelism(self._parallelism)
+        environment.set_restart_strategy(self._restart)
+        self._build(environment, self._source(environment))
+        return environment
+
+    def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
+        values = [value for epoch in self._epochs for value in epoch]
+        inferred = type_info(self._record_type) if self._record_type else infer_common(values, infer_type)
+        spec = ScriptedSource(self._epochs)
+        return environment._source("script", spec, inferred or type_info(Any))
+
+    def _store(self) -> CheckpointStore:
+        return CheckpointStore(self._storage, self._job_id)
