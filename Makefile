@@ -5,7 +5,7 @@
 
 RUN = .venv/bin/python
 TESTS ?= tests
-CHAOS ?= chaos.run
+CHAOS ?= chaos
 ROUNDS ?= 100
 SEED ?=
 
