@@ -135,11 +135,9 @@ class StreamExecutionEnvironment:
     def spark(self) -> Any:
         """The Spark session the job runs in, made with the first use."""
         if self._spark is None:
-            from pyspark.sql import SparkSession
+            from checkdam.runtime.spark.session import running_session, spark_session
 
-            from checkdam.runtime.spark.session import spark_session
-
-            self._owns_spark = SparkSession.getActiveSession() is None
+            self._owns_spark = running_session() is None
             self._spark = spark_session(self._configuration.spark_settings(), str(self._work_directory() / "spark"))
         return self._spark
 

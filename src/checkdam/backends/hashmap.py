@@ -31,12 +31,12 @@ class HashMapStateBackend:
         self,
         owner: StoreOwner,
         restore_from: Sequence[KeyedStateHandle],
-        storage: Storage,
+        storage: Storage | None,
         directory: str,
         *,
         claim: bool,
     ) -> HashMapStore:
-        restored = _restore(owner, restore_from, storage, directory)
+        restored = {} if storage is None else _restore(owner, restore_from, storage, directory)
         builds_on = claim and len(restore_from) == 1 and restore_from[0].key_groups == owner.key_groups
         return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())
 

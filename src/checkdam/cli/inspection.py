@@ -10,7 +10,7 @@ import msgspec
 
 from checkdam.backends.state_file import StateFileReader, StateInfo, read_state_file
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.store import load_checkpoint, verify_files
+from checkdam.checkpoint.store import load_checkpoint
 from checkdam.errors import StateNotRestorableError
 from checkdam.runtime.spark.offsets import SourcePosition
 from checkdam.state.key_groups import KeyGroupRange
@@ -80,7 +80,6 @@ def inspect_checkpoint(path: str, *, in_full: bool = False) -> CheckpointView:
     """
     checkpoint, job_directory = load_checkpoint(path)
     storage = open_storage(job_directory)
-    verify_files(storage, "", checkpoint)
     return CheckpointView(
         path=f"{job_directory.rstrip('/')}/chk-{checkpoint.checkpoint_id}",
         written_by="checkdam",

@@ -35,6 +35,7 @@ class StatusReporter(JobListener):
         self._resume = resume  # the command that goes on from a checkpoint
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
+        self._skipped: set[str] = set()
         self.started_any = False
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
@@ -45,7 +46,9 @@ class StatusReporter(JobListener):
         self._tell(f"restored {path}, continuing after epoch {epoch}")
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
-        self._tell(f"WARNING: checkpoint {path} is passed over: {reason.message}")
+        if path not in self._skipped:  # every look for the newest whole checkpoint comes past it again
+            self._skipped.add(path)
+            self._tell(f"WARNING: checkpoint {path} is passed over: {reason.message}")
 
     def printed(self, lines: list[str]) -> None:
         with self._stdout_lock:

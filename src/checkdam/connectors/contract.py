@@ -57,6 +57,9 @@ class SinkCommitter(Protocol):
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
         """Remove what earlier attempts of this job prepared and no checkpoint will ever commit."""
 
+    def forget(self, job_id: JobId) -> None:
+        """Remove what a dead job prepared in the same place; it will never be committed."""
+
     def close(self) -> None:
         """Remove what the sink kept for itself; called when the job has ended."""
 

@@ -124,6 +124,9 @@ class FileCommitter:
             if status.path not in keep:
                 self._storage.delete(status.path)
 
+    def forget(self, job_id: JobId) -> None:
+        self._storage.delete_directory(f"{STAGING}/{job_id}")
+
     def close(self) -> None:
         self._storage.delete_directory(self._directory)
         if not self._storage.list(STAGING):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -41,6 +41,12 @@ from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.state.snapshots import StateFile
 
 T = TypeVar("T")
+A = TypeVar("A", bound=Action)
+
+_TICK_SECONDS = 0.05
+
+_CLOSING_SECONDS = 5.0
+"""How long the functions of a failed or cancelled attempt may take to close before their slots are killed."""
 
 
 class Interrupted(Exception):  # noqa: N818  not an error: somebody asked for it
@@ -76,7 +82,9 @@ class AttemptRun:
         self._pool = ThreadPoolExecutor(max_workers=3 * job.plan.slots + 2, thread_name_prefix="slots")
         self._failure: BaseException | None = None
         self._ended = False
+        self._closed = False
         self._epoch = around.engine.first_epoch() - 1 if restored is None else restored.checkpoint.epoch
+        self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
         self._positions: dict[CheckpointId, bytes] = {}
         self.completed_any = False
 
@@ -97,6 +105,7 @@ class AttemptRun:
             self._raise_failure()  # the first cause, rather than what it led to
             raise error
         self._end()
+        self._closed = True
         self._on_all_slots(lambda slot: slot.close())
 
     def interrupt(self, failure: BaseException) -> None:
@@ -111,6 +120,8 @@ class AttemptRun:
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
         self._end()
+        if not self._closed:  # a slot that is gone, or busy for too long, is not waited for
+            wait([self._pool.submit(slot.close) for slot in self._slots], timeout=_CLOSING_SECONDS)
         for slot in self._slots:
             slot.kill()
         with self._lock:
@@ -160,7 +171,7 @@ class AttemptRun:
             execute()
             commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
             reports = self._on_all_slots(lambda slot: slot.end_epoch(epoch, commit=commit))
-            self._epoch = epoch
+            self._epoch, self._has_advanced = epoch, True
             self._publish(reports)
             self._report(epoch, reports, time.perf_counter() - started)
             if self._around.store is not None:
@@ -186,22 +197,31 @@ class AttemptRun:
 
     def _tick(self) -> None:
         """Between epochs: cut what is due while no records come, and give up on what takes too long."""
-        while True:
-            with self._changed:
-                if self._ended or self._failure is not None:
-                    return
-                self._changed.wait(self._coordinator.seconds_until_next_event())
-                if self._ended or self._failure is not None:
-                    return
+        while self._wait_for_event():
+            with self._lock:
                 expired = self._coordinator.expire()
             self._perform(expired)
-            if self._around.store is not None and self._between_epochs.acquire(timeout=0.05):
+            if self._around.store is not None and self._between_epochs.acquire(blocking=False):
                 try:
                     with self._lock:
-                        due = [] if self._ended else self._coordinator.tick(Epoch(self._epoch))
+                        due = self._coordinator.tick(Epoch(self._epoch)) if self._has_advanced else []
                     self._perform(due)
                 finally:
                     self._between_epochs.release()
+
+    def _wait_for_event(self) -> bool:
+        """Wait until the coordinator may have something to do; False when the attempt is over.
+
+        What is due while an epoch runs is cut at the epoch's end, so being overdue is no reason to hurry.
+        """
+        with self._changed:
+            if not self._is_over():
+                seconds = self._coordinator.seconds_until_next_event()
+                self._changed.wait(None if seconds is None else max(seconds, _TICK_SECONDS))
+            return not self._is_over()
+
+    def _is_over(self) -> bool:
+        return self._ended or self._failure is not None
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -211,14 +231,14 @@ class AttemptRun:
                 self.interrupt(JobFailedError(action.reason))
             elif isinstance(action, AbortCheckpoint):
                 self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
-                self._committer.submit(self._guarded, lambda action=action: self._abort(action))
+                self._committer.submit(self._guarded, self._abort, action)
             else:
-                self._committer.submit(self._guarded, lambda action=action: self._settle(action))
+                self._committer.submit(self._guarded, self._settle, action)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        """Run the committer's work; what it cannot do fails the attempt, and the next one cleans up."""
+    def _guarded(self, work: Callable[[A], None], action: A) -> None:
+        """Do the committer's work; what it cannot do fails the attempt, and the next one cleans up."""
         try:
-            work()
+            work(action)
         except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
             self.interrupt(error)
 
@@ -322,7 +342,7 @@ class AttemptRun:
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
             self._raise_failure()
-            if self._coordinator.completed_epoch == self._epoch:
+            if self._coordinator.completed_epoch == self._epoch or self._is_as_restored():
                 return
         with self._between_epochs, self._lock:
             actions = self._coordinator.trigger(Epoch(self._epoch))
@@ -332,6 +352,10 @@ class AttemptRun:
             self._raise_failure()
             if self._coordinator.completed_epoch != self._epoch:
                 raise JobFailedError("the final checkpoint failed, so the last output is not published")
+
+    def _is_as_restored(self) -> bool:
+        """Whether nothing has come since the job's own checkpoint that it was restored from."""
+        return not self._has_advanced and self._restored is not None and self._restored.claim
 
     def _commit_without_checkpoint(self) -> None:
         """Checkpoints are off: the output of a bounded job becomes visible at its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,7 +67,16 @@ class JobListener:
 
 
 class PrintingListener(JobListener):
-    """Shows what `print()` sinks say, and nothing else: a job run as a plain Python program."""
+    """Shows what `print()` sinks say, and trouble on standard error: a job run as a plain Python program."""
 
     def printed(self, lines: list[str]) -> None:
         print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        sys.stderr.write(f"warning: {path} is passed over for an older checkpoint: {reason}\n")
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        sys.stderr.write(f"warning: checkpoint {checkpoint_id} failed: {reason}\n")
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        sys.stderr.write(f"warning: restarting in {delay.total_seconds():.1f} s: {failure}\n")

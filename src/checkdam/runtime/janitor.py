@@ -42,18 +42,28 @@ for _ in range(20):
 """
 
 
+_of_process: dict[tuple[int, Path], tuple[Path, subprocess.Popen[bytes]]] = {}
+
+
 def work_directory(parent: Path) -> Path:
-    """A new directory that disappears with this process."""
-    remove_abandoned(parent)
-    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
-    subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _WAIT_AND_REMOVE, str(os.getpid()), str(directory)],
+    """A new directory that disappears with this process. All of a process lie in one, with one janitor."""
+    owner = os.getpid()
+    directory = _of_process[owner, parent][0] if (owner, parent) in _of_process else None
+    if directory is None or not directory.exists():
+        remove_abandoned(parent)
+        directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=parent))
+        _of_process[owner, parent] = directory, _start_janitor(owner, directory)
+    return Path(tempfile.mkdtemp(dir=directory))
+
+
+def _start_janitor(owner: int, directory: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WAIT_AND_REMOVE, str(owner), str(directory)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    return directory
 
 
 def remove_abandoned(parent: Path) -> None:

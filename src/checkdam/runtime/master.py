@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
+from checkdam.checkpoint.ownership import clear_abandoned, let_go, take
 from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock, SystemClock
@@ -67,6 +68,7 @@ class JobMaster:
         if self._storage is not None:
             self._storage.check_writable()
         self._outputs.check()
+        self._take_over()
         self._listener.job_started(self._job.job_id, self._job.name, self._job.plan.slots)
         try:
             end = self._run_attempts()
@@ -74,6 +76,14 @@ class JobMaster:
             self._clean_up(JobEnd.FAILED)
             raise
         return JobResult(self._job.job_id, end, self._clean_up(end))
+
+    def _take_over(self) -> None:
+        """Become the job's one driver, and clear away jobs that died before anybody could resume them."""
+        if self._storage is None:
+            return
+        take(self._storage, self._job.job_id)
+        for dead in clear_abandoned(self._storage):
+            self._outputs.forget(dead)
 
     def cancel(self) -> None:
         """End the job in order, from whatever thread; `run` then returns."""
@@ -173,7 +183,7 @@ class JobMaster:
             try:
                 last = self._tidy(end)
                 break
-            except StorageError as reason:
+            except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     self._listener.left_behind(reason)
         self._listener.job_ended(end, last)
@@ -181,17 +191,24 @@ class JobMaster:
 
     def _tidy(self, end: JobEnd) -> str | None:
         """Remove what is no longer needed; doing it again does the rest."""
-        last: str | None = None
-        if self._store is not None and keeps_checkpoints(self._job.checkpoints.retention, end):
-            kept = self._sweep()
-            last = kept[0].path if kept else None
-        elif self._store is not None:
-            for checkpoint_id in self._store.completed():
-                self._store.discard(checkpoint_id)
-            self._store.sweep([])
+        kept = self._sweep()
+        if end is JobEnd.CANCELLED and kept:
+            self._outputs.resume(kept[0])  # the end may have come between a checkpoint and the publishing of its output
         if end is not JobEnd.FAILED:
             self._outputs.close()
-        return last
+        if self._store is None:
+            return None
+        if keeps_checkpoints(self._job.checkpoints.retention, end):
+            superfluous = [each.checkpoint.checkpoint_id for each in kept[self._job.checkpoints.num_retained :]]
+        else:
+            superfluous, kept = self._store.completed(), []
+        for checkpoint_id in sorted(superfluous):
+            self._store.discard(checkpoint_id)
+        if superfluous:
+            self._store.sweep([])
+        assert self._storage is not None
+        let_go(self._storage, self._job.job_id)
+        return kept[0].path if kept else None
 
 
 def _is_hopeless(failure: CheckdamError, before: CheckdamError | None) -> bool:

@@ -43,6 +43,11 @@ class Outputs:
             committer.commit(covered)
             committer.abandon_all_but(covered)
 
+    def forget(self, job_id: JobId) -> None:
+        """Drop what another job prepared, which died before its first checkpoint."""
+        for committer in self._committers.values():
+            committer.forget(job_id)
+
     def close(self) -> None:
         for committer in self._committers.values():
             committer.close()

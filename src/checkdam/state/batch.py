@@ -30,7 +30,7 @@ class Batch:
         self._make_rows = make_rows
 
     def __len__(self) -> int:
-        return len(self._rows) if self._rows is not None else int(self._columns.num_rows)
+        return len(self._rows) if self._rows is not None else int(self.columns.num_rows)
 
     @property
     def rows(self) -> list[Any]:

@@ -99,7 +99,7 @@ class LocalEngine:
             self._changed.notify_all()
 
     def position(self, epoch: Epoch) -> bytes:
-        return str(int(epoch)).encode()
+        return str(max(int(epoch), 0)).encode()
 
     # -- checkpoints under way ----------------------------------------------------------------------------------
 

@@ -84,14 +84,14 @@ class LocalJob:
     """One job over scripted epochs: `build(environment, stream)` writes it with the ordinary API.
 
     Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
-    Records are Python values of one type; the storage may be any double.
+    Records are Python values of one type; the storage may be any double, or None for a job without checkpoints.
     """
 
     def __init__(
         self,
         build: Build,
         epochs: Iterable[Iterable[Any]],
-        storage: Storage,
+        storage: Storage | None,
         *,
         parallelism: int = 2,
         checkpoints: CheckpointConfig = EVERY_EPOCH,
@@ -106,7 +106,7 @@ class LocalJob:
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
         self._storage = storage
         self._parallelism = parallelism
-        self._checkpoints = replace(checkpoints, storage=mount(storage))
+        self._checkpoints = replace(checkpoints, storage=mount(storage) if storage is not None else None)
         self._restart = restart or FixedDelayRestart(attempts=5, delay=timedelta(0))
         self._troubles = troubles
         self._job_id = job_id
@@ -132,7 +132,7 @@ class LocalJob:
             Configuration(),
             restore_path=restore,
             listener=self.heard,
-            resume_latest=restore is None and bool(self._store().completed()),
+            resume_latest=restore is None and self._storage is not None and bool(self._store().completed()),
             allow_non_restored_state=allow_non_restored_state,
         )
         environment, checkpoints = self._built(launch), self._checkpoints
@@ -179,6 +179,7 @@ class LocalJob:
             key_type=operator.key.type,
         )
         handles = [h for entry in checkpoint.operators if entry.uid == uid for h in entry.subtasks.values()]
+        assert self._storage is not None
         files = subtree(self._storage, self._job_id)
         store = self.job().backend.open(owner, handles, files, "", claim=False)
         wanted = descriptor or ValueStateDescriptor(OP_STATE, operator.output_type.hint)
@@ -198,4 +199,5 @@ class LocalJob:
         return environment._source("script", spec, inferred or type_info(Any))
 
     def _store(self) -> CheckpointStore:
+        assert self._storage is not None
         return CheckpointStore(self._storage, self._job_id)

@@ -198,7 +198,7 @@ class SlotTask:
         return levels
 
     def _open_operator(self, operator: Operator) -> RunningOperator:
-        if operator.key is not None and not isinstance(operator.kind, SinkKind):
+        if operator.key is not None and operator.is_stateful and not isinstance(operator.kind, SinkKind):
             self._stores[operator.id] = self._open_store(operator)
         if isinstance(operator.kind, SinkKind) and not operator.kind.spec.returns_to_spark:
             setup = self._setup
@@ -223,9 +223,14 @@ class SlotTask:
             key_type=operator.key.type,
         )
         if restore is None:
-            return setup.backend.open(owner, [], self._storage, "", claim=True)
+            return setup.backend.open(owner, (), None, "", claim=True)
         storage = subtree(self._restore_storage or open_storage(restore.storage), restore.directory)
-        handles = restore.keyed.get(owner.uid, ())
+        # Only what the subtask owns: with the same parallelism as before that is one handle, which it may build on.
+        handles = [
+            handle
+            for handle in restore.keyed.get(owner.uid, ())
+            if handle.key_groups.first <= groups.last and groups.first <= handle.key_groups.last
+        ]
         return setup.backend.open(owner, handles, storage, "", claim=restore.claim)
 
     def _transactional(self) -> Iterator[tuple[int, SinkWriter]]:

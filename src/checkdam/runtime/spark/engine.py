@@ -125,7 +125,7 @@ class SparkEngine:
         self._wake.set()
 
     def position(self, epoch: Epoch) -> bytes:
-        if epoch == 0 or not self._streams:
+        if epoch < 1 or not self._streams:  # cut before the first micro-batch
             return b""
         return capture(self._query_directory, epoch - 1)
 

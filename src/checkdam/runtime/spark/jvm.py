@@ -7,13 +7,15 @@ import re
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_UNCAUGHT = 'Exception in thread "main" '
+_REASON_SECONDS = 5.0
 _NOISE = re.compile(
     r"^(WARNING: Using incubator modules"
     r"|WARNING: .*(sun\.misc\.Unsafe|restricted method|native.access|deprecated|will be removed|will be blocked)"
@@ -27,26 +29,68 @@ def start_quietly(conf: SparkConf) -> None:
     """Start the JVM with its log off. What else it, its workers or slots say goes to standard error.
 
     Nothing of theirs reaches standard output, which belongs to the job.
+
+    Raises:
+        JvmNotStartedError: no Java that works, or a setting that Spark refuses.
     """
     if SparkContext._gateway is not None:
         return  # a JVM outlives its sessions; it keeps the output it was started with
     conf.set(_JAVA_OPTIONS, f"{conf.get(_JAVA_OPTIONS, '') or ''} -Dlog4j2.configurationFile={_QUIET.as_uri()}".strip())
-    output, jvm_end = os.pipe()
+    read_end, jvm_end = os.pipe()
+    output = _JvmOutput(read_end)
     try:
         gateway = launch_gateway(conf, popen_kwargs={"stdout": jvm_end, "stderr": jvm_end})
-    finally:
+    except PySparkException as error:
         os.close(jvm_end)
-        threading.Thread(target=_pass_on, args=(output,), daemon=True, name="jvm-output").start()
-    _adopt(gateway)
-
-
-def _adopt(gateway: Any) -> None:
+        raise JvmNotStartedError(output.reason() or str(error)) from error
+    os.close(jvm_end)
+    output.pass_on()
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _pass_on(output: int) -> None:
-    with os.fdopen(output, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if not _NOISE.match(line):
-                sys.stderr.write(line)
-                sys.stderr.flush()
+class JvmNotStartedError(Exception):
+    """The JVM ended before it could be talked to; the text is what it said was wrong."""
+
+
+class _JvmOutput:
+    """What the JVM says: held back until it has started, since before that it can only be a reason not to."""
+
+    def __init__(self, read_end: int) -> None:
+        self._held: list[str] = []
+        self._is_held = True
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, args=(read_end,), daemon=True, name="jvm-output")
+        self._reader.start()
+
+    def _read(self, read_end: int) -> None:
+        with os.fdopen(read_end, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if _NOISE.match(line):
+                    continue
+                with self._lock:
+                    if self._is_held:
+                        self._held.append(line)
+                    else:
+                        _to_stderr(line)
+
+    def pass_on(self) -> None:
+        """Show what was held back, and from now on everything as it comes."""
+        with self._lock:
+            self._is_held = False
+            for line in self._held:
+                _to_stderr(line)
+            self._held.clear()
+
+    def reason(self) -> str:
+        """Why a JVM that has ended did so, in its words; empty if it said nothing."""
+        self._reader.join(timeout=_REASON_SECONDS)
+        with self._lock:
+            for line in self._held:
+                if line.startswith(_UNCAUGHT):
+                    return line.removeprefix(_UNCAUGHT).partition(": ")[2].strip()
+            return self._held[-1].strip() if self._held else ""
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()

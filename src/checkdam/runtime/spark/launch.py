@@ -29,7 +29,7 @@ def start_slots(
 
     context.setJobDescription("start slots")
     addresses = context.parallelize(range(count), count).mapPartitions(start).collect()
-    context.setJobDescription(None)  # type: ignore[arg-type]  # None clears it
+    context.setJobDescription(None)
     return sorted(addresses, key=lambda address: address.subtask)
 
 

@@ -154,7 +154,7 @@ def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
     if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
         return f"pmod(spark_partition_id(), {level.parallelism})"  # behind a level, partition i is slot i
     if edge.partitioning is Partitioning.REBALANCE:
-        return f"cast(pmod(monotonically_increasing_id(), {edge.parallelism}) as int)"
+        return f"cast(floor(rand() * {edge.parallelism}) as int)" if edge.parallelism > 1 else "0"
     assert edge.key is not None
     place = wire.columns[edge.id]
     positions = place.keys or tuple(place.values[i] for i in edge.key.columns or ())

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
-from checkdam.runtime.spark.jvm import start_quietly
+from checkdam.runtime.spark.jvm import JvmNotStartedError, start_quietly
 
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
@@ -40,7 +40,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
     """The session of this process, made if there is none; a session that is there already is taken as it is."""
     _find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    running = SparkSession.getActiveSession()
+    running = running_session()
     if running is not None:
         running.sparkContext.pythonExec = sys.executable
         running.conf.set("spark.sql.adaptive.enabled", "false")
@@ -56,11 +56,17 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
         if _LOG_LEVEL not in settings:
             start_quietly(conf)
         return SparkSession.builder.config(conf=conf).getOrCreate()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, JvmNotStartedError) as error:
         raise UsageError(
             f'Spark does not start on "{master}": {_first_line(error)}',
             hint="Check --master, the spark.* settings and the Java installation; -v shows Spark's log.",
         ) from error
+
+
+def running_session() -> SparkSession | None:
+    """The session that is there already, whichever thread made it."""
+    session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return session if session is not None and session.sparkContext._jsc is not None else None
 
 
 def _first_line(error: Exception) -> str:
@@ -72,7 +78,8 @@ def _first_line(error: Exception) -> str:
 
 def is_on_one_machine(session: SparkSession) -> bool:
     """Whether slots and tasks share the driver's file system and can talk over Unix sockets."""
-    return session.sparkContext.master.startswith("local[") or session.sparkContext.master == "local"
+    master = str(session.sparkContext.master)
+    return master.startswith("local[") or master == "local"
 
 
 def _find_java() -> None:

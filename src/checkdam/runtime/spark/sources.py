@@ -31,7 +31,8 @@ def open_source(session: SparkSession, spec: SourceSpec, type: TypeInfo) -> Data
     if isinstance(spec, CollectionSource):
         batch = to_arrow(type, list(spec.values))
         rows = [tuple(row.values()) for row in batch.to_pylist()]
-        return session.createDataFrame(rows, from_arrow_schema(type.arrow_schema))
+        dataframe = session.createDataFrame(rows, from_arrow_schema(type.arrow_schema))
+        return dataframe.coalesce(1)  # one partition, so that records arrive in the order the program gave them
     return open_stream(session, spec)
 
 
@@ -48,7 +49,7 @@ def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
 
 def row_type(dataframe: Any) -> TypeInfo:
     """How the rows of a DataFrame arrive: plain text as str, everything else as named tuples."""
-    schema = to_arrow_schema(dataframe.schema)
+    schema = to_arrow_schema(dataframe.schema, timezone="UTC")
     return named_tuple_type(schema)
 
 

@@ -1,0 +1,82 @@
+"""`python -m benchmarks`: measure, print a table, write build/bench.json."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.processes import SideFailedError, Sides, remove
+from benchmarks.report import Figure, print_table, write_json
+from benchmarks.sizes import FULL, QUICK
+from benchmarks.state import State
+from benchmarks.throughput import Throughput
+
+COMPARISONS = ("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory")
+_BUSY = 0.7
+
+
+def main() -> int:
+    options = _options()
+    load = os.getloadavg()[0]
+    print(f"load average {load:.2f}", file=sys.stderr)
+    if load > _BUSY:
+        print("warning: something else keeps this machine busy, so the figures will mislead", file=sys.stderr)
+    root = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        figures, failures = _measure(root, options)
+    finally:
+        remove(root)
+    print_table(figures)
+    is_whole = not (options.only or options.quick or failures)
+    path = Path("build") / ("bench.json" if is_whole else "bench-partial.json")
+    write_json(figures, path)
+    print(f"written to {path}", file=sys.stderr)
+    for name, failure in failures.items():
+        print(f"not measured: {name}: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=COMPARISONS, metavar="NAME", help=f"one of {', '.join(COMPARISONS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    return parser.parse_args()
+
+
+def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dict[str, SideFailedError]]:
+    """The figures of every comparison asked for, and why others could not be had."""
+    sizes = QUICK if options.quick else FULL
+    sides = Sides(root)
+    inputs = root / "inputs"
+    inputs.mkdir()
+    throughput, state = Throughput(sides, sizes, inputs), State(sides, sizes, inputs)
+    comparisons = {
+        "transform-with-state": throughput.transform_with_state,
+        "sql": throughput.sql,
+        "limit": throughput.limit,
+        "checkpoints": throughput.checkpoints,
+        "snapshots": state.snapshots,
+        "ten-records": throughput.ten_records,
+        "restore": state.restore,
+        "memory": state.memory,
+    }
+    wanted = options.only or COMPARISONS
+    throughput.prepare(wanted)
+    figures: list[Figure] = []
+    failures: dict[str, SideFailedError] = {}
+    for name in COMPARISONS:
+        if name in wanted:
+            try:
+                figures += comparisons[name]()
+            except SideFailedError as failure:
+                failures[name] = failure
+    return figures, failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

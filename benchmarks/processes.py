@@ -1,0 +1,91 @@
+"""One side of a comparison: a process of its own, with a JVM of its own, that leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_GIVEN_UP_AFTER_SECONDS = 900.0
+_ENDS_WITHIN_SECONDS = 20.0
+
+
+class SideFailedError(Exception):
+    """One side could not be measured; the text says why, as far as the side did."""
+
+
+class Sides:
+    """Runs sides strictly one after the other, below one temporary directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._started_at = time.monotonic()
+        self._count = 0
+
+    def run(self, side: str, what: str, **arguments: Any) -> Any:
+        """What the function of that name in `benchmarks.sides` returns. It gets a directory that is then removed."""
+        self._count += 1
+        print(f"{time.monotonic() - self._started_at:5.0f} s  {what}", file=sys.stderr, flush=True)
+        work = self._root / str(self._count)
+        work.mkdir()
+        try:
+            return self._run(side, arguments, work)
+        finally:
+            remove(work)
+
+    def _run(self, side: str, arguments: dict[str, Any], work: Path) -> Any:
+        path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
+        result, said = work / "result.json", work / "said.txt"
+        with said.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.sides", side, json.dumps(arguments), str(result)],
+                cwd=work,
+                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(work)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(_GIVEN_UP_AFTER_SECONDS)
+            except subprocess.TimeoutExpired:
+                code = -1
+            finally:
+                _end_group(process)
+        if code or not result.exists():
+            raise SideFailedError(f"{side} ended with {code}:\n{said.read_text(errors='replace')[-4000:]}")
+        return json.loads(result.read_text())
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the JVM that the side started, so that the next side has the machine to itself."""
+    patience = _ENDS_WITHIN_SECONDS if process.poll() is not None else 0.0
+    deadline = time.monotonic() + patience
+    while _is_alive(process.pid):
+        if time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        time.sleep(0.1)
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory from which others, on their way out, may still remove files of their own."""
+    deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
+    while directory.exists():
+        shutil.rmtree(directory, ignore_errors=time.monotonic() < deadline)
+        time.sleep(0.05)

@@ -1,0 +1,32 @@
+"""Runs one side and writes what it measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sides import jobs, spark, state
+
+SIDES: dict[str, Callable[..., Any]] = {
+    "checkdam": jobs.run,
+    "limit": spark.limit,
+    "sql_count": spark.sql_count,
+    "transform_with_state": spark.transform_with_state,
+    "write_state": state.write,
+    "restore_state": state.restore,
+    "memory_of_dict": state.memory_of_dict,
+    "memory_of_store": state.memory_of_store,
+}
+
+
+def main() -> None:
+    name, arguments, result = sys.argv[1:]
+    measured = SIDES[name](**json.loads(arguments))
+    Path(result).write_text(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Checkdam's side: a job as a user would write it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from checkdam import (
+    CheckpointConfig,
+    DataStream,
+    KeyedProcessFunction,
+    ProcessContext,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    ValueState,
+    ValueStateDescriptor,
+)
+from checkdam.api.launch import Launch, set_launch
+from checkdam.config import Configuration
+from checkdam.ids import Epoch
+from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+
+SETTINGS = {"spark.master": "local[2]", "parallelism.default": 2}
+
+
+class Count(KeyedProcessFunction):
+    """Counts the records of each key: one read and one write a record."""
+
+    count: ValueState[int]
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.count = ctx.get_state(ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, value: str, ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+        count = self.count.value() + 1
+        self.count.update(count)
+        yield value, count
+
+
+class Watch(JobListener):
+    """Notes when what happened."""
+
+    def __init__(self) -> None:
+        self.restored_at: float | None = None
+        self.epochs: list[dict[str, float]] = []
+        self.checkpoints: list[dict[str, Any]] = []
+
+    def restored(self, path: str, epoch: Epoch) -> None:
+        self.restored_at = time.perf_counter()
+
+    def epoch_ended(self, stats: EpochStats) -> None:
+        self.epochs.append({"ended_at": time.perf_counter(), "records": stats.records, "keys": stats.keys})
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        self.checkpoints.append(
+            {
+                "epoch": stats.epoch,
+                "path": stats.path,
+                "seconds": stats.seconds,
+                "sync_seconds": stats.sync_seconds,
+                "async_seconds": stats.async_seconds,
+                "bytes": stats.new_bytes + (Path(stats.path.removeprefix("file://")) / "_metadata").stat().st_size,
+            }
+        )
+
+
+def run(
+    *,
+    operator: str,
+    sink: str,
+    path: str,
+    files_per_epoch: int,
+    checkpoints: str | None = None,
+    restore_from: str | None = None,
+) -> dict[str, Any]:
+    """Count the words there; `checkpoints` is where one goes after every epoch, None takes none."""
+    watch = Watch()
+    set_launch(Launch(Configuration.load(None), restore_path=restore_from, listener=watch))
+    env = StreamExecutionEnvironment.get_execution_environment(SETTINGS)
+    if checkpoints is not None:
+        env.enable_checkpointing(CheckpointConfig(interval=timedelta(0), storage=checkpoints))
+    words = env.read_text(path, max_files_per_epoch=files_per_epoch)
+    _write(sink, _counted(operator, words))
+    env.execute("benchmark")
+    return {"epochs": watch.epochs, "checkpoints": watch.checkpoints, "restored_at": watch.restored_at}
+
+
+def _counted(operator: str, words: DataStream) -> DataStream:
+    if operator == "sum":
+        return words.map(lambda word: (word, 1)).key_by(lambda pair: pair[0]).sum(1).uid("count")
+    return words.key_by(lambda word: word).process(Count(), output_type=tuple[str, int]).uid("count")
+
+
+def _write(sink: str, counts: DataStream) -> None:
+    if sink == "noop":
+        counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
+    else:
+        counts.sink_to_files(os.path.abspath("output"), format=sink).uid("output")

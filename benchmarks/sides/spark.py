@@ -1,0 +1,109 @@
+"""Spark's own ways, with the same session settings, source, shuffle width and sink as Checkdam's job."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from checkdam.runtime.spark.session import spark_session
+
+_ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+_CHANGELOG = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+_KEY_GROUP = "cast((pmod(xxhash64(word), 128L) * 2L) div 128L as int)"
+
+Plan = Callable[[DataFrame], DataFrame]
+
+
+def limit(*, sink: str, path: str, files_per_epoch: int) -> dict[str, Any]:
+    """Source, shuffle, a function in Python that changes nothing, sink; no state."""
+
+    def plan(batch: DataFrame) -> DataFrame:
+        words = batch.select(F.col("value").alias("word"), F.lit(1).cast("long").alias("count"))
+        return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(_identity, "word string, count long")
+
+    session = _session({})
+    return _run(session, _words(session, path, files_per_epoch), plan, sink)
+
+
+def sql_count(*, sink: str, path: str, files_per_epoch: int, changelog: bool = False) -> dict[str, Any]:
+    """Spark's own aggregation, all of it in the JVM."""
+    session = _session({**_ROCKSDB, **(_CHANGELOG if changelog else {})})
+    counts = _words(session, path, files_per_epoch).groupBy("value").count()
+    return _run(session, counts, lambda batch: batch, sink)
+
+
+def transform_with_state(*, sink: str, path: str, files_per_epoch: int) -> dict[str, Any]:
+    """The same function as Checkdam's, in PySpark's API for it: one read and one write a record."""
+    session = _session(_ROCKSDB)
+    counts = (
+        _words(session, path, files_per_epoch)
+        .groupBy("value")
+        .transformWithState(CountRows(), "word string, count long", "Update", "None")
+    )
+    return _run(session, counts, lambda batch: batch, sink)
+
+
+class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.count = handle.getValueState("count", "count long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for _ in rows:
+            before = self.count.get()
+            count = 1 if before is None else before[0] + 1
+            self.count.update((count,))
+            yield Row(word=key[0], count=count)
+
+    def close(self) -> None:
+        pass
+
+
+def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _session(settings: dict[str, str]) -> SparkSession:
+    everywhere = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    return spark_session({**everywhere, **settings}, os.path.abspath("spark"))
+
+
+def _words(session: SparkSession, path: str, files_per_epoch: int) -> DataFrame:
+    return session.readStream.format("text").option("maxFilesPerTrigger", files_per_epoch).load(path)
+
+
+def _run(session: SparkSession, flow: DataFrame, plan: Plan, sink: str) -> dict[str, Any]:
+    epochs: list[dict[str, float]] = []
+    output = os.path.abspath("output")
+
+    def on_batch(batch: DataFrame, number: int) -> None:
+        writer = plan(batch).write
+        if sink == "noop":
+            writer.format("noop").mode("overwrite").save()
+        else:
+            writer.format(sink).mode("append").save(output)
+        epochs.append({"ended_at": time.perf_counter()})
+
+    query = (
+        flow.writeStream.outputMode("update")
+        .foreachBatch(on_batch)
+        .option("checkpointLocation", os.path.abspath("query"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    triggers = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    for epoch, progress in zip(epochs, triggers, strict=True):
+        epoch["records"] = progress["numInputRows"]
+    session.stop()
+    return {"epochs": epochs}

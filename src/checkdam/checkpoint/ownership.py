@@ -1,0 +1,87 @@
+"""Who runs a job: one driver at a time may write to a job's directory.
+
+A file `_owner` in the job's directory names the process. A driver that ends in order removes it; after a kill it stays,
+and tells the next start that the job is nobody's. Processes of other machines cannot be asked, so their word stands
+for nothing either way: such a job can be taken over, but is never cleared away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.errors import JobFailedError
+from checkdam.ids import JobId
+from checkdam.storage.contract import Storage
+
+OWNER = "_owner"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    host: str
+    pid: int
+    started: str
+
+    def is_here(self) -> bool:
+        return self.host == os.uname().nodename
+
+    def is_alive(self) -> bool:
+        """Whether the process is known to run; only for one of this machine."""
+        return self.is_here() and self.started == _started(self.pid)
+
+
+def this_process() -> Owner:
+    return Owner(os.uname().nodename, os.getpid(), _started(os.getpid()))
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's own count; "" if it is gone or the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def take(storage: Storage, job_id: JobId) -> None:
+    """Become the owner of a job. Raises JobFailedError if another living process of this machine is."""
+    owner = _read(storage, job_id)
+    if owner is not None and owner.is_alive() and owner != this_process():
+        raise JobFailedError(
+            f"job {job_id} is running: process {owner.pid} on this machine owns its checkpoints",
+            hint="Stop that process first, or start a new job without --resume.",
+        )
+    storage.write(f"{job_id}/{OWNER}", msgspec.json.encode(this_process()))
+
+
+def let_go(storage: Storage, job_id: JobId) -> None:
+    storage.delete(f"{job_id}/{OWNER}")
+
+
+def clear_abandoned(storage: Storage) -> list[JobId]:
+    """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those."""
+    cleared = []
+    for job_id in _job_ids(status.path for status in storage.list("")):
+        owner = _read(storage, job_id)
+        dead = owner is not None and owner.is_here() and not owner.is_alive()
+        if dead and not CheckpointStore(storage, job_id).completed():
+            storage.delete_directory(job_id)
+            cleared.append(job_id)
+    return cleared
+
+
+def _job_ids(paths: Iterable[str]) -> list[JobId]:
+    suffix = f"/{OWNER}"
+    return sorted({JobId(path.removesuffix(suffix)) for path in paths if path.endswith(suffix) and path.count("/") == 1})
+
+
+def _read(storage: Storage, job_id: JobId) -> Owner | None:
+    try:
+        return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from benchmarks.processes import SideFailedError, Sides
+from benchmarks.report import Figure, write_json
+from benchmarks.state import one_epoch_each
+from benchmarks.throughput import steady_seconds
+from benchmarks.words import Changes, Input, changes, uniform
+
+
+@pytest.mark.parametrize(
+    ("figure", "passes"),
+    [
+        (Figure("speed", 25.0, at_least=25), True),
+        (Figure("speed", 24.999, at_least=25), False),
+        (Figure("cost", 1.4, at_most=1.4), True),
+        (Figure("cost", 1.4001, at_most=1.4), False),
+    ],
+)
+def test_a_figure_passes_on_its_bar_and_not_beyond(figure: Figure, passes: bool) -> None:
+    assert figure.passes is passes
+
+
+def test_the_json_has_the_figures_with_a_bar_and_no_others(tmp_path: Path) -> None:
+    figures = [Figure("a", 30, at_least=25), Figure("background", 1), Figure("b", 2, at_most=1.5)]
+
+    write_json(figures, tmp_path / "build" / "bench.json")
+
+    assert json.loads((tmp_path / "build" / "bench.json").read_text()) == [
+        {"name": "a", "value": 30, "bar": 25, "pass": True},
+        {"name": "b", "value": 2, "bar": 1.5, "pass": False},
+    ]
+
+
+def test_steady_state_leaves_the_first_epochs_out() -> None:
+    ends = [10.0, 15.0, 17.0, 18.0, 19.5]
+    epochs = [{"ended_at": end, "records": 4.0} for end in ends]
+
+    seconds = steady_seconds(epochs, Input("", 1, (4,) * 5), first=3)
+
+    assert seconds == [1.0, 1.5]
+
+
+def test_a_side_that_saw_other_records_is_not_compared() -> None:
+    epochs = [{"ended_at": 1.0, "records": 4.0}, {"ended_at": 2.0, "records": 3.0}]
+
+    with pytest.raises(SideFailedError, match=r"\(4, 3\)"):
+        steady_seconds(epochs, Input("", 1, (4, 4)), first=1)
+
+
+def test_only_checkpoints_of_one_epoch_count_and_each_with_its_own_changes() -> None:
+    source = Changes(Input("", 1, (9, 2, 2, 2, 2)), (20, 30, 40, 50))
+    taken = [{"epoch": epoch} for epoch in (1, 3, 4, 5)]
+
+    assert one_epoch_each(taken, source) == [{"epoch": 4, "serialized": 40}, {"epoch": 5, "serialized": 50}]
+
+
+def test_the_input_has_the_records_and_files_it_says(tmp_path: Path) -> None:
+    made = uniform(tmp_path / "words", [10, 7], keys=3)
+
+    epochs = [[line for file in pair for line in file] for pair in _pairs(_lines(tmp_path / "words"))]
+    assert made.epochs == tuple(map(len, epochs)) == (10, 7)
+    assert {word for epoch in epochs for word in epoch} <= {"word0", "word1", "word2"}
+
+
+def test_each_epoch_changes_distinct_words_of_those_held(tmp_path: Path) -> None:
+    made = changes(tmp_path / "words", held=50, changed=5, epochs=3)
+
+    first, *later = _lines(tmp_path / "words")
+    assert len(first) == len(set(first)) == 50
+    assert all(len(set(words)) == 5 and set(words) <= set(first) for words in later)
+    sizes = [sum(len(msgspec.msgpack.encode(word)) + 1 for word in words) for words in later]
+    assert list(made.serialized) == sizes  # small counts take one byte
+
+
+def test_files_are_older_the_sooner_they_are_to_be_read(tmp_path: Path) -> None:
+    uniform(tmp_path / "words", [2] * 12, keys=3)
+
+    times = [path.stat().st_mtime for path in sorted((tmp_path / "words").iterdir())]
+    assert times == sorted(set(times))
+
+
+def test_a_side_that_fails_is_told_with_what_it_said_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SideFailedError, match="FileNotFoundError"):
+        Sides(tmp_path).run("restore_state", "no such state", directory=str(tmp_path / "absent"), keys=1)
+
+    assert not list(tmp_path.iterdir())
+
+
+def _lines(directory: Path) -> list[list[str]]:
+    return [path.read_text().split() for path in sorted(directory.iterdir())]
+
+
+def _pairs(files: list[list[str]]) -> Iterator[tuple[list[str], list[str]]]:
+    return zip(files[::2], files[1::2], strict=True)

@@ -1,0 +1,175 @@
+"""`checkdam inspect`, on checkpoints that the real code has written."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.cli import inspection
+from checkdam.cli.main import command_line
+from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.types import type_info
+from checkdam.storage import open_storage
+from checkdam.storage.subtree import Subtree
+
+FLINK = Path(__file__).parents[2] / "compat" / "data" / "flink"
+JOB = JobId("0123456789abcdef0123456789abcdef")
+UID = OperatorUid("counter")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def _handle(root: Path) -> KeyedStateHandle:
+    """Two states in a base and a delta: 10 keys counted, one of them removed, one added, and three last words."""
+    storage = Subtree(open_storage(str(root)), JOB)
+    owner = StoreOwner(UID, SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 127), 128, type_info(str))
+    store = HashMapStateBackend().open(owner, (), storage, "", claim=True)
+    count = store.value_table(ValueStateDescriptor("count", int))
+    last = store.value_table(ValueStateDescriptor("last words", tuple[str, float]))
+    count.put_all({f"k{i}": i for i in range(10)})
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    store.current_key = "k0"
+    count.handle.clear()
+    count.put_all({"k1": 100, "new": 1})
+    last.put_all({"k1": ("a", 1.0), "k2": ("b", 2.0), "k3": ("c", 3.0)})
+    return store.seal(CheckpointId(2)).write(storage, "shared")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    written = CompletedCheckpoint(
+        checkpoint_id=CheckpointId(2),
+        job_id=JOB,
+        job_name="words [x]",
+        epoch=Epoch(7),
+        triggered_at=AT,
+        completed_at=AT + timedelta(milliseconds=80),
+        parallelism=1,
+        max_parallelism=128,
+        operators=(
+            OperatorEntry(UID, "count words", 1, 128, {SubtaskIndex(0): _handle(tmp_path)}),
+            OperatorEntry(OperatorUid("files"), "files(out)", 1, 128, committables=(b"1", b"2")),
+        ),
+        settings={"mode": "exactly_once", "retention": "retain_on_failure"},
+    )
+    CheckpointStore(open_storage(str(tmp_path)), JOB).write(written)
+    return tmp_path / JOB / "chk-2"
+
+
+def _inspected(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert command_line(["inspect", "--json", *options, str(path)]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_json_tells_all_there_is(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = _inspected(checkpoint, capsys)
+
+    assert {key: found[key] for key in ("job_id", "job_name", "checkpoint_id", "epoch", "parallelism", "mode")} == {
+        "job_id": JOB,
+        "job_name": "words [x]",
+        "checkpoint_id": 2,
+        "epoch": 7,
+        "parallelism": 1,
+        "mode": "exactly_once",
+    }
+    assert found["completed_at"] == "2026-01-02T03:04:05.080000Z"
+    counter, files = found["operators"]
+    assert (counter["uid"], counter["key_type"], counter["files"]) == ("counter", "str", 2)
+    assert counter["bytes"] == found["bytes"] == sum(f.stat().st_size for f in checkpoint.parent.glob("shared/*"))
+    assert counter["states"] == [
+        {"name": "count", "kind": "value", "type": "int", "entries": 10, "entries_are_exact": True},
+        {"name": "last words", "kind": "value", "type": "tuple[str, float]", "entries": 3, "entries_are_exact": True},
+    ]
+    assert files["uncommitted_outputs"] == 2
+
+
+def test_the_page_for_people_shows_the_same(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["inspect", str(checkpoint / "_metadata")]) == 0
+
+    page = capsys.readouterr().out
+    assert f"words [x] ({JOB})" in page
+    assert "2026-01-02 03:04:05 UTC, took 80 ms" in page
+    assert "tuple[str, float]" in page
+    assert "2 outputs to publish" in page
+
+
+def test_of_large_states_only_the_index_is_read_unless_asked(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(inspection, "READ_IN_FULL_BYTES", 0)
+
+    counted = _inspected(checkpoint, capsys)["operators"][0]["states"][0]
+    assert (counted["entries"], counted["entries_are_exact"]) == (12, False)  # 10 in the base, 2 in the delta
+    counted = _inspected(checkpoint, capsys, "--full")["operators"][0]["states"][0]
+    assert (counted["entries"], counted["entries_are_exact"]) == (10, True)
+
+
+@pytest.mark.parametrize("path", sorted(FLINK.iterdir()), ids=lambda path: path.name)
+def test_what_flink_wrote_is_shown_by_operators_and_handles(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "_metadata").write_bytes(path.read_bytes())
+
+    found = _inspected(tmp_path, capsys)
+    assert command_line(["inspect", str(tmp_path)]) == 0
+
+    assert found["written_by"] == "flink"
+    assert any(kind.startswith("keyed") for operator in found["operators"] for kind in operator["handles"])
+    assert found["bytes"] > 0
+    assert "written by Flink" in capsys.readouterr().out
+
+
+def _error(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert command_line(["inspect", str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def test_a_path_without_a_checkpoint_names_those_near_it(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "chk-2" in _error(checkpoint.parent / "chk-9", capsys)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 40, 200])
+def test_truncated_metadata_is_told(checkpoint: Path, keep: int, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = checkpoint / "_metadata"
+    metadata.write_bytes(metadata.read_bytes()[:keep])
+
+    assert "is damaged" in _error(checkpoint, capsys)
+
+
+@pytest.mark.parametrize("file", ["chk-2/_metadata", "shared/*"])
+def test_any_flipped_byte_is_told(checkpoint: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (target, *_) = sorted(checkpoint.parent.glob(file))
+    whole = target.read_bytes()
+
+    for position in range(0, len(whole), 7):
+        target.write_bytes(whole[:position] + bytes([whole[position] ^ 0x01]) + whole[position + 1 :])
+        _error(checkpoint, capsys)
+
+
+def test_a_state_file_that_is_gone_is_told(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    next((checkpoint.parent / "shared").iterdir()).unlink()
+
+    assert "is gone" in _error(checkpoint, capsys)
+
+
+def test_a_newer_version_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = bytearray(min(FLINK.iterdir()).read_bytes())
+    data[4:8] = (99).to_bytes(4, "big")
+    (tmp_path / "_metadata").write_bytes(data)
+
+    assert "has metadata version 99" in _error(tmp_path, capsys)

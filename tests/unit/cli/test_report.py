@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.cli.report import LiveReporter, PlainReporter
+from checkdam.errors import CheckpointDamagedError, SlotLostError
+from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.events import CheckpointStats, EpochStats
+from checkdam.testing import ManualClock
+
+CHECKPOINT = CheckpointStats(
+    checkpoint_id=CheckpointId(4),
+    epoch=Epoch(12),
+    path="file:///ck/j/chk-4",
+    seconds=0.08,
+    sync_seconds=0.01,
+    async_seconds=0.05,
+    state_bytes=1_250_000,
+    new_bytes=12_300,
+)
+
+
+def _resume(path: str) -> str:
+    return f"checkdam run job.py -s {path}"
+
+
+def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
+
+    damage = CheckpointDamagedError("its checksum does not match", hint="Try another.")
+    reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)
+    reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)  # told once
+    reporter.job_started(JobId("j"), "words", 2)
+    reporter.restored("file:///ck/j/chk-3", Epoch(11))
+    reporter.printed(["('a', 1)", "('b', 1)"])
+    reporter.checkpoint_completed(CHECKPOINT)
+    reporter.checkpoint_failed(CheckpointId(5), "it timed out")
+    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.job_ended(JobEnd.CANCELLED, "file:///ck/j/chk-4")
+
+    said = capsys.readouterr()
+    assert said.out == "('a', 1)\n('b', 1)\n"
+    assert said.err.splitlines() == [
+        f"2026-01-02T03:04:05Z {line}"
+        for line in (
+            "WARNING: checkpoint file:///ck/j/chk-5 is passed over: its checksum does not match",
+            'job "words" started: id j, 2 slots',
+            "restored file:///ck/j/chk-3, continuing after epoch 11",
+            "checkpoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, file:///ck/j/chk-4",
+            "WARNING: checkpoint 5 failed: it timed out",
+            "WARNING: slot 1 is gone; restarting in 1.0 s",
+            "job cancelled",
+            "resume with: checkdam run job.py -s file:///ck/j/chk-4",
+        )
+    ]
+
+
+def test_a_reader_of_stdout_that_goes_away_does_not_stop_the_job(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    reporter = PlainReporter(resume=_resume)
+
+    with os.fdopen(write_end, "w") as nobody_reads:
+        monkeypatch.setattr("sys.stdout", nobody_reads)
+        reporter.printed(["first"])
+        reporter.printed(["second"])
+        monkeypatch.undo()
+
+    assert capfd.readouterr().err.count("standard output is closed") == 1
+
+
+class _Seconds:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def seconds() -> _Seconds:
+    return _Seconds()
+
+
+@pytest.fixture
+def live(seconds: _Seconds) -> Iterator[tuple[LiveReporter, Console]]:
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    reporter = LiveReporter(console, resume=_resume, monotonic=seconds)
+    yield reporter, console
+    reporter.close()
+
+
+def _shown(reporter: LiveReporter) -> str:
+    console = Console(width=100, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(reporter.panel())
+    return capture.get()
+
+
+def test_the_panel_shows_flow_state_and_the_last_checkpoint(
+    live: tuple[LiveReporter, Console], seconds: _Seconds
+) -> None:
+    reporter, _ = live
+    reporter.job_started(JobId("j"), "words", 2)
+
+    reporter.epoch_ended(EpochStats(Epoch(11), records=1000, seconds=1.0, keys=40))
+    seconds.now += 1.0
+    reporter.epoch_ended(EpochStats(Epoch(12), records=3000, seconds=1.0, keys=1234))
+    reporter.checkpoint_completed(CHECKPOINT)
+    seconds.now += 2.0
+
+    shown = _shown(reporter)
+    assert "words · running" in shown
+    assert "1,000 records/s" in shown  # 4000 in the 4 seconds since the first epoch began
+    assert "1,234 keys held" in shown
+    assert "2.0 s ago, took 80 ms" in shown
+    assert "1.25 MB (12.3 kB new)" in shown
+
+
+def test_the_rate_forgets_what_is_long_ago(live: tuple[LiveReporter, Console], seconds: _Seconds) -> None:
+    reporter, _ = live
+    reporter.epoch_ended(EpochStats(Epoch(1), records=1_000_000, seconds=1.0, keys=1))
+
+    seconds.now += 60.0
+
+    assert " 0 records/s" in _shown(reporter)
+
+
+def test_restarts_and_failed_checkpoints_stay_in_sight(live: tuple[LiveReporter, Console]) -> None:
+    reporter, console = live
+
+    reporter.checkpoint_failed(CheckpointId(1), "it timed out")
+    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+
+    assert "restarting · 1 restart · 1 failed checkpoint" in _shown(reporter)
+    assert isinstance(console.file, io.StringIO)
+    assert "slot 1 is gone; restarting in 1.0 s" in console.file.getvalue()

@@ -1,0 +1,161 @@
+"""`checkdam run` as far as it goes without Spark: settings, and everything that is wrong before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkdam import config
+from checkdam.cli.main import command_line
+from checkdam.cli.run import configuration, resume_command
+
+PREPARED = """
+from checkdam import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+words = env.from_collection(["a", "b"]).key_by(lambda word: word, key_type=str)
+count = lambda a, b: a
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _run(program: str, *options: str) -> int:
+    Path("job.py").write_text(program)
+    return command_line(["run", *options, "job.py"])
+
+
+def test_the_command_line_wins_over_the_file_in_the_current_directory() -> None:
+    Path("checkdam.yaml").write_text("parallelism.default: 3\npipeline.name: from file\n")
+
+    settings = configuration(["parallelism.default=4"], {"parallelism.default": "5"}, None, verbose=False)
+
+    assert settings.get(config.DEFAULT_PARALLELISM) == 5
+    assert settings.get(config.PIPELINE_NAME) == "from file"
+
+
+def test_a_file_that_is_named_takes_the_place_of_the_one_in_the_current_directory() -> None:
+    Path("checkdam.yaml").write_text("pipeline.name: here\n")
+    Path("other.yaml").write_text("pipeline.name: there\n")
+
+    assert configuration([], {}, Path("other.yaml"), verbose=False).get(config.PIPELINE_NAME) == "there"
+
+
+def test_verbose_turns_sparks_log_on_unless_a_level_is_given() -> None:
+    assert configuration([], {}, None, verbose=True).spark_settings() == {"spark.log.level": "WARN"}
+    given = configuration(["spark.log.level=INFO"], {}, None, verbose=True)
+    assert given.spark_settings() == {"spark.log.level": "INFO"}
+
+
+def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
+    command = resume_command(Path("my job.py"), ["a.b=1 2"], {"-p": "4", "--master": None}, ["--input", "x"])
+
+    assert command == "checkdam run -D 'a.b=1 2' -p 4 'my job.py' -s {} -- --input x"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "none.py"], 'error: job file "none.py" does not exist. Give the path of a Python program.\n'),
+        (["run", "-D", "parallelism", "none.py"], 'error: "parallelism" is not a setting. Write -D key=value'),
+        (["run", "-D", "paralelism.default=2", "none.py"], 'The nearest known key is "parallelism.default".'),
+        (["run", "-p", "many", "none.py"], 'error: setting "parallelism.default" is "many", which is not'),
+        (["run", "--config", "none.yaml", "none.py"], 'error: settings file "none.yaml" cannot be read'),
+        (["run", "-s", "x", "--resume", "latest", "none.py"], "error: -s and --resume exclude each other."),
+        (["run", "--resume", "newest", "none.py"], "error: Invalid value for '--resume'"),
+        (["run", "--frm", "none.py"], '"checkdam run --help" tells more.'),
+        (["run"], "error: Missing argument 'JOB'"),
+        (["walk"], "error: No such command 'walk'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = command_line(arguments)
+
+    said = capsys.readouterr()
+    assert code == 2
+    assert told in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("ending", "options", "told"),
+    [
+        ("words.reduce(count).print()\nenv.execute()", ["-p", "2"], "uid"),
+        (
+            "words.reduce(count).uid('u').union(words.reduce(count).uid('u')).print()\nenv.execute()",
+            ["-p", "2"],
+            '"u"',
+        ),
+        ("words.reduce(count).uid('u').print()\nenv.execute()", ["-p", "200"], "max parallelism"),
+        (
+            "words.reduce(count).uid('u').print()\nenv.execute('job')",
+            ["-p", "2", "--resume", "latest"],
+            "no checkpoint directory is set. Set state.checkpoints.dir",
+        ),
+        ("words.print()", [], 'job file "job.py" never called env.execute(), so nothing ran'),
+    ],
+    ids=["no uid", "uid twice", "parallelism", "nothing to resume", "no execute"],
+)
+def test_a_job_that_cannot_run_is_one_line_and_exit_code_2(
+    ending: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = _run(PREPARED + ending, *options)
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.startswith("error: ")
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_checkpoint_that_is_not_there_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code = _run(PREPARED + "words.reduce(count).uid('u').print()\nenv.execute()", "-p", "2", "-s", "nowhere/chk-4")
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert said.startswith('error: there is no completed checkpoint in "nowhere/chk-4".')
+    assert said.count("\n") == 1
+
+
+def test_a_module_that_is_missing_shows_the_users_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code = _run("import checkdam\nimport not_there_at_all")
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert 'job.py", line 2, in <module>' in said
+    assert said.endswith(
+        "error: job file \"job.py\" cannot be loaded: ModuleNotFoundError: No module named 'not_there_at_all'\n"
+    )
+    assert said.count("  File ") == 1
+
+
+def test_an_exception_of_the_program_shows_the_users_traceback_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = _run("def f():\n    return {}['key']\nf()")
+
+    said = capsys.readouterr().err
+    assert code == 1
+    assert said.count("  File ") == 2
+    assert said.endswith("KeyError: 'key'\n")
+
+
+def test_a_program_that_exits_decides_the_exit_code() -> None:
+    with pytest.raises(SystemExit) as ended:
+        _run("import sys\nsys.exit(7)")
+
+    assert ended.value.code == 7
+
+
+def test_version_and_help_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["--version"]) == 0
+    assert command_line(["run", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("checkdam 0.")
+    assert "--resume latest" in said

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from checkdam.connectors.contract import WriterContext
+from checkdam.connectors.files import STAGING, FileCommitter, FileSink, FileWriter
+from checkdam.errors import CheckpointDamagedError, JobGraphError
+from checkdam.ids import Attempt, JobId, SubtaskIndex
+from checkdam.state.batch import Batch
+from checkdam.state.types import type_info
+from checkdam.storage import Storage
+from checkdam.testing import MemoryStorage
+
+JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
+PAIR = type_info(tuple[str, int])
+
+
+def writer(storage: Storage, format: str = "json", attempt: str = "one", job: JobId = JOB) -> FileWriter:
+    return FileWriter(storage, format, WriterContext(job, Attempt(attempt), SubtaskIndex(2), 4))
+
+
+def pairs(*rows: tuple[str, int]) -> Batch:
+    return Batch(PAIR, rows=list(rows))
+
+
+def prepared(storage: Storage, *rows: tuple[str, int], **options: Any) -> tuple[bytes, ...]:
+    a_writer = writer(storage, **options)
+    a_writer.write(pairs(*rows))
+    return a_writer.cut()()
+
+
+def visible(storage: Storage) -> list[str]:
+    return [each.path for each in storage.list("") if not each.path.startswith(STAGING)]
+
+
+def content(storage: Storage, format: str) -> Any:
+    [path] = visible(storage)
+    data = storage.read(path)
+    if format == "parquet":
+        return pq.read_table(io.BytesIO(data)).to_pylist()
+    return [json.loads(line) for line in data.splitlines()] if format == "json" else data.decode().splitlines()
+
+
+EXPECTED: dict[str, Any] = {
+    "json": [{"f0": "a", "f1": 1}, {"f0": "ü\n", "f1": -2}],
+    "parquet": [{"f0": "a", "f1": 1}, {"f0": "ü\n", "f1": -2}],
+    "text": ["('a', 1)", "('ü\\n', -2)"],
+}
+
+
+@pytest.mark.parametrize("format", EXPECTED)
+def test_a_committed_file_holds_every_record_in_its_format(format: str) -> None:
+    storage = MemoryStorage()
+    a_writer = writer(storage, format)
+    a_writer.write(pairs(("a", 1)))
+    a_writer.write(pairs(("ü\n", -2)))
+
+    FileCommitter(storage, JOB).commit(a_writer.cut()())
+
+    assert content(storage, format) == EXPECTED[format]
+    assert visible(storage)[0].endswith({"text": ".txt"}.get(format, f".{format}"))
+
+
+@pytest.mark.parametrize(("format", "line"), [("text", "{1, 2}"), ("json", '{"value":[1,2]}')])
+def test_records_without_columns_are_written_as_they_are(format: str, line: str) -> None:
+    storage = MemoryStorage()
+    a_writer = writer(storage, format)
+    a_writer.write(Batch(type_info(Any), rows=[{1, 2}]))
+
+    FileCommitter(storage, JOB).commit(a_writer.cut()())
+
+    assert storage.read(visible(storage)[0]).decode() == f"{line}\n"
+
+
+def test_records_without_columns_cannot_be_parquet() -> None:
+    with pytest.raises(JobGraphError, match="no columns to write as parquet"):
+        writer(MemoryStorage(), "parquet").write(Batch(type_info(Any), rows=[{1, 2}]))
+
+
+def test_nothing_is_visible_before_the_commit() -> None:
+    storage = MemoryStorage()
+
+    prepared(storage, ("a", 1))
+
+    assert visible(storage) == []
+    assert len(storage.list(STAGING)) == 1
+
+
+def test_committing_again_changes_nothing() -> None:
+    storage = MemoryStorage()
+    committables = prepared(storage, ("a", 1))
+    FileCommitter(storage, JOB).commit(committables)
+    before = {each.path: storage.read(each.path) for each in storage.list("")}
+
+    FileCommitter(storage, JOB).commit(committables)
+
+    assert {each.path: storage.read(each.path) for each in storage.list("")} == before
+
+
+def test_committing_what_was_lost_is_an_error_that_names_the_file() -> None:
+    storage = MemoryStorage()
+    committables = prepared(storage, ("a", 1))
+    storage.delete_directory(STAGING)
+
+    with pytest.raises(CheckpointDamagedError, match=r'output file "part-00002-one-000000.json"'):
+        FileCommitter(storage, JOB).commit(committables)
+
+
+def test_what_no_checkpoint_covers_is_removed_and_what_one_covers_stays() -> None:
+    storage = MemoryStorage()
+    covered = prepared(storage, ("a", 1), attempt="one")
+    prepared(storage, ("a", 1), attempt="two")
+    theirs = prepared(storage, ("z", 1), attempt="theirs", job=OTHER)
+    committer = FileCommitter(storage, JOB)
+
+    committer.abandon_all_but(covered)
+
+    assert len(storage.list(f"{STAGING}/{JOB}")) == 1
+    committer.commit(covered)
+    FileCommitter(storage, OTHER).commit(theirs)
+    assert len(visible(storage)) == 2
+
+
+def test_between_two_cuts_there_is_one_file_and_none_without_records() -> None:
+    storage = MemoryStorage()
+    a_writer = writer(storage)
+    a_writer.write(pairs(("a", 1)))
+    a_writer.write(pairs(("b", 1)))
+    first, none = a_writer.cut(), a_writer.cut()
+    a_writer.write(pairs(("c", 1)))
+    second = a_writer.cut()
+
+    parts = [*first(), *none(), *second()]
+
+    assert len(parts) == len(set(parts)) == 2
+
+
+def test_a_writer_that_is_closed_drops_what_was_not_cut() -> None:
+    storage = MemoryStorage()
+    a_writer = writer(storage)
+    a_writer.write(pairs(("a", 1)))
+
+    a_writer.close()
+
+    assert storage.list("") == []
+
+
+def test_closing_the_committer_removes_its_staging_and_leaves_that_of_others() -> None:
+    storage = MemoryStorage()
+    prepared(storage, ("a", 1))
+    prepared(storage, ("z", 1), job=OTHER)
+
+    FileCommitter(storage, JOB).close()
+
+    assert [each.path.split("/")[1] for each in storage.list(STAGING)] == [OTHER]
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(JobGraphError, match="json, parquet, text"):
+        FileSink("out", "csv")
+
+
+def test_a_sink_has_a_uid_of_its_own_by_its_path() -> None:
+    assert FileSink("out", "json").default_uid == FileSink("out", "text").default_uid
+    assert FileSink("out", "json").default_uid != FileSink("other", "json").default_uid

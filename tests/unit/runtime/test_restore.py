@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.connectors.files import STAGING
+from checkdam.errors import CheckpointNotFoundError, JobGraphError, StateNotRestorableError
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.runtime.restore import Restored, check_fit, find_job, max_parallelism_for, newest_first
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.testing import MemoryStorage
+from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
+from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
+from checkdam.testing.word_count import WordCount
+
+UID = OperatorUid("count")
+HANDLE = KeyedStateHandle(KeyGroupRange(0, 127), ())
+
+
+def restored(*operators: OperatorEntry, max_parallelism: int = 128) -> Restored:
+    now = datetime(2024, 1, 1, tzinfo=UTC)
+    checkpoint = CompletedCheckpoint(
+        CheckpointId(3), JobId("a" * 32), "job", Epoch(7), now, now, 1, max_parallelism, operators
+    )
+    return Restored(checkpoint, "file:///checkpoints", "a" * 32, claim=True)
+
+
+def entry(uid: str, *, keyed: bool = False, committables: tuple[bytes, ...] = ()) -> OperatorEntry:
+    subtasks = {SubtaskIndex(0): HANDLE} if keyed else {}
+    return OperatorEntry(OperatorUid(uid), uid, 1, 128, subtasks, committables)
+
+
+PLAN = WordCount([["a"]]).job().job().plan
+
+
+def test_a_checkpoint_of_the_same_operators_fits() -> None:
+    check_fit(restored(entry("count", keyed=True)), PLAN, allow_non_restored_state=False)
+
+
+@pytest.mark.parametrize("stray", [entry("gone", keyed=True), entry("gone", committables=(b"x",))])
+def test_state_of_an_operator_that_is_gone_is_refused_unless_allowed(stray: OperatorEntry) -> None:
+    with pytest.raises(StateNotRestorableError, match='chk-3" holds state of operator "gone"'):
+        check_fit(restored(stray), PLAN, allow_non_restored_state=False)
+
+    check_fit(restored(stray), PLAN, allow_non_restored_state=True)
+
+
+def test_an_operator_without_any_state_may_be_gone() -> None:
+    check_fit(restored(entry("gone")), PLAN, allow_non_restored_state=False)
+
+
+def test_another_max_parallelism_is_refused_whatever_is_allowed() -> None:
+    with pytest.raises(StateNotRestorableError, match="has max parallelism 64, the job 128"):
+        check_fit(restored(max_parallelism=64), PLAN, allow_non_restored_state=True)
+
+
+def test_max_parallelism_is_what_the_job_asks_for_else_that_of_its_checkpoint() -> None:
+    assert max_parallelism_for(None, None, 4) is None
+    assert max_parallelism_for(None, 32, 4) == 32
+    assert max_parallelism_for(restored(max_parallelism=64), None, 4) == 64
+    assert max_parallelism_for(restored(max_parallelism=64), 128, 4) == 128
+
+
+def test_more_slots_than_the_checkpoint_has_key_groups_is_refused() -> None:
+    with pytest.raises(JobGraphError, match="above the max parallelism 4 of the checkpoint"):
+        max_parallelism_for(restored(max_parallelism=4), None, 5)
+
+
+def test_a_restored_checkpoint_knows_its_path_its_state_and_its_output() -> None:
+    given = restored(entry("count", keyed=True), entry("out", committables=(b"part",)))
+
+    assert given.path == f"file:///checkpoints/{'a' * 32}/chk-3"
+    assert given.point().keyed == {UID: (HANDLE,)}
+    assert given.committables(OperatorUid("out")) == (b"part",)
+    assert given.committables(UID) == ()
+
+
+def test_a_checkpoint_with_a_file_missing_is_passed_over_before_any_slot_starts() -> None:
+    words = WordCount([["a"], ["a"]])
+    words.run(checkpoints=replace(EVERY_EPOCH, num_retained=2))
+    store, heard = CheckpointStore(words.storage, JOB_ID), Heard()
+    newest, older = store.load(CheckpointId(2)), store.load(CheckpointId(1))
+    for file in newest.files() - older.files():
+        words.storage.delete(f"{JOB_ID}/{file.path}")
+
+    found = list(newest_first(store, words.storage, JOB_ID, heard))
+
+    assert [each.checkpoint.checkpoint_id for each in found] == [1]
+    [(path, reason)] = heard.skipped
+    assert path.endswith("chk-2")
+    assert "is gone" in str(reason)
+
+
+def test_after_a_resume_output_that_no_checkpoint_covers_is_gone_at_once() -> None:
+    words = WordCount([["a"], ["b"], ["c"]])
+    staged: list[int] = []
+    look = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: staged.append(len(words.sink.list(STAGING))), number=2)
+    with pytest.raises(DriverKilled):
+        words.job(troubles=[Trouble(Step.BEFORE_METADATA, kill_driver, number=2)]).run()
+    assert len(words.sink.list(STAGING)) == 1
+
+    words.run([look])
+
+    assert staged == [0]
+
+
+def test_the_job_to_resume_is_found_by_its_name() -> None:
+    words = WordCount([["a"]])
+    words.run()
+
+    assert find_job(words.storage, "local job") == JOB_ID
+    with pytest.raises(CheckpointNotFoundError, match='no checkpoint of job "other"'):
+        find_job(words.storage, "other")
+    with pytest.raises(CheckpointNotFoundError):
+        find_job(MemoryStorage(), "local job")

@@ -1,0 +1,43 @@
+"""The public names: adding one is a decision, losing one a break."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import checkdam
+
+PUBLIC = {
+    "CheckpointConfig",
+    "CheckpointRetention",
+    "CheckpointingMode",
+    "DataStream",
+    "ExponentialDelayRestart",
+    "FailureRateRestart",
+    "FilterFunction",
+    "FixedDelayRestart",
+    "FlatMapFunction",
+    "HashMapStateBackend",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "MapFunction",
+    "NoRestart",
+    "ProcessContext",
+    "ReduceFunction",
+    "RichFunction",
+    "RuntimeContext",
+    "StreamExecutionEnvironment",
+    "ValueState",
+    "ValueStateDescriptor",
+}
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert set(checkdam.__all__) == PUBLIC
+    assert all(hasattr(checkdam, name) for name in PUBLIC)
+
+
+def test_importing_the_package_does_not_import_spark() -> None:
+    code = "import checkdam, checkdam.testing.local_job, sys; sys.exit('pyspark' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
