@@ -48,9 +48,7 @@ def driver_round(rng: random.Random) -> Outcome:
     first = rng.randint(1, _EPOCHS - 2)
     for at in sorted({first, first + rng.randint(0, 2)}):
         moments.append(
-            rng.choice(
-                [f"driver:{at}:{rng.uniform(0, 0.6):.3f}", f"before-metadata:{at}", f"after-metadata:{at}"]
-            )
+            rng.choice([f"driver:{at}:{rng.uniform(0, 0.6):.3f}", f"before-metadata:{at}", f"after-metadata:{at}"])
         )
     return _round("driver", moments, rng)
 

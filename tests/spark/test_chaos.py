@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from chaos.__main__ import ROUNDS, run_rounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]

@@ -17,7 +17,6 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from checkdam import StreamExecutionEnvironment
-from checkdam.runtime.processes import parent_of
 from checkdam.runtime.spark import engine
 
 texts, report = sys.argv[1:]

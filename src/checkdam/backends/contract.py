@@ -111,7 +111,8 @@ class KeyedStateBackend(Protocol):
     ) -> KeyedStateStore:
         """Open the state of one subtask, holding exactly the key groups it owns, out of all handles given.
 
-        Without handles no storage is needed. The files of the handles lie at `directory/path` in `storage` ("" when paths start at its root). With
+        Without handles no storage is needed.
+        The files of the handles lie at `directory/path` in `storage` ("" when paths start at its root). With
         `claim` the job owns them and later snapshots build on them, provided that one handle of the same key groups
         was restored; then `Sealed.write` must be given a storage in which the same paths lead to them. Otherwise the
         first snapshot is full and needs no file but its own.

@@ -77,7 +77,9 @@ def clear_abandoned(storage: Storage) -> list[JobId]:
 
 def _job_ids(paths: Iterable[str]) -> list[JobId]:
     suffix = f"/{OWNER}"
-    return sorted({JobId(path.removesuffix(suffix)) for path in paths if path.endswith(suffix) and path.count("/") == 1})
+    return sorted(
+        {JobId(path.removesuffix(suffix)) for path in paths if path.endswith(suffix) and path.count("/") == 1}
+    )
 
 
 def _read(storage: Storage, job_id: JobId) -> Owner | None:

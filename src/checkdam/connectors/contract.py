@@ -54,6 +54,9 @@ class SinkCommitter(Protocol):
     def commit(self, committables: Sequence[bytes]) -> None:
         """Make the output visible. Committing again changes nothing."""
 
+    def commit_again(self, committables: Sequence[bytes]) -> None:
+        """After a restore: make visible what is not yet; a reader may have taken away what already was."""
+
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
         """Remove what earlier attempts of this job prepared and no checkpoint will ever commit."""
 

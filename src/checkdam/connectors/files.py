@@ -118,6 +118,11 @@ class FileCommitter:
                         hint="Do not delete the sink's .checkdam directory while a checkpoint needs it.",
                     ) from None
 
+    def commit_again(self, committables: Sequence[bytes]) -> None:
+        for part in map(_decode, committables):
+            if self._storage.status(part.staged) is not None:
+                self._storage.rename(part.staged, part.final)
+
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
         keep = {_decode(each).staged for each in committables}
         for status in self._storage.list(self._directory):

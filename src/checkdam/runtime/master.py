@@ -72,7 +72,7 @@ class JobMaster:
         self._listener.job_started(self._job.job_id, self._job.name, self._job.plan.slots)
         try:
             end = self._run_attempts()
-        except CheckdamError:
+        except Exception:
             self._clean_up(JobEnd.FAILED)
             raise
         return JobResult(self._job.job_id, end, self._clean_up(end))

@@ -40,7 +40,7 @@ class Outputs:
         """Publish what the checkpoint covers, drop what came after it."""
         for uid, committer in self._committers.items():
             covered = restored.committables(uid) if restored else ()
-            committer.commit(covered)
+            committer.commit_again(covered)
             committer.abandon_all_but(covered)
 
     def forget(self, job_id: JobId) -> None:

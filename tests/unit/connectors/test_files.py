@@ -168,3 +168,27 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 def test_a_sink_has_a_uid_of_its_own_by_its_path() -> None:
     assert FileSink("out", "json").default_uid == FileSink("out", "text").default_uid
     assert FileSink("out", "json").default_uid != FileSink("other", "json").default_uid
+
+
+def test_committing_again_publishes_what_is_not_yet_and_asks_for_nothing_that_a_reader_took_away() -> None:
+    storage = MemoryStorage()
+    taken, waiting = prepared(storage, ("a", 1)), prepared(storage, ("b", 1), attempt="two")
+    committer = FileCommitter(storage, JOB)
+    committer.commit(taken)
+    [published] = [each.path for each in storage.list("") if not each.path.startswith(STAGING)]
+    storage.delete(published)
+
+    committer.commit_again([*taken, *waiting])
+
+    [left] = storage.list("")
+    assert b'"b"' in storage.read(left.path)
+
+
+def test_what_a_dead_job_prepared_is_forgotten_and_nothing_else() -> None:
+    storage = MemoryStorage()
+    prepared(storage, ("a", 1))
+    prepared(storage, ("z", 1), job=OTHER)
+
+    FileCommitter(storage, JOB).forget(OTHER)
+
+    assert [each.path.split("/")[1] for each in storage.list(STAGING)] == [JOB]

@@ -22,10 +22,16 @@ def start_slots(
     """One slot per subtask, on Unix sockets in the directory given, or on TCP where slots are elsewhere."""
     driver = os.getpid() if sockets is not None else None
     context = session.sparkContext
+    driver_host = context.getConf().get("spark.driver.host") or "127.0.0.1"
 
     def start(indexes: Iterable[int]) -> Iterator[SlotAddress]:
         for index in indexes:
-            yield _start_slot(SubtaskIndex(index), attempt, token, sockets, driver)
+            location = (
+                f"grpc+unix://{sockets}/{attempt}-{index}.sock"
+                if sockets
+                else f"grpc+tcp://{_own_address(driver_host)}:0"
+            )
+            yield _start_slot(SubtaskIndex(index), location, token, driver)
 
     context.setJobDescription("start slots")
     addresses = context.parallelize(range(count), count).mapPartitions(start).collect()
@@ -33,13 +39,10 @@ def start_slots(
     return sorted(addresses, key=lambda address: address.subtask)
 
 
-def _start_slot(
-    index: SubtaskIndex, attempt: Attempt, token: str, sockets: str | None, driver: int | None
-) -> SlotAddress:
+def _start_slot(index: SubtaskIndex, location: str, token: str, driver: int | None) -> SlotAddress:
     """Runs in a Spark task: worker ← daemon ← executor. The slot lives as long as the executor does."""
     executor = parent_of(os.getppid())
     host = os.uname().nodename
-    location = f"grpc+unix://{sockets}/{attempt}-{index}.sock" if sockets else f"grpc+tcp://{_own_address()}:0"
     ready, ready_fd = os.pipe()
     with os.fdopen(ready) as answer:
         process = subprocess.Popen(
@@ -63,12 +66,13 @@ def _start_slot(
     if not said:
         raise RuntimeError(f"slot {index} did not start on {host} (exit code {process.wait()})")
     told = json.loads(said)
-    if not sockets:
+    if location.startswith("grpc+tcp"):
         location = location.rpartition(":")[0] + f":{told['port']}"
     return SlotAddress(index, location, host, told["pid"])
 
 
-def _own_address() -> str:
-    """The address under which other machines reach this one; loopback where the whole cluster is this machine."""
-    driver = os.environ.get("SPARK_LOCAL_IP") or socket.gethostbyname(socket.gethostname())
-    return driver
+def _own_address(driver: str) -> str:
+    """The address of this machine on the way to the driver, under which its other machines reach it too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((driver, 9))  # a datagram socket: nothing is sent
+        return str(probe.getsockname()[0])
