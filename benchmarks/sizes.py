@@ -17,7 +17,7 @@ class Sizes:
     rounds: int = 2
     slow_epochs: tuple[int, ...] = (50_000, 50_000, 500_000, 500_000)  # of the slow peer; those of full size count
     changed: int = 10_000
-    checkpoints: int = 30
+    checkpoints: int = 40
     small_records: int = 10
     small_first_epochs: int = 15
     small_epochs: int = 40

@@ -30,10 +30,10 @@ class State:
                 f"synchronous part against {self._sizes.keys:_} keys held".replace("_", " "), pause / short, at_most=1.5
             ),
             Figure("bytes written by it against the changed entries serialized", statistics.median(ratios), at_most=3),
-            Figure("  the most that any of them wrote", max(ratios)),
-            Figure("  the longest synchronous part of any of them", 1e3 * max(c["sync_seconds"] for c in many), "ms"),
-            Figure("  the whole checkpoint", 1e3 * statistics.median(c["seconds"] for c in many), "ms"),
-            Figure("  checkpoints it is the median of", len(many), ""),
+            Figure("checkpoint: the most bytes that any wrote against its changed entries", max(ratios)),
+            Figure("checkpoint: the longest synchronous part of any", 1e3 * max(c["sync_seconds"] for c in many), "ms"),
+            Figure("checkpoint: from trigger to completion", 1e3 * statistics.median(c["seconds"] for c in many), "ms"),
+            Figure("checkpoint: how many the medians are of", len(many), ""),
         ]
 
     @property
@@ -44,7 +44,10 @@ class State:
         """The checkpoints that hold exactly one epoch's changes, with those changes' serialized size."""
         source = changes(self._directory / f"changes-{held}", held, self._sizes.changed, self._sizes.checkpoints)
         result = self._run_job(source, f"checkpoints with {held} keys held", "checkpoints")
-        return one_epoch_each(result["checkpoints"], source)
+        taken = one_epoch_each(result["checkpoints"], source)
+        if not taken:
+            raise SideFailedError("no checkpoint covers exactly one epoch: each took longer than the next epoch")
+        return taken
 
     def _run_job(self, source: Changes, what: str, checkpoints: str, restore_from: str | None = None) -> Any:
         return self._sides.run(
@@ -71,7 +74,7 @@ class State:
         return [
             Figure("restore, keys a second in one slot", keys / statistics.median(seconds), "keys/s", at_least=500_000),
             Figure(
-                "  end to end: a job of two slots, from finding the checkpoint to its first epoch's end",
+                "restore: a job of two slots, from finding the checkpoint to the first epoch's end",
                 self._resume(),
                 "s",
             ),
@@ -101,11 +104,11 @@ class State:
             store = self._sides.run("memory_of_store", f"the state, {counted}", keys=keys, traced=traced)
             ratios.append(store["bytes"] / dict_["bytes"])
             figures += [
-                Figure(f"  a dict, {counted}", dict_["bytes"] / keys, "bytes a key"),
-                Figure(f"  the state, {counted}", store["bytes"] / keys, "bytes a key"),
+                Figure(f"memory: a dict, {counted}", dict_["bytes"] / keys, "bytes a key"),
+                Figure(f"memory: the state, {counted}", store["bytes"] / keys, "bytes a key"),
             ]
         figures.append(
-            Figure("  the state at its peak, a full snapshot being written", store["peak"] / keys, "bytes a key")
+            Figure("memory: the state at its peak, a full snapshot being written", store["peak"] / keys, "bytes a key")
         )
         return [Figure("memory for state against a bare dict", max(ratios), at_most=2.5), *figures]
 

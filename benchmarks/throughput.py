@@ -94,8 +94,11 @@ class Throughput:
         self._measure_large([CHANGELOG], rounds=1)
         return [
             Figure("KeyedProcessFunction against SQL groupBy().count()", self._speed(DURABLE, SQL), at_least=1.2),
-            Figure("  the same without checkpoints", self._speed(PROCESS, SQL)),
-            Figure("  the same against SQL with changelog checkpoints", self._speed(DURABLE, CHANGELOG)),
+            Figure("KeyedProcessFunction without checkpoints against SQL groupBy().count()", self._speed(PROCESS, SQL)),
+            Figure(
+                "KeyedProcessFunction against SQL groupBy().count() with changelog checkpoints",
+                self._speed(DURABLE, CHANGELOG),
+            ),
             *map(self._rate, (DURABLE, SQL, CHANGELOG)),
         ]
 

@@ -148,6 +148,8 @@ class StreamExecutionEnvironment:
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
         checkpoints = self._checkpoints or CheckpointConfig.from_configuration(self._configuration)
+        if checkpoints.storage is not None:
+            open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
         restored = self._find_restored(name, checkpoints)
         try:
             job = self._job(name, checkpoints, restored)

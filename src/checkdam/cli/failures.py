@@ -19,6 +19,7 @@ EXIT_CANCELLED = 130
 EXIT_TERMINATED = 143
 
 _OWN_PACKAGE = str(Path(checkdam.__file__).parent)
+_QUOTED = "Traceback (most recent call last):"
 _FOREIGN_PACKAGES = ("pyspark", "py4j")
 
 
@@ -60,8 +61,11 @@ def user_traceback(error: BaseException) -> str:
 
 
 def headline(error: BaseException) -> str:
-    """Name and first line of any exception."""
+    """Name and first line of any exception; of one that quotes a Python traceback, what that ends with."""
     lines = str(error).strip().splitlines()
+    if _QUOTED in map(str.strip, lines):
+        quoted = lines[[line.strip() for line in lines].index(_QUOTED) + 1 :]
+        lines = [line for line in quoted if line and not line[0].isspace()] or lines
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 

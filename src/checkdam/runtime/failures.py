@@ -6,18 +6,20 @@ import base64
 import pickle
 import re
 import traceback
+from pathlib import Path
 from typing import Any
 
 from checkdam.errors import CheckdamError, UserFunctionError
 
 _MARK = re.compile(r"<checkdam-error:([A-Za-z0-9+/=]+)>")
 _LONGEST_RECORD = 500
+_RUNTIME = str(Path(__file__).parent)
 
 
 def user_error(operator: str, record: Any, cause: BaseException) -> UserFunctionError:
-    """What the user's function raised, with their frames only: the first frame is the slot's call."""
+    """What the user's function raised, with their frames only: those of the runtime are nothing to them."""
     frames = traceback.TracebackException.from_exception(cause)
-    frames.stack = traceback.StackSummary.from_list(list(frames.stack)[1:])
+    frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not f.filename.startswith(_RUNTIME)])
     return UserFunctionError(
         operator=operator,
         record=_shortened(record),

@@ -160,6 +160,10 @@ class JobMaster:
             if self._cancelled.is_set():
                 raise JobCancelled
             run.run()
+        except (CheckdamError, JobCancelled):
+            raise
+        except Exception as unforeseen:
+            raise JobFailedError(f"{type(unforeseen).__name__}: {unforeseen}") from unforeseen
         finally:
             self._running = None
             run.dispose()

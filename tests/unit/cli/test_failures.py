@@ -81,3 +81,11 @@ def test_of_an_exception_from_the_jvm_only_the_first_line_is_shown() -> None:
     told = user_traceback(_Py4JJavaError("it is not there\n\tat java.base/java.lang.Thread.run"))
 
     assert told == "_Py4JJavaError: it is not there"
+
+
+def test_of_an_exception_in_a_spark_worker_the_workers_own_error_is_shown() -> None:
+    worker = 'Traceback (most recent call last):\n  File "worker.py", line 1, in main\nOSError: no space\n'
+
+    told = user_traceback(_Py4JJavaError(f"An exception was thrown from the Python worker:\n{worker}\tat java.Thread"))
+
+    assert told == "_Py4JJavaError: OSError: no space"

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 from checkdam.errors import SlotLostError, UserFunctionError
+from checkdam.graph.operators import MapKind, Operator
 from checkdam.runtime.failures import find_error, to_text, user_error
+from checkdam.runtime.slot.context import FunctionContext
+from checkdam.runtime.slot.operators import make_process
+from checkdam.state.batch import Batch
+from checkdam.state.types import type_info
 
 
 def _fails(value: str) -> None:
@@ -31,7 +38,17 @@ def test_a_user_error_keeps_operator_record_and_traceback_on_its_way_through_tex
     assert isinstance(found, UserFunctionError)
     assert (found.operator, found.record, found.cause) == ("parse", "{'a': 1}", "ValueError: cannot take x")
     assert "in _fails" in found.user_traceback
-    assert "in _caught" not in found.user_traceback  # the slot's own frame
+
+
+def test_a_users_traceback_has_their_frames_and_none_of_the_runtimes() -> None:
+    operator = Operator(1, "parse", MapKind(_fails), (0,), type_info(str))
+    process = make_process(operator, context=FunctionContext("parse", 0, 1, None), store=None, writer=None)
+
+    with pytest.raises(UserFunctionError) as caught:
+        process(Batch(type_info(str), rows=["x"]), None)
+
+    assert "in _fails" in caught.value.user_traceback
+    assert "operators.py" not in caught.value.user_traceback
 
 
 def test_the_text_begins_with_words_for_people() -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -58,10 +58,11 @@ class SparkEngine:
         sockets: str | None = None
         if is_on_one_machine(self._session):
             sockets = str(self._work)
-        return [
-            RemoteSlot(address, self._token)
-            for address in start_slots(self._session, count, attempt, self._token, sockets)
-        ]
+        try:
+            addresses = start_slots(self._session, count, attempt, self._token, sockets)
+        except PySparkException as failure:
+            raise meaning_of(failure) from failure
+        return [RemoteSlot(address, self._token) for address in addresses]
 
     def run(self, slots: Sequence[Slot], last_epoch: Epoch, position: bytes, run_epoch: RunEpoch) -> None:
         if self._static and last_epoch < 0:
@@ -99,10 +100,10 @@ class SparkEngine:
         if self._stop.is_set():
             self._stop_query(query)
         if failures:
-            raise _meaning_of(failures[0])
+            raise meaning_of(failures[0])
         failure = query.exception()
         if failure is not None and not self._stop.is_set():
-            raise _meaning_of(failure)
+            raise meaning_of(failure)
 
     def _watch(self, query: StreamingQuery) -> None:
         try:
@@ -158,7 +159,7 @@ class SparkEngine:
         except CheckdamError:
             raise
         except Exception as failure:
-            raise _meaning_of(failure) from failure
+            raise meaning_of(failure) from failure
 
     def _spark_function(self, sink: int | None) -> Callable[[DataFrame, int], None]:
         kind = next(op.kind for op in self._plan.operators if op.id == sink)
@@ -168,7 +169,7 @@ class SparkEngine:
         return kind.spec.function
 
 
-def _meaning_of(failure: BaseException) -> BaseException:
+def meaning_of(failure: BaseException) -> BaseException:
     """What lies behind one of Spark's exceptions: Checkdam's own error if there is one, else its first line."""
     if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
         return failure
