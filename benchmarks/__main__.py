@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ def main() -> int:
     print(f"load average {load:.2f}", file=sys.stderr)
     if load > _BUSY:
         print("warning: something else keeps this machine busy, so the figures will mislead", file=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by the way that cleans up
     root = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         figures, failures = _measure(root, options)

@@ -30,6 +30,7 @@ class State:
                 f"synchronous part against {self._sizes.keys:_} keys held".replace("_", " "), pause / short, at_most=1.5
             ),
             Figure("bytes written by it against the changed entries serialized", statistics.median(ratios), at_most=3),
+            Figure("checkpoint: bytes against changed entries, merging included, on average", statistics.mean(ratios)),
             Figure("checkpoint: the most bytes that any wrote against its changed entries", max(ratios)),
             Figure("checkpoint: the longest synchronous part of any", 1e3 * max(c["sync_seconds"] for c in many), "ms"),
             Figure("checkpoint: from trigger to completion", 1e3 * statistics.median(c["seconds"] for c in many), "ms"),

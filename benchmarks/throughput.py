@@ -48,7 +48,10 @@ SMALL_DURABLE = Side(
     "ten records, KeyedProcessFunction and a checkpoint", "checkdam", {"operator": "process", **PARQUET, **CHECKPOINTS}
 )
 SMALL_BARE = Side("ten records, bare foreachBatch + shuffle + mapInArrow", "limit", NOOP)
-SMALL_BARE_PARQUET = Side("ten records, the same with the parquet sink", "limit", PARQUET)
+SMALL_BARE_PARQUET = Side("ten records, the bare one with the parquet sink", "limit", PARQUET)
+SMALL_BARE_ONCE = Side(
+    "ten records, the bare one planned once and collected", "limit", {"sink": "collect", "planned_once": True}
+)
 
 LARGE = {
     "transform-with-state": (DURABLE,),
@@ -127,13 +130,19 @@ class Throughput:
         epochs = [sizes.small_records] * (sizes.small_first_epochs + sizes.small_epochs)
         source = self._input("small", lambda path: uniform(path, epochs, sizes.keys, files_per_epoch=1))
         self._measure([SMALL, SMALL_BARE], source, first=sizes.small_first_epochs, rounds=sizes.rounds)
-        self._measure([SMALL_DURABLE, SMALL_BARE_PARQUET], source, first=sizes.small_first_epochs, rounds=1)
+        self._measure(
+            [SMALL_DURABLE, SMALL_BARE_PARQUET, SMALL_BARE_ONCE], source, first=sizes.small_first_epochs, rounds=1
+        )
         bare = self._median(SMALL_BARE)
         return [
             Figure("ten-record epoch against a bare one", self._median(SMALL) / bare, at_most=1.4),
+            Figure(
+                "ten-record epoch against a bare one planned once and collected",
+                self._median(SMALL) / self._median(SMALL_BARE_ONCE),
+            ),
             *(
                 Figure(side.name, 1e3 * self._median(side), "ms")
-                for side in (SMALL, SMALL_BARE, SMALL_DURABLE, SMALL_BARE_PARQUET)
+                for side in (SMALL, SMALL_DURABLE, SMALL_BARE, SMALL_BARE_PARQUET, SMALL_BARE_ONCE)
             ),
         ]
 

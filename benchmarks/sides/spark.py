@@ -25,22 +25,26 @@ _KEY_GROUP = "cast((pmod(xxhash64(word), 128L) * 2L) div 128L as int)"
 Plan = Callable[[DataFrame], DataFrame]
 
 
-def limit(*, sink: str, path: str, files_per_epoch: int) -> dict[str, Any]:
-    """Source, shuffle, a function in Python that changes nothing, sink; no state."""
+def limit(*, sink: str, path: str, files_per_epoch: int, planned_once: bool = False) -> dict[str, Any]:
+    """Source, shuffle, a function in Python that changes nothing, sink; no state.
+
+    All of it is done in `foreachBatch`, unless it is to be planned once, as part of the stream.
+    """
 
     def plan(batch: DataFrame) -> DataFrame:
         words = batch.select(F.col("value").alias("word"), F.lit(1).cast("long").alias("count"))
         return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(_identity, "word string, count long")
 
     session = _session({})
-    return _run(session, _words(session, path, files_per_epoch), plan, sink)
+    words = _words(session, path, files_per_epoch)
+    return _run(session, plan(words), _as_it_is, sink) if planned_once else _run(session, words, plan, sink)
 
 
 def sql_count(*, sink: str, path: str, files_per_epoch: int, changelog: bool = False) -> dict[str, Any]:
     """Spark's own aggregation, all of it in the JVM."""
     session = _session({**_ROCKSDB, **(_CHANGELOG if changelog else {})})
     counts = _words(session, path, files_per_epoch).groupBy("value").count()
-    return _run(session, counts, lambda batch: batch, sink)
+    return _run(session, counts, _as_it_is, sink)
 
 
 def transform_with_state(*, sink: str, path: str, files_per_epoch: int) -> dict[str, Any]:
@@ -51,7 +55,7 @@ def transform_with_state(*, sink: str, path: str, files_per_epoch: int) -> dict[
         .groupBy("value")
         .transformWithState(CountRows(), "word string, count long", "Update", "None")
     )
-    return _run(session, counts, lambda batch: batch, sink)
+    return _run(session, counts, _as_it_is, sink)
 
 
 class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
@@ -67,6 +71,10 @@ class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follo
 
     def close(self) -> None:
         pass
+
+
+def _as_it_is(batch: DataFrame) -> DataFrame:
+    return batch
 
 
 def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,11 +95,13 @@ def _run(session: SparkSession, flow: DataFrame, plan: Plan, sink: str) -> dict[
     output = os.path.abspath("output")
 
     def on_batch(batch: DataFrame, number: int) -> None:
-        writer = plan(batch).write
-        if sink == "noop":
-            writer.format("noop").mode("overwrite").save()
+        rows = plan(batch)
+        if sink == "collect":
+            rows.collect()
+        elif sink == "noop":
+            rows.write.format("noop").mode("overwrite").save()
         else:
-            writer.format(sink).mode("append").save(output)
+            rows.write.format(sink).mode("append").save(output)
         epochs.append({"ended_at": time.perf_counter()})
 
     query = (

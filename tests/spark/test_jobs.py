@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import JobGraphError, UserFunctionError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.spark.conftest import Jobs
 
 pytestmark = pytest.mark.spark
@@ -92,6 +94,18 @@ def test_a_job_without_a_checkpoint_directory_runs_and_keeps_none(jobs: Jobs) ->
 
     assert _final(jobs.watcher.values) == Counter(" ".join(TEXT).split())
     assert result.last_checkpoint is None
+
+
+def test_a_session_that_was_there_outlives_a_job_of_another_thread(jobs: Jobs, spark: SparkSession) -> None:
+    env = jobs.environment()
+    env.from_collection(["a"]).print()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        result = thread.submit(env.execute).result()
+
+    assert result.end is JobEnd.FINISHED
+    assert jobs.watcher.shown == ["a"]
+    assert spark.range(3).count() == 3
 
 
 # -- records of every form ----------------------------------------------------------------------------------------

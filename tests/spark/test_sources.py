@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checkdam.checkpoint.settings import JobEnd
+from checkdam.connectors.sources import CollectionSource
 from checkdam.errors import JobGraphError
+from checkdam.state.types import type_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +35,16 @@ def test_rows_of_a_dataframe_arrive_as_named_tuples(jobs: Jobs, spark: SparkSess
     assert shown == Counter(["x=3", "y=5", "x=7", "('x', 3)", "('y', 5)", "('x', 10)"]) or shown == Counter(
         ["x=3", "y=5", "x=7", "('x', 7)", "('y', 5)", "('x', 10)"]  # a DataFrame has no order of its own
     )
+
+
+def test_a_collection_is_one_partition_because_only_that_keeps_its_order(spark: SparkSession) -> None:
+    from checkdam.runtime.spark.sources import open_source
+
+    numbers = list(range(1000))
+
+    frame = open_source(spark, CollectionSource(tuple(numbers)), type_info(int))
+
+    assert frame.rdd.glom().map(lambda rows: [row[0] for row in rows]).collect() == [numbers]
 
 
 def test_a_streaming_dataframe_is_followed_until_cancelled(jobs: Jobs, spark: SparkSession) -> None:

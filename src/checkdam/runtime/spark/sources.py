@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, SourceSpec, StreamSource
 from checkdam.errors import JobGraphError
 from checkdam.state.rows import to_arrow
-from checkdam.state.types import TypeInfo, named_tuple_type, type_info
+from checkdam.state.types import TypeInfo, named_tuple_type
 
 
 def is_static(spec: SourceSpec) -> bool:
@@ -48,10 +48,6 @@ def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
 
 
 def row_type(dataframe: Any) -> TypeInfo:
-    """How the rows of a DataFrame arrive: plain text as str, everything else as named tuples."""
+    """How the rows of a DataFrame arrive: as named tuples."""
     schema = to_arrow_schema(dataframe.schema, timezone="UTC")
     return named_tuple_type(schema)
-
-
-def text_type() -> TypeInfo:
-    return type_info(str)
