@@ -30,7 +30,7 @@ test-spark: environment java
 check: environment
 	@echo "format" && $(RUN) -m ruff format --quiet --check .
 	@echo "lint" && $(RUN) -m ruff check --quiet .
-	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests
+	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks
 	@echo "layers" && .venv/bin/lint-imports --no-logo
 	@echo "fast tests" && $(RUN) -m pytest -m "not spark" tests
 

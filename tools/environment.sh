@@ -47,5 +47,5 @@ if ! is_usable; then
 fi
 rm -f .venv/.installed
 echo "Installing Checkdam and its tools into .venv (PySpark is large: some minutes the first time)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
 echo "$wanted" >.venv/.installed

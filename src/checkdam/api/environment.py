@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.config import Configuration
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
-from checkdam.errors import JobGraphError
+from checkdam.errors import ConfigError, JobGraphError
 from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Operator, SourceKind
 from checkdam.ids import new_job_id
@@ -147,12 +148,13 @@ class StreamExecutionEnvironment:
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
-        checkpoints = self._checkpoints or CheckpointConfig.from_configuration(self._configuration)
+        operators, self._operators = self._operators, []  # as in Flink: what has run is not run again
+        checkpoints = self._checkpoint_config()
         if checkpoints.storage is not None:
             open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
         restored = self._find_restored(name, checkpoints)
         try:
-            job = self._job(name, checkpoints, restored)
+            job = self._job(name, operators, checkpoints, restored)
             engine = SparkEngine(self.spark, job.plan, self._work_directory())
             given = None if restored is None or restored.claim else restored
             master = JobMaster(job, engine, restored=given, listener=launch.listener)
@@ -182,14 +184,28 @@ class StreamExecutionEnvironment:
             return restored
         raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
 
-    def _job(self, name: str, checkpoints: CheckpointConfig, restored: Restored | None) -> Job:
+    def _checkpoint_config(self) -> CheckpointConfig:
+        """What the program says, with the settings' directory where it names none."""
+        checkpoints = self._checkpoints or CheckpointConfig.from_configuration(self._configuration)
+        if checkpoints.storage is None:
+            checkpoints = replace(checkpoints, storage=self._configuration.get(config.CHECKPOINT_DIR))
+        if checkpoints.storage is None and checkpoints.interval is not None:
+            raise ConfigError(
+                "checkpoints are enabled, and no directory for them is set",
+                hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…").',
+            )
+        return checkpoints
+
+    def _job(
+        self, name: str, operators: Sequence[Operator], checkpoints: CheckpointConfig, restored: Restored | None
+    ) -> Job:
         parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(
             self.spark.sparkContext.defaultParallelism
         )
         fixed = self._configuration.is_set(config.MAX_PARALLELISM)
         asked = self._configuration.get(config.MAX_PARALLELISM) if fixed else None
         groups = max_parallelism_for(restored, asked, parallelism)
-        plan = plan_job(name, self._operators, parallelism=parallelism, max_parallelism=groups)
+        plan = plan_job(name, operators, parallelism=parallelism, max_parallelism=groups)
         if restored is not None:
             check_fit(restored, plan, allow_non_restored_state=self._launch.allow_non_restored_state)
         resumed = restored is not None and restored.claim

@@ -167,6 +167,11 @@ class DataStream(_Step):
                 "the type of the key is not known",
                 hint="Write key_by(…, key_type=str), or annotate the function's result.",
             )
+        if not declared.is_immutable:
+            raise JobGraphError(
+                f"a key of type {declared.name} could change under its state",
+                hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int].",
+            )
         if declared != inferred:
             columns = None  # the column has another type than the key is said to have
         is_tuple = projection is not None and projection.is_tuple
@@ -215,6 +220,9 @@ class KeyedStream(DataStream):
     ) -> None:
         super().__init__(environment, operator, also)
         self._key = key
+
+    def _change(self, **changes: Any) -> None:
+        raise JobGraphError("key_by has no uid, name or parallelism", hint="Set it on the operator behind key_by.")
 
     def process(self, function: KeyedProcessFunction, output_type: Any = None) -> DataStream:
         """Full control over each key's records and state."""

@@ -152,6 +152,7 @@ class CheckpointCoordinator:
         self._files = SharedFiles(foreign_files)
         for checkpoint in self._retained.values():
             self._files.register(checkpoint)
+        self._bases: dict[CheckpointId, frozenset[StateFile]] = {}
         self._deleted: set[str] = set()
         self._completed_epoch: Epoch | None = None
         self._failures = 0
@@ -193,6 +194,9 @@ class CheckpointCoordinator:
             return []
         checkpoint_id = self._next_id
         self._next_id = CheckpointId(checkpoint_id + 1)
+        # Its snapshots will build on what is complete now, so those files stay until it is settled.
+        self._bases[checkpoint_id] = frozenset(file for kept in self._retained.values() for file in kept.files())
+        self._files.acquire(self._bases[checkpoint_id])
         self._pending[checkpoint_id] = PendingCheckpoint(
             checkpoint_id=checkpoint_id,
             epoch=epoch,
@@ -256,18 +260,20 @@ class CheckpointCoordinator:
         self._files.acquire(completed.files())  # as one, in place of the snapshots' own references
         for snapshot in completed.snapshots.values():
             self._files.let_go(files_of(snapshot))
+        freed = set(self._files.let_go(self._bases.pop(checkpoint_id)))
         actions: list[Action] = [NotifyCompleted(checkpoint_id)]
         for older in [other for other in self.in_progress if other < checkpoint_id]:
             actions.append(self._abort(older, f"subsumed by checkpoint {checkpoint_id}"))
 
         dropped = checkpoints_to_drop(self._retained.values(), self._config.num_retained)
+        for checkpoint in dropped:
+            del self._retained[checkpoint.checkpoint_id]
+            freed |= self._files.release(checkpoint)
         if dropped:
-            files: set[StateFile] = set()
-            for checkpoint in dropped:
-                del self._retained[checkpoint.checkpoint_id]
-                files |= self._files.release(checkpoint)
             ids = tuple(checkpoint.checkpoint_id for checkpoint in dropped)
-            actions.append(DiscardCheckpoints(ids, self._mark_deleted(files)))
+            actions.append(DiscardCheckpoints(ids, self._mark_deleted(freed)))
+        elif freed:
+            actions.append(DeleteFiles(self._mark_deleted(freed)))
         return actions + self._write_next()
 
     def metadata_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
@@ -338,7 +344,7 @@ class CheckpointCoordinator:
     def _abort(self, checkpoint_id: CheckpointId, reason: str) -> AbortCheckpoint:
         aborted = self._pending.pop(checkpoint_id, None) or self._ready.pop(checkpoint_id)
         self._pause_over = self._clock.monotonic() + _seconds(self._config.min_pause)
-        files: set[StateFile] = set()
+        files: set[StateFile] = set(self._files.let_go(self._bases.pop(checkpoint_id)))
         for snapshot in aborted.snapshots.values():
             files |= self._files.let_go(files_of(snapshot))
         return AbortCheckpoint(checkpoint_id, reason, self._mark_deleted(files))

@@ -24,20 +24,41 @@ OWNER = "_owner"
 class Owner(msgspec.Struct, frozen=True):
     """A process that cannot be mistaken for a later one with the same number."""
 
-    host: str
+    machine: str
     pid: int
     started: str
 
     def is_here(self) -> bool:
-        return self.host == os.uname().nodename
+        return self.machine == _machine()
 
     def is_alive(self) -> bool:
         """Whether the process is known to run; only for one of this machine."""
-        return self.is_here() and self.started == _started(self.pid)
+        if not self.is_here():
+            return False
+        return self.started == _started(self.pid) if self.started else _exists(self.pid)
 
 
 def this_process() -> Owner:
-    return Owner(os.uname().nodename, os.getpid(), _started(os.getpid()))
+    return Owner(_machine(), os.getpid(), _started(os.getpid()))
+
+
+def _machine() -> str:
+    """This boot of this machine, and the space its process numbers belong to: containers may share a name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{os.uname().nodename} {boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return os.uname().nodename
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _started(pid: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from checkdam.ids import Attempt, JobId, SubtaskIndex
+from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.batch import Batch
 
 
@@ -22,6 +22,7 @@ class WriterContext:
     """Who a writer writes for."""
 
     job_id: JobId
+    uid: OperatorUid
     attempt: Attempt
     subtask: SubtaskIndex
     parallelism: int
@@ -52,10 +53,7 @@ class SinkCommitter(Protocol):
         """Raise StorageError now if the sink could not be written."""
 
     def commit(self, committables: Sequence[bytes]) -> None:
-        """Make the output visible. Committing again changes nothing."""
-
-    def commit_again(self, committables: Sequence[bytes]) -> None:
-        """After a restore: make visible what is not yet; a reader may have taken away what already was."""
+        """Make the output visible. Committing again changes nothing, also when a reader has taken it away since."""
 
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
         """Remove what earlier attempts of this job prepared and no checkpoint will ever commit."""
@@ -80,4 +78,4 @@ class SinkSpec(Protocol):
 
     def open_writer(self, ctx: WriterContext) -> SinkWriter: ...
 
-    def open_committer(self, job_id: JobId) -> SinkCommitter | None: ...
+    def open_committer(self, job_id: JobId, uid: OperatorUid) -> SinkCommitter | None: ...

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow.parquet as pq
 
 from checkdam.connectors.contract import Prepare, WriterContext
-from checkdam.errors import CheckpointDamagedError, JobGraphError
-from checkdam.ids import JobId
+from checkdam.errors import JobGraphError
+from checkdam.ids import JobId, OperatorUid
 from checkdam.state.batch import Batch
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
@@ -51,8 +51,13 @@ class FileSink:
     def open_writer(self, ctx: WriterContext) -> FileWriter:
         return FileWriter(open_storage(self.path), self.format, ctx)
 
-    def open_committer(self, job_id: JobId) -> FileCommitter:
-        return FileCommitter(open_storage(self.path), job_id)
+    def open_committer(self, job_id: JobId, uid: OperatorUid) -> FileCommitter:
+        return FileCommitter(open_storage(self.path), job_id, uid)
+
+
+def _mark(uid: OperatorUid) -> str:
+    """What tells the files of sinks apart that share a directory."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:8]
 
 
 class FileWriter:
@@ -68,8 +73,9 @@ class FileWriter:
 
     def write(self, batch: Batch) -> None:
         if self._encoder is None:
-            name = f"part-{self._ctx.subtask:05d}-{self._ctx.attempt}-{self._count:06d}.{self._suffix}"
-            self._part = PartFile(f"{STAGING}/{self._ctx.job_id}/{name}", name)
+            ctx, mark = self._ctx, _mark(self._ctx.uid)
+            name = f"part-{ctx.subtask:05d}-{mark}-{ctx.attempt}-{self._count:06d}.{self._suffix}"
+            self._part = PartFile(f"{STAGING}/{ctx.job_id}/{mark}/{name}", name)
             self._count += 1
             self._encoder = _ENCODERS[self._format](self._storage.open_output(self._part.staged))
         self._encoder.write(batch)
@@ -100,27 +106,17 @@ class FileWriter:
 class FileCommitter:
     """Moves staged files to where readers see them."""
 
-    def __init__(self, storage: Storage, job_id: JobId) -> None:
+    def __init__(self, storage: Storage, job_id: JobId, uid: OperatorUid) -> None:
         self._storage = storage
-        self._directory = f"{STAGING}/{job_id}"
+        self._job_directory = f"{STAGING}/{job_id}"
+        self._directory = f"{self._job_directory}/{_mark(uid)}"
 
     def check(self) -> None:
         self._storage.check_writable()
 
     def commit(self, committables: Sequence[bytes]) -> None:
         for part in map(_decode, committables):
-            try:
-                self._storage.rename(part.staged, part.final)
-            except FileNotFoundError:
-                if self._storage.status(part.final) is None:
-                    raise CheckpointDamagedError(
-                        f'output file "{part.final}" of a completed checkpoint is gone from {self._storage.uri}',
-                        hint="Do not delete the sink's .checkdam directory while a checkpoint needs it.",
-                    ) from None
-
-    def commit_again(self, committables: Sequence[bytes]) -> None:
-        for part in map(_decode, committables):
-            if self._storage.status(part.staged) is not None:
+            if self._storage.status(part.staged) is not None:  # else it was published before
                 self._storage.rename(part.staged, part.final)
 
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
@@ -134,8 +130,9 @@ class FileCommitter:
 
     def close(self) -> None:
         self._storage.delete_directory(self._directory)
-        if not self._storage.list(STAGING):
-            self._storage.delete_directory(STAGING)
+        for directory in (self._job_directory, STAGING):
+            if not self._storage.list(directory):
+                self._storage.delete_directory(directory)
 
 
 def _decode(committable: bytes) -> PartFile:
@@ -172,7 +169,13 @@ class _JsonEncoder(_Encoder):
         else:
             columns = [column.to_pylist() for column in batch.columns.columns]
             objects = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-        self._stream.write(self._json.encode_lines(objects))
+        try:
+            self._stream.write(self._json.encode_lines(objects))
+        except (TypeError, ValueError) as error:
+            raise JobGraphError(
+                f'records of type "{batch.type.name}" cannot be written as JSON: {error}',
+                hint="Map them to plain fields first, with an output_type such as tuple[str, int].",
+            ) from error
 
 
 class _ParquetEncoder(_Encoder):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkdam.connectors.contract import Prepare, SinkCommitter, SinkWriter, WriterContext
-from checkdam.ids import JobId
+from checkdam.ids import JobId, OperatorUid
 from checkdam.state.batch import Batch
 
 
@@ -24,7 +24,7 @@ class PrintSink:
         prefix = ":".join(part for part in (self.label, where) if part)
         return PrintWriter(f"{prefix}> " if prefix else "")
 
-    def open_committer(self, job_id: JobId) -> SinkCommitter | None:
+    def open_committer(self, job_id: JobId, uid: OperatorUid) -> SinkCommitter | None:
         return None
 
 
@@ -60,7 +60,7 @@ class SparkSink:
     def open_writer(self, ctx: WriterContext) -> SinkWriter:
         raise TypeError("records of a Spark sink leave through an edge, not a writer")
 
-    def open_committer(self, job_id: JobId) -> SinkCommitter | None:
+    def open_committer(self, job_id: JobId, uid: OperatorUid) -> SinkCommitter | None:
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -71,15 +71,8 @@ class JobPlan:
         return max((level.parallelism for level in self.levels), default=1)
 
     @property
-    def stateful(self) -> tuple[Operator, ...]:
-        return tuple(operator for operator in self.operators if operator.is_stateful)
-
-    @property
     def spark_sinks(self) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.edges if edge.target is None)
-
-    def edges_into(self, level: int) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.level == level)
 
     def wire(self, level: int) -> tuple[Edge, ...]:
         """The edges on the exchange in front of a level: those into it, and those on their way to a later one."""

@@ -49,10 +49,6 @@ _CLOSING_SECONDS = 5.0
 """How long the functions of a failed or cancelled attempt may take to close before their slots are killed."""
 
 
-class Interrupted(Exception):  # noqa: N818  not an error: somebody asked for it
-    """The attempt was told to stop."""
-
-
 @dataclass(frozen=True)
 class Surroundings:
     """What an attempt works with and does not own."""
@@ -83,19 +79,24 @@ class AttemptRun:
         self._failure: BaseException | None = None
         self._ended = False
         self._closed = False
+        self._disposed = False
         self._epoch = around.engine.first_epoch() - 1 if restored is None else restored.checkpoint.epoch
         self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
         self._positions: dict[CheckpointId, bytes] = {}
-        self.completed_any = False
+        self._ticker: threading.Thread | None = None
+        self.has_begun = False  # the slots have their state
+        self.is_done = False  # the input is used up, and all output published
 
     def run(self) -> None:
         self._slots = self._around.engine.start_slots(self._attempt, self._job.plan.slots)
+        self._raise_failure()  # told before there was anything to stop
         self._around.listener.slots_started([slot.pid for slot in self._slots])
         self._on_all_slots(self._configure)
+        self.has_begun = True
         for slot in self._slots:
             threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
-        ticker = threading.Thread(target=self._tick, daemon=True, name="checkpoint-ticker")
-        ticker.start()
+        self._ticker = threading.Thread(target=self._tick, daemon=True, name="checkpoint-ticker")
+        self._ticker.start()
         try:
             position = self._restored.checkpoint.source_position if self._restored else b""
             self._around.engine.run(self._slots, Epoch(self._epoch), position, self._run_epoch)
@@ -105,7 +106,7 @@ class AttemptRun:
             self._raise_failure()  # the first cause, rather than what it led to
             raise error
         self._end()
-        self._closed = True
+        self._closed = self.is_done = True
         self._on_all_slots(lambda slot: slot.close())
 
     def interrupt(self, failure: BaseException) -> None:
@@ -120,12 +121,15 @@ class AttemptRun:
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
         self._end()
+        if self._ticker is not None:
+            self._ticker.join()
         if not self._closed:  # a slot that is gone, or busy for too long, is not waited for
             wait([self._pool.submit(slot.close) for slot in self._slots], timeout=_CLOSING_SECONDS)
         for slot in self._slots:
             slot.kill()
         with self._lock:
             self._perform(self._coordinator.abort_pending("the job fails over"))
+            self._disposed = True
         self._pool.shutdown(wait=True)
         self._committer.shutdown(wait=True)
         for slot in self._slots:
@@ -197,17 +201,20 @@ class AttemptRun:
 
     def _tick(self) -> None:
         """Between epochs: cut what is due while no records come, and give up on what takes too long."""
-        while self._wait_for_event():
-            with self._lock:
-                expired = self._coordinator.expire()
-            self._perform(expired)
-            if self._around.store is not None and self._between_epochs.acquire(blocking=False):
-                try:
-                    with self._lock:
-                        due = self._coordinator.tick(Epoch(self._epoch)) if self._has_advanced else []
-                    self._perform(due)
-                finally:
-                    self._between_epochs.release()
+        try:
+            while self._wait_for_event():
+                with self._lock:
+                    expired = self._coordinator.expire()
+                self._perform(expired)
+                if self._around.store is not None and self._between_epochs.acquire(blocking=False):
+                    try:
+                        with self._lock:
+                            due = self._coordinator.tick(Epoch(self._epoch)) if self._has_advanced else []
+                        self._perform(due)
+                    finally:
+                        self._between_epochs.release()
+        except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
+            self.interrupt(error)
 
     def _wait_for_event(self) -> bool:
         """Wait until the coordinator may have something to do; False when the attempt is over.
@@ -232,7 +239,7 @@ class AttemptRun:
             elif isinstance(action, AbortCheckpoint):
                 self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
                 self._committer.submit(self._guarded, self._abort, action)
-            else:
+            elif not isinstance(action, NotifyCompleted):  # done already, with the metadata
                 self._committer.submit(self._guarded, self._settle, action)
 
     def _guarded(self, work: Callable[[A], None], action: A) -> None:
@@ -251,11 +258,14 @@ class AttemptRun:
         except SlotLostError as error:
             self.interrupt(error)
             return
-        except (CheckdamError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever a slot met: the checkpoint is declined
             self._decline(checkpoint_id, SubtaskIndex(0), error)
             return
         for slot in self._slots:
-            self._pool.submit(self._await_snapshot, slot, checkpoint_id)
+            # A thread of its own: a slot whose storage hangs must not keep the others, or the next epoch, waiting.
+            threading.Thread(
+                target=self._await_snapshot, args=(slot, checkpoint_id), daemon=True, name="snapshot-wait"
+            ).start()
 
     def _await_snapshot(self, slot: Slot, checkpoint_id: CheckpointId) -> None:
         try:
@@ -266,19 +276,20 @@ class AttemptRun:
             self._decline(checkpoint_id, slot.subtask, error)
         else:
             with self._changed:
-                self._perform(self._coordinator.acknowledge(snapshot))
+                if not self._disposed:  # else what it wrote is swept by the next attempt
+                    self._perform(self._coordinator.acknowledge(snapshot))
                 self._changed.notify_all()
 
     def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: BaseException) -> None:
         with self._changed:
+            if self._disposed:
+                return
             self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
             self._changed.notify_all()
 
     def _settle(self, action: Action) -> None:
         if isinstance(action, WriteMetadata):
             self._write_metadata(action.acknowledged)
-        elif isinstance(action, NotifyCompleted):
-            self._on_all_slots(lambda slot: slot.completed(action.checkpoint_id))
         elif isinstance(action, DiscardCheckpoints):
             assert self._around.store is not None
             for checkpoint_id in action.checkpoint_ids:
@@ -300,8 +311,9 @@ class AttemptRun:
             return
         for entry in checkpoint.operators:
             self._around.outputs.commit(entry.uid, entry.committables)
-        self.completed_any = True
         self._around.listener.checkpoint_completed(_stats(acknowledged, checkpoint, path))
+        if not self._ended:  # before the coordinator goes on: the next cut must build on this one
+            self._on_all_slots(lambda slot: slot.completed(acknowledged.checkpoint_id))
         with self._changed:
             self._perform(self._coordinator.metadata_written(acknowledged.checkpoint_id))
             self._changed.notify_all()

@@ -22,12 +22,9 @@ import os, select, shutil, signal, sys, time
 owner, directory = int(sys.argv[1]), sys.argv[2]
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if hasattr(os, "pidfd_open"):
-    try:
-        select.select([os.pidfd_open(owner)], [], [])
-    except ProcessLookupError:
-        pass
-else:
+try:
+    select.select([os.pidfd_open(owner)], [], [])
+except (AttributeError, OSError):
     while True:
         try:
             os.kill(owner, 0)

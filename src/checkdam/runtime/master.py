@@ -11,7 +11,16 @@ from checkdam.checkpoint.ownership import clear_abandoned, let_go, take
 from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock, SystemClock
-from checkdam.errors import CheckdamError, JobFailedError, RestoreError, StorageError, UsageError, UserFunctionError
+from checkdam.errors import (
+    CheckdamError,
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    JobFailedError,
+    RestoreError,
+    StorageError,
+    UsageError,
+    UserFunctionError,
+)
 from checkdam.ids import CheckpointId, JobId, new_attempt
 from checkdam.runtime.attempt import AttemptRun, Surroundings
 from checkdam.runtime.engine import Engine
@@ -62,6 +71,7 @@ class JobMaster:
         self._running: AttemptRun | None = None
         self._cancelled = threading.Event()
         self._next_id = CheckpointId(1)
+        self._is_done = False  # all was done before something failed: to run it again would help nobody
 
     def run(self) -> JobResult:
         """Returns when the job has finished or was cancelled; raises what restarts did not cure."""
@@ -104,7 +114,8 @@ class JobMaster:
             except (UsageError, RestoreError):
                 raise
             except CheckdamError as failure:
-                delay = None if _is_hopeless(failure, last_failure) else policy.on_failure()
+                hopeless = self._is_done or _is_hopeless(failure, last_failure)
+                delay = None if hopeless else policy.on_failure()
                 if delay is None:
                     raise
                 last_failure = failure
@@ -118,11 +129,11 @@ class JobMaster:
             try:
                 self._run_from(restored)
                 return
-            except RestoreError as reason:
+            except (CheckpointDamagedError, CheckpointNotFoundError) as reason:
                 if restored is None or not restored.claim:
                     raise
                 self._listener.checkpoint_skipped(restored.path, reason)
-        raise JobFailedError(
+        raise CheckpointDamagedError(
             f'no checkpoint of job "{self._job.name}" can be restored',
             hint="The warnings above say why; start without --resume to begin anew.",
         )
@@ -160,12 +171,17 @@ class JobMaster:
             if self._cancelled.is_set():
                 raise JobCancelled
             run.run()
+        except RestoreError as error:
+            if run.has_begun:  # not the checkpoint's fault any more: an older one would not help
+                raise JobFailedError(str(error)) from error
+            raise
         except (CheckdamError, JobCancelled):
             raise
         except Exception as unforeseen:
             raise JobFailedError(f"{type(unforeseen).__name__}: {unforeseen}") from unforeseen
         finally:
             self._running = None
+            self._is_done = run.is_done
             run.dispose()
             self._next_id = coordinator.next_id
 

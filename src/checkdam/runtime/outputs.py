@@ -22,7 +22,7 @@ class Outputs:
         committers = {}
         for operator in plan.operators:
             if isinstance(operator.kind, SinkKind) and operator.uid is not None:
-                committer = operator.kind.spec.open_committer(job_id)
+                committer = operator.kind.spec.open_committer(job_id, operator.uid)
                 if committer is not None:
                     committers[operator.uid] = committer
         return cls(committers)
@@ -40,7 +40,7 @@ class Outputs:
         """Publish what the checkpoint covers, drop what came after it."""
         for uid, committer in self._committers.items():
             covered = restored.committables(uid) if restored else ()
-            committer.commit_again(covered)
+            committer.commit(covered)
             committer.abandon_all_but(covered)
 
     def forget(self, job_id: JobId) -> None:

@@ -18,9 +18,7 @@ def when_any_exits(pids: Iterable[int], act: Callable[[], None]) -> threading.Th
     watched = list(pids)
 
     def watch() -> None:
-        if hasattr(os, "pidfd_open"):
-            _wait_with_pidfd(watched)
-        else:
+        if not _wait_with_pidfd(watched):
             while all(is_alive(pid) for pid in watched):
                 time.sleep(_POLL_SECONDS)
         act()
@@ -30,14 +28,20 @@ def when_any_exits(pids: Iterable[int], act: Callable[[], None]) -> threading.Th
     return thread
 
 
-def _wait_with_pidfd(pids: list[int]) -> None:
+def _wait_with_pidfd(pids: list[int]) -> bool:
+    """Wait until one is gone; False if the system has no such thing."""
+    if not hasattr(os, "pidfd_open"):
+        return False
     poll = select.poll()
     for pid in pids:
         try:
             poll.register(os.pidfd_open(pid), select.POLLIN)
         except ProcessLookupError:
-            return
+            return True
+        except OSError:
+            return False  # forbidden, or an old kernel
     poll.poll()
+    return True
 
 
 def is_alive(pid: int) -> bool:

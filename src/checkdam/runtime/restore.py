@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint, verify_files
-from checkdam.errors import CheckpointNotFoundError, JobGraphError, RestoreError, StateNotRestorableError
+from checkdam.errors import (
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    JobGraphError,
+    StateNotRestorableError,
+)
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import JobId, OperatorUid
 from checkdam.runtime.events import JobListener
@@ -64,7 +69,7 @@ def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listen
         try:
             checkpoint = store.load(checkpoint_id)
             store.verify(checkpoint)
-        except RestoreError as reason:
+        except (CheckpointDamagedError, CheckpointNotFoundError) as reason:
             listener.checkpoint_skipped(store.checkpoint_uri(checkpoint_id), reason)
             continue
         yield Restored(checkpoint, storage.uri, job_id, claim=True)

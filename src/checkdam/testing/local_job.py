@@ -137,7 +137,7 @@ class LocalJob:
         )
         environment, checkpoints = self._built(launch), self._checkpoints
         restored = environment._find_restored("local job", checkpoints)
-        job = replace(environment._job("local job", checkpoints, restored), job_id=self._job_id)
+        job = replace(environment._job("local job", environment._operators, checkpoints, restored), job_id=self._job_id)
         engine = self._engine = LocalEngine(job.plan, self._troubles, lockstep=self._lockstep)
         given = None if restored is None or restored.claim else restored
         with watched_by(engine.driver):
@@ -158,7 +158,9 @@ class LocalJob:
     def job(self) -> Job:
         """The job as it would run from the beginning."""
         environment = self._built(Launch(Configuration()))
-        return replace(environment._job("local job", self._checkpoints, None), job_id=self._job_id)
+        return replace(
+            environment._job("local job", environment._operators, self._checkpoints, None), job_id=self._job_id
+        )
 
     def checkpoint(self) -> CompletedCheckpoint:
         """The newest one on storage."""

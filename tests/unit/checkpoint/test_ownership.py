@@ -8,6 +8,7 @@ import sys
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from checkdam.checkpoint.ownership import OWNER, Owner, clear_abandoned, let_go, take, this_process
 from checkdam.errors import JobFailedError
@@ -25,7 +26,7 @@ def owned_by(storage: MemoryStorage, owner: Owner, job: JobId = JOB) -> None:
 def dead_process() -> Owner:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return Owner(os.uname().nodename, process.pid, "1")
+    return replace(this_process(), pid=process.pid, started="1")
 
 
 def test_a_job_is_taken_and_let_go() -> None:
@@ -42,7 +43,8 @@ def test_a_job_that_another_living_process_owns_is_refused() -> None:
     storage = MemoryStorage()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with open(f"/proc/{process.pid}/stat") as stat:
-        owned_by(storage, Owner(os.uname().nodename, process.pid, stat.read().rpartition(")")[2].split()[19]))
+        started = stat.read().rpartition(")")[2].split()[19]
+    owned_by(storage, replace(this_process(), pid=process.pid, started=started))
 
     with pytest.raises(JobFailedError, match=f"process {process.pid} .* Stop that process first"):
         take(storage, JOB)
@@ -53,7 +55,7 @@ def test_a_job_that_another_living_process_owns_is_refused() -> None:
 
 def test_a_later_process_with_the_same_number_is_not_the_owner() -> None:
     storage = MemoryStorage()
-    owned_by(storage, Owner(os.uname().nodename, os.getppid(), "not when it began"))
+    owned_by(storage, replace(this_process(), pid=os.getppid(), started="not when it began"))
 
     take(storage, JOB)
 
@@ -96,3 +98,8 @@ def test_a_dead_job_with_a_complete_checkpoint_is_left_alone() -> None:
     storage.write(f"{OTHER}/chk-1/_metadata", b"whole or not, somebody may want it")
 
     assert clear_abandoned(storage) == []
+
+
+def test_where_the_system_does_not_tell_when_a_process_began_its_number_decides() -> None:
+    assert replace(this_process(), started="").is_alive()
+    assert not replace(dead_process(), started="").is_alive()

@@ -9,19 +9,22 @@ import pytest
 
 from checkdam.connectors.contract import WriterContext
 from checkdam.connectors.files import STAGING, FileCommitter, FileSink, FileWriter
-from checkdam.errors import CheckpointDamagedError, JobGraphError
-from checkdam.ids import Attempt, JobId, SubtaskIndex
+from checkdam.errors import JobGraphError
+from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.batch import Batch
 from checkdam.state.types import type_info
 from checkdam.storage import Storage
 from checkdam.testing import MemoryStorage
 
 JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
+UID = OperatorUid("out")
 PAIR = type_info(tuple[str, int])
 
 
-def writer(storage: Storage, format: str = "json", attempt: str = "one", job: JobId = JOB) -> FileWriter:
-    return FileWriter(storage, format, WriterContext(job, Attempt(attempt), SubtaskIndex(2), 4))
+def writer(
+    storage: Storage, format: str = "json", attempt: str = "one", job: JobId = JOB, uid: OperatorUid = UID
+) -> FileWriter:
+    return FileWriter(storage, format, WriterContext(job, uid, Attempt(attempt), SubtaskIndex(2), 4))
 
 
 def pairs(*rows: tuple[str, int]) -> Batch:
@@ -60,7 +63,7 @@ def test_a_committed_file_holds_every_record_in_its_format(format: str) -> None:
     a_writer.write(pairs(("a", 1)))
     a_writer.write(pairs(("ü\n", -2)))
 
-    FileCommitter(storage, JOB).commit(a_writer.cut()())
+    FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
 
     assert content(storage, format) == EXPECTED[format]
     assert visible(storage)[0].endswith({"text": ".txt"}.get(format, f".{format}"))
@@ -72,7 +75,7 @@ def test_records_without_columns_are_written_as_they_are(format: str, line: str)
     a_writer = writer(storage, format)
     a_writer.write(Batch(type_info(Any), rows=[{1, 2}]))
 
-    FileCommitter(storage, JOB).commit(a_writer.cut()())
+    FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
 
     assert storage.read(visible(storage)[0]).decode() == f"{line}\n"
 
@@ -94,21 +97,12 @@ def test_nothing_is_visible_before_the_commit() -> None:
 def test_committing_again_changes_nothing() -> None:
     storage = MemoryStorage()
     committables = prepared(storage, ("a", 1))
-    FileCommitter(storage, JOB).commit(committables)
+    FileCommitter(storage, JOB, UID).commit(committables)
     before = {each.path: storage.read(each.path) for each in storage.list("")}
 
-    FileCommitter(storage, JOB).commit(committables)
+    FileCommitter(storage, JOB, UID).commit(committables)
 
     assert {each.path: storage.read(each.path) for each in storage.list("")} == before
-
-
-def test_committing_what_was_lost_is_an_error_that_names_the_file() -> None:
-    storage = MemoryStorage()
-    committables = prepared(storage, ("a", 1))
-    storage.delete_directory(STAGING)
-
-    with pytest.raises(CheckpointDamagedError, match=r'output file "part-00002-one-000000.json"'):
-        FileCommitter(storage, JOB).commit(committables)
 
 
 def test_what_no_checkpoint_covers_is_removed_and_what_one_covers_stays() -> None:
@@ -116,13 +110,13 @@ def test_what_no_checkpoint_covers_is_removed_and_what_one_covers_stays() -> Non
     covered = prepared(storage, ("a", 1), attempt="one")
     prepared(storage, ("a", 1), attempt="two")
     theirs = prepared(storage, ("z", 1), attempt="theirs", job=OTHER)
-    committer = FileCommitter(storage, JOB)
+    committer = FileCommitter(storage, JOB, UID)
 
     committer.abandon_all_but(covered)
 
     assert len(storage.list(f"{STAGING}/{JOB}")) == 1
     committer.commit(covered)
-    FileCommitter(storage, OTHER).commit(theirs)
+    FileCommitter(storage, OTHER, UID).commit(theirs)
     assert len(visible(storage)) == 2
 
 
@@ -155,7 +149,7 @@ def test_closing_the_committer_removes_its_staging_and_leaves_that_of_others() -
     prepared(storage, ("a", 1))
     prepared(storage, ("z", 1), job=OTHER)
 
-    FileCommitter(storage, JOB).close()
+    FileCommitter(storage, JOB, UID).close()
 
     assert [each.path.split("/")[1] for each in storage.list(STAGING)] == [OTHER]
 
@@ -173,12 +167,12 @@ def test_a_sink_has_a_uid_of_its_own_by_its_path() -> None:
 def test_committing_again_publishes_what_is_not_yet_and_asks_for_nothing_that_a_reader_took_away() -> None:
     storage = MemoryStorage()
     taken, waiting = prepared(storage, ("a", 1)), prepared(storage, ("b", 1), attempt="two")
-    committer = FileCommitter(storage, JOB)
+    committer = FileCommitter(storage, JOB, UID)
     committer.commit(taken)
     [published] = [each.path for each in storage.list("") if not each.path.startswith(STAGING)]
     storage.delete(published)
 
-    committer.commit_again([*taken, *waiting])
+    committer.commit([*taken, *waiting])
 
     [left] = storage.list("")
     assert b'"b"' in storage.read(left.path)
@@ -189,6 +183,24 @@ def test_what_a_dead_job_prepared_is_forgotten_and_nothing_else() -> None:
     prepared(storage, ("a", 1))
     prepared(storage, ("z", 1), job=OTHER)
 
-    FileCommitter(storage, JOB).forget(OTHER)
+    FileCommitter(storage, JOB, UID).forget(OTHER)
 
     assert [each.path.split("/")[1] for each in storage.list(STAGING)] == [JOB]
+
+
+def test_two_sinks_in_one_directory_keep_their_files_apart() -> None:
+    storage, other = MemoryStorage(), OperatorUid("other")
+    mine, theirs = prepared(storage, ("a", 1)), prepared(storage, ("b", 2), uid=other)
+
+    FileCommitter(storage, JOB, UID).abandon_all_but(mine)
+    FileCommitter(storage, JOB, UID).commit(mine)
+    FileCommitter(storage, JOB, other).commit(theirs)
+
+    assert sorted(storage.read(path) for path in visible(storage)) == [b'{"f0":"a","f1":1}\n', b'{"f0":"b","f1":2}\n']
+
+
+def test_a_record_that_json_cannot_hold_is_an_error_that_says_what_to_do() -> None:
+    a_writer = writer(MemoryStorage())
+
+    with pytest.raises(JobGraphError, match=r"cannot be written as JSON.*output_type"):
+        a_writer.write(Batch(type_info(Any), rows=[object()]))

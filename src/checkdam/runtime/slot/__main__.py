@@ -11,6 +11,8 @@ import sys
 from checkdam.runtime.processes import when_any_exits
 from checkdam.runtime.slot.server import SlotServer
 
+_ORPHAN_SECONDS = 120.0
+
 
 def main() -> None:
     """Serve until told to close. Standard input brings the orders, the ready pipe takes the address."""
@@ -21,6 +23,8 @@ def main() -> None:
     server = SlotServer(orders["location"], orders["token"])
     with os.fdopen(orders["ready_fd"], "w") as ready:
         ready.write(json.dumps({"port": server.port, "pid": os.getpid()}))
+    if not server.configured.wait(_ORPHAN_SECONDS):
+        os._exit(1)  # a sibling failed to start, and nobody knows of this slot
     server.stopped.wait()
     server.shutdown()
 

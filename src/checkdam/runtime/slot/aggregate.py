@@ -49,6 +49,7 @@ class VectorisedSum:
         self._type = type
         self._entries = table.entries
         self._put_all = table.put_all
+        self._names = [column.name for column in type.columns]
         self._gathered: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -67,7 +68,7 @@ class VectorisedSum:
 
     def gather(self, batch: Batch) -> bool:
         """Take records in; True when it is time for a round."""
-        self._gathered.append(batch.columns)
+        self._gathered.append(batch.columns.rename_columns(self._names))  # each edge has its own names
         self._rows += len(batch)
         return self._rows >= _ROUND
 

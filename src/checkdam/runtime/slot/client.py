@@ -22,6 +22,9 @@ from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.server import TOKEN_HEADER
 from checkdam.state.snapshots import SlotSnapshot
 
+_SHORT_SECONDS = 5.0
+_LONG_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class SlotAddress:
@@ -39,6 +42,7 @@ class RemoteSlot:
     def __init__(self, address: SlotAddress, token: str) -> None:
         self.address = address
         self._client = flight.FlightClient(address.location)
+        self._token = token
         self._options = _options(token)
 
     @property
@@ -62,33 +66,36 @@ class RemoteSlot:
         return self._call("snapshot", checkpoint_id)  # type: ignore[no-any-return]  # a wire call
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
-        self._call("completed", checkpoint_id)
+        self._call("completed", checkpoint_id, timeout=_LONG_SECONDS)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        self._call("aborted", checkpoint_id)
+        self._call("aborted", checkpoint_id, timeout=_LONG_SECONDS)
 
     def hold(self) -> None:
         """Return when the slot has ended in order; raise SlotLostError at once when it is lost."""
         self._call("hold")
 
     def close(self) -> None:
-        self._call("close")
+        self._call("close", timeout=_LONG_SECONDS)
 
     def kill(self) -> None:
-        """End the process now, if it is on this machine; elsewhere its token is void and its executor ends it."""
-        if self.address.host == os.uname().nodename:
-            try:
+        """End the process now. One that cannot be reached is ended by its executor, and its token is void."""
+        try:
+            if self.address.host == os.uname().nodename:
                 os.kill(self.address.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return  # it is gone already
+            else:
+                self._call("die", timeout=_SHORT_SECONDS)
+        except (ProcessLookupError, SlotLostError):
+            return  # it is gone already, or its answer cannot come any more
 
     def disconnect(self) -> None:
         self._client.close()
 
-    def _call(self, name: str, *arguments: Any) -> Any:
+    def _call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
         action = flight.Action(name, cloudpickle.dumps(arguments))
+        options = self._options if timeout is None else _options(self._token, timeout)
         try:
-            [result] = list(self._client.do_action(action, self._options))
+            [result] = list(self._client.do_action(action, options))
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise SlotLostError(
                 f"slot {self.subtask} (process {self.address.pid} on {self.address.host}) does not answer"
@@ -170,5 +177,5 @@ def _connection(location: str) -> Any:
     return _connections[location]
 
 
-def _options(token: str) -> Any:
-    return flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), token.encode())])
+def _options(token: str, timeout: float | None = None) -> Any:
+    return flight.FlightCallOptions(timeout=timeout, headers=[(TOKEN_HEADER.encode(), token.encode())])

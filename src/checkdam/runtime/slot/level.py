@@ -91,10 +91,14 @@ class RunningLevel:
 
     def pass_on(self, operator: int, produced: Batch) -> Iterator[pa.RecordBatch]:
         """Hand what an operator gave to everything behind it."""
-        for target in self._downstream.get(operator, ()):
-            yield from self.run(target, produced, None)
-        for _, pack in self._leaving.get(operator, ()):
-            yield pack(produced)
+        targets, leaving = self._downstream.get(operator, ()), self._leaving.get(operator, ())
+        shared = len(targets) + len(leaving) > 1 and not produced.type.is_immutable
+        columns = produced.columns if shared else None  # taken before anybody can change a record
+        for target in targets:
+            own = produced if columns is None else Batch(produced.type, columns=columns)
+            yield from self.run(target, own, None)
+        for _, pack in leaving:
+            yield pack(produced if columns is None else Batch(produced.type, columns=columns))
 
 
 def running_level(plan: JobPlan, level: Level, operators: dict[int, RunningOperator]) -> RunningLevel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -159,8 +160,12 @@ def _keyed_plain(operator: Operator, store: KeyedStateStore, call: Callable[[Any
 
 
 def _reduce(operator: Operator, table: ValueTable, combine: Callable[[Any, Any], Any]) -> Process:
-    """Combine each record with what its key has so far; emits the result with each record."""
+    """Combine each record with what its key has so far; emits the result with each record.
+
+    What is emitted must not be what is kept, if somebody downstream could change it.
+    """
     entries = table.entries
+    detached = None if operator.output_type.is_immutable else copy.deepcopy
 
     def process(batch: Batch, keys: Batch | None) -> Batch:
         assert keys is not None
@@ -171,7 +176,7 @@ def _reduce(operator: Operator, table: ValueTable, combine: Callable[[Any, Any],
             for key, value in zip(keys.rows, batch.rows, strict=True):
                 kept = changed[key] if key in changed else entries.get(key)
                 changed[key] = result = value if kept is None else combine(kept, value)
-                produced.append(result)
+                produced.append(result if detached is None else detached(result))
         except Exception as cause:
             raise user_error(operator.name, value, cause) from cause
         table.put_all(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         super().__init__(location, middleware={"token": _TokenCheck(token)})
         self._task: SlotTask | None = None
         self._lock = threading.RLock()  # one record or control call at a time touches the task
+        self.configured = threading.Event()
         self.stopped = threading.Event()
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -55,6 +57,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         yield flight.Result(_pickled(answer))
 
     def _on_configure(self, setup: Any) -> None:
+        self.configured.set()
         with self._lock:
             self._task = SlotTask(setup)
 
@@ -77,6 +80,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _on_hold(self) -> None:
         self.stopped.wait()  # answers when the slot ends; the caller learns of a death at once
+
+    def _on_die(self) -> None:
+        os._exit(1)  # at once, whatever else is going on
 
     def _on_close(self) -> None:
         """Close functions and writers; the process ends when this has been answered."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
 from checkdam.backends.contract import KeyedStateStore, Sealed, StoreOwner
@@ -16,6 +17,7 @@ from checkdam.connectors.simple_sinks import PrintWriter
 from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.graph.operators import Operator, SinkKind
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
+from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
@@ -154,7 +156,7 @@ class SlotTask:
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         for waiting in self._unpublished.values():
-            for covered in [earlier for earlier in waiting if earlier <= checkpoint_id]:
+            for covered in [earlier for earlier in list(waiting) if earlier <= checkpoint_id]:
                 del waiting[covered]
         for store in self._stores.values():
             store.completed(checkpoint_id)
@@ -175,13 +177,13 @@ class SlotTask:
         """Close every function that was opened, also after a failure; the first error is raised at the end."""
         self._writing.shutdown(wait=True)
         errors: list[Exception] = []
-        closings = [w.close for w in self._writers.values()]
-        closings += [op.rich_function.close for op in reversed(self._opened) if op.rich_function is not None]
-        for closing in closings:
+        closings = [("sink", w.close) for w in self._writers.values()]
+        closings += [(op.name, op.rich_function.close) for op in reversed(self._opened) if op.rich_function is not None]
+        for name, closing in closings:
             try:
                 closing()
             except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
-                errors.append(error)
+                errors.append(user_error(name, "(none: in close)", error))
         self._opened, self._writers = [], {}
         if errors:
             raise errors[0]
@@ -190,7 +192,8 @@ class SlotTask:
         levels = {}
         try:
             for level in self._plan.levels:
-                here = {op.id: self._open_operator(op) for op in level.operators}
+                mine = [op for op in level.operators if self._setup.subtask < (op.parallelism or 1)]
+                here = {op.id: self._open_operator(_own_copy(op)) for op in mine}
                 levels[level.index] = running_level(self._plan, level, here)
         except BaseException:
             self.close()
@@ -202,7 +205,9 @@ class SlotTask:
             self._stores[operator.id] = self._open_store(operator)
         if isinstance(operator.kind, SinkKind) and not operator.kind.spec.returns_to_spark:
             setup = self._setup
-            context = WriterContext(setup.job_id, setup.attempt, setup.subtask, operator.parallelism or 1)
+            context = WriterContext(
+                setup.job_id, self._uid(operator.id), setup.attempt, setup.subtask, operator.parallelism or 1
+            )
             self._writers[operator.id] = operator.kind.spec.open_writer(context)
         store = self._stores.get(operator.id)
         context_of = FunctionContext(operator.name, self._setup.subtask, operator.parallelism or 1, store)
@@ -254,6 +259,13 @@ class SlotTask:
     def fail(self, reason: Any) -> None:
         """Refuse everything from now on."""
         self._broken = str(reason)
+
+
+def _own_copy(operator: Operator) -> Operator:
+    """An operator with a function object of its own: one given to two operators must not share its state."""
+    if operator.rich_function is None:
+        return operator
+    return replace(operator, kind=cloudpickle.loads(cloudpickle.dumps(operator.kind)))
 
 
 class LevelRun:

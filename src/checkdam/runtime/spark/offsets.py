@@ -20,12 +20,23 @@ _ENTRY = re.compile(r"^(\d+)(\.compact)?$")
 class SourcePosition(msgspec.Struct, frozen=True):
     """Where every source of a job stands after a micro-batch: the files of a query directory."""
 
-    batch: int
+    batch: int  # -1: no micro-batch yet
     files: dict[str, bytes]
+    sources: list[str]  # what they are, in order
 
 
-def capture(directory: Path, batch: int) -> bytes:
+def capture(directory: Path, batch: int, sources: list[str]) -> bytes:
     """The position after a batch, while the query may already be planning the next."""
+    files = _needed_files(directory, batch) if batch >= 0 else {}
+    return msgspec.msgpack.encode(SourcePosition(batch, files, sources))
+
+
+def sources_of(position: bytes) -> list[str]:
+    """What kinds of sources a position belongs to."""
+    return msgspec.msgpack.decode(position, type=SourcePosition).sources
+
+
+def _needed_files(directory: Path, batch: int) -> dict[str, bytes]:
     files = {"metadata": (directory / "metadata").read_bytes()}
     for each in (batch - 1, batch):
         offsets = directory / "offsets" / str(each)
@@ -37,7 +48,7 @@ def capture(directory: Path, batch: int) -> bytes:
     for source in sorted((directory / "sources").glob("*")):
         for entry in _needed_entries(source, log_offsets.get(int(source.name))):
             files[f"sources/{source.name}/{entry.name}"] = entry.read_bytes()
-    return msgspec.msgpack.encode(SourcePosition(batch, files))
+    return files
 
 
 def lay_out(position: bytes, directory: Path, forget: Collection[int] = ()) -> None:

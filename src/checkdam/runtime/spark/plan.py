@@ -102,8 +102,8 @@ def _columns_only(
         projection = None
         if isinstance(kind, MapKind) and len(operator.inputs) == 1 and operator.inputs[0] in known:
             projection = projection_of(kind.function, chain[operator.inputs[0]].output_type)
-        if projection is None:
-            return None
+        if projection is None or projection.result_type(chain[operator.inputs[0]].output_type) != operator.output_type:
+            return None  # another type than the fields have: conversion is for Python, which refuses what does not fit
         inputs = known[operator.inputs[0]]
         known[operator.id] = [
             inputs[part.column] if isinstance(part, FieldRef) else F.lit(part.value) for part in projection.parts

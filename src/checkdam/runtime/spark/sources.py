@@ -20,6 +20,15 @@ def is_static(spec: SourceSpec) -> bool:
     return isinstance(spec, CollectionSource)
 
 
+def describe(spec: SourceSpec) -> str:
+    """What kind of source it is: a position of one cannot be given to another."""
+    if isinstance(spec, StreamSource):
+        return spec.format
+    if isinstance(spec, DataFrameSource):
+        return "streaming DataFrame" if spec.dataframe.isStreaming else "DataFrame"
+    return "collection"
+
+
 def is_bounded(spec: SourceSpec) -> bool:
     return is_static(spec) or (isinstance(spec, StreamSource) and spec.bounded)
 
