@@ -79,8 +79,8 @@ class Killer(JobListener):
                 slot.kill()
             return snapshot(slot, checkpoint_id)
 
-        CheckpointStore.write = trapped_write  # type: ignore[method-assign]  # a trap in this process only
-        RemoteSlot.snapshot = trapped_snapshot  # type: ignore[method-assign]  # a trap in this process only
+        CheckpointStore.write = trapped_write  # type: ignore[method-assign,assignment]  # a trap in this process only
+        RemoteSlot.snapshot = trapped_snapshot  # type: ignore[method-assign,assignment]  # a trap in this process only
 
 
 def executors_of(driver: int) -> list[int]:
