@@ -10,10 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
-from checkdam.checkpoint.completed import RETENTION_SETTING, CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.coordinator import (
     AbortCheckpoint,
     AcknowledgedCheckpoint,
@@ -32,8 +31,9 @@ from checkdam.clock import Clock
 from checkdam.errors import CheckdamError, JobFailedError, SlotLostError, StorageError
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.completion import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.engine import Engine, Slot
-from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.events import EpochStats, JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import Restored
@@ -301,7 +301,8 @@ class AttemptRun:
     def _write_metadata(self, acknowledged: AcknowledgedCheckpoint) -> None:
         """Make a checkpoint complete, publish what it covers, and only then let the job know."""
         assert self._around.store is not None
-        checkpoint = self._completed(acknowledged)
+        position = self._positions.pop(acknowledged.checkpoint_id, b"")
+        checkpoint = completed_checkpoint(self._job, acknowledged, position, at=self._around.clock.now())
         try:
             path = self._around.store.write(checkpoint)
         except StorageError as error:
@@ -311,28 +312,12 @@ class AttemptRun:
             return
         for entry in checkpoint.operators:
             self._around.outputs.commit(entry.uid, entry.committables)
-        self._around.listener.checkpoint_completed(_stats(acknowledged, checkpoint, path))
+        self._around.listener.checkpoint_completed(checkpoint_stats(acknowledged, checkpoint, path))
         if not self._ended:  # before the coordinator goes on: the next cut must build on this one
             self._on_all_slots(lambda slot: slot.completed(acknowledged.checkpoint_id))
         with self._changed:
             self._perform(self._coordinator.metadata_written(acknowledged.checkpoint_id))
             self._changed.notify_all()
-
-    def _completed(self, acknowledged: AcknowledgedCheckpoint) -> CompletedCheckpoint:
-        job = self._job
-        return CompletedCheckpoint(
-            checkpoint_id=acknowledged.checkpoint_id,
-            job_id=job.job_id,
-            job_name=job.name,
-            epoch=acknowledged.epoch,
-            triggered_at=acknowledged.triggered_at,
-            completed_at=self._around.clock.now(),
-            parallelism=job.plan.slots,
-            max_parallelism=job.plan.max_parallelism,
-            operators=_entries(job, acknowledged),
-            source_position=self._positions.pop(acknowledged.checkpoint_id, b""),
-            settings={"mode": job.mode.value, RETENTION_SETTING: job.checkpoints.retention.value},
-        )
 
     def _abort(self, action: AbortCheckpoint) -> None:
         self._positions.pop(action.checkpoint_id, None)
@@ -384,33 +369,3 @@ class AttemptRun:
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
-
-
-def _entries(job: Job, acknowledged: AcknowledgedCheckpoint) -> tuple[OperatorEntry, ...]:
-    """The slots' snapshots, turned from by-slot to by-operator."""
-    entries: dict[str, OperatorEntry] = {}
-    widths = {op.uid: op.parallelism or 1 for level in job.plan.levels for op in level.operators}
-    for subtask, snapshot in sorted(acknowledged.snapshots.items()):
-        for operator in snapshot.operators:
-            width = widths[operator.uid]
-            entry = entries.get(operator.uid) or OperatorEntry(
-                operator.uid, operator.name, width, job.plan.max_parallelism
-            )
-            if operator.keyed is not None and subtask < width:
-                entry = replace(entry, subtasks={**entry.subtasks, subtask: operator.keyed})
-            entries[operator.uid] = replace(entry, committables=entry.committables + operator.committables)
-    return tuple(entries.values())
-
-
-def _stats(acknowledged: AcknowledgedCheckpoint, checkpoint: CompletedCheckpoint, path: str) -> CheckpointStats:
-    snapshots = acknowledged.snapshots.values()
-    return CheckpointStats(
-        checkpoint_id=checkpoint.checkpoint_id,
-        epoch=checkpoint.epoch,
-        path=path,
-        seconds=(checkpoint.completed_at - checkpoint.triggered_at).total_seconds(),
-        sync_seconds=max(snapshot.sync_seconds for snapshot in snapshots),
-        async_seconds=max(snapshot.async_seconds for snapshot in snapshots),
-        state_bytes=sum(file.size for file in checkpoint.files()),
-        new_bytes=sum(file.size for snapshot in snapshots for file in snapshot.new_files),
-    )

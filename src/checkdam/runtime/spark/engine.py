@@ -28,6 +28,7 @@ from checkdam.runtime.spark.session import is_on_one_machine
 from checkdam.runtime.spark.sources import describe, is_bounded, is_static, open_source
 
 _PATIENCE_SECONDS = 10.0
+_LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
 
 
 class SparkEngine:
@@ -54,9 +55,8 @@ class SparkEngine:
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[RemoteSlot]:
         self._stop.clear()
         self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
-        sockets: str | None = None
-        if is_on_one_machine(self._session):
-            sockets = str(self._work)
+        near = is_on_one_machine(self._session) and len(str(self._work)) <= _LONGEST_SOCKET_DIRECTORY
+        sockets = str(self._work) if near else None
         try:
             addresses = start_slots(self._session, count, attempt, self._token, sockets)
         except PySparkException as failure:
