@@ -22,7 +22,8 @@ demo: environment java
 	@.venv/bin/checkdam demo
 
 test: environment java
-	@$(RUN) -m pytest $(TESTS)
+	@$(RUN) -m pytest -m "not spark" -n 2 $(TESTS) || [ $$? -eq 5 ]  # 5: TESTS names none of these
+	@$(RUN) -m pytest -m spark $(TESTS) || [ $$? -eq 5 ]
 
 test-spark: environment java
 	@$(RUN) -m pytest -m spark $(TESTS)
@@ -32,7 +33,7 @@ check: environment
 	@echo "lint" && $(RUN) -m ruff check --quiet .
 	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks
 	@echo "layers" && .venv/bin/lint-imports --no-logo
-	@echo "fast tests" && $(RUN) -m pytest -m "not spark" tests
+	@echo "fast tests" && $(RUN) -m pytest -m "not spark" -n 2 tests
 
 bench: environment java
 	@$(RUN) -m benchmarks

@@ -165,12 +165,16 @@ def test_ctrl_c_cancels_in_order_and_leaves_no_process(tmp_path: Path) -> None:
         options += ["-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"]
         child = ChildJob([*options, str(job), "--", str(server.getsockname()[1])], mark="ctrl-c")
         try:
+            server.settimeout(120)
+            line, _ = server.accept()
+            line.sendall(b"one line\n")
             child.wait_for("checkpoint 1 completed", seconds=120)
             child.process.send_signal(signal.SIGINT)
             child.wait_for("job cancelled", seconds=60)
             child.wait_for("resume with: .*chk-", seconds=10)
 
             assert child.wait(seconds=60) == 130
+            line.close()
         finally:
             child.kill()
     assert processes.wait_until_gone("ctrl-c", 15.0) == []
