@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -107,7 +108,7 @@ class AttemptRun:
             raise error
         self._end()
         self._closed = self.is_done = True
-        self._on_all_slots(lambda slot: slot.close())
+        self._on_all_slots(_close)
 
     def interrupt(self, failure: BaseException) -> None:
         """Stop, for this reason; the first reason counts."""
@@ -369,3 +370,9 @@ class AttemptRun:
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
+
+
+def _close(slot: Slot) -> None:
+    """Let a slot of a finished job end; one that is lost by now takes nothing of the job with it."""
+    with suppress(SlotLostError):
+        slot.close()

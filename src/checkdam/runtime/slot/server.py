@@ -54,7 +54,11 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             answer: tuple[bool, Any] = (True, handler(*arguments))
         except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
             answer = (False, error)
-        yield flight.Result(_pickled(answer))
+        try:
+            yield flight.Result(_pickled(answer))
+        finally:
+            if action.type == "close":
+                self.stopped.set()  # only now: the process must not end before its answer is out
 
     def _on_configure(self, setup: Any) -> None:
         self.configured.set()
@@ -86,12 +90,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _on_close(self) -> None:
         """Close functions and writers; the process ends when this has been answered."""
-        try:
-            with self._lock:
-                if self._task is not None:
-                    self._task.close()
-        finally:
-            self.stopped.set()
+        with self._lock:
+            if self._task is not None:
+                self._task.close()
 
     def _configured(self) -> SlotTask:
         if self._task is None:
