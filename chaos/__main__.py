@@ -31,10 +31,10 @@ ROUNDS: tuple[Round, ...] = (
 """What ten rounds do: four kill real processes, six hit a step or a storage operation that a clock would rarely hit."""
 
 
-def run_rounds(rounds: int, seed: int, tell: Callable[[str], None]) -> list[Outcome]:
+def run_rounds(rounds: int, seed: int, tell: Callable[[str], None], *, first: int = 1) -> list[Outcome]:
     """Run rounds one after the other; the same seed gives the same rounds."""
     outcomes = []
-    for number in range(rounds):
+    for number in range(first - 1, rounds):
         started = time.monotonic()
         outcome = ROUNDS[number % len(ROUNDS)](random.Random(f"{seed}-{number}"))
         verdict = "survived" if not outcome.faults else f"FAILED: {'; '.join(outcome.faults)}"
@@ -47,11 +47,12 @@ def run_rounds(rounds: int, seed: int, tell: Callable[[str], None]) -> list[Outc
 @click.command()
 @click.option("--rounds", default=100, show_default=True, help="How many rounds to run.")
 @click.option("--seed", type=int, help="Repeat an earlier run; by default a new seed, which is printed.")
-def main(rounds: int, seed: int | None) -> None:
+@click.option("--first", default=1, show_default=True, help="Go on with an interrupted run from this round.")
+def main(rounds: int, seed: int | None, first: int) -> None:
     """Kill slots, executors, drivers and storage, and check that nothing is lost, repeated or left behind."""
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     click.echo(f"chaos: {rounds} rounds, seed {chosen}")
-    outcomes = run_rounds(rounds, chosen, click.echo)
+    outcomes = run_rounds(rounds, chosen, click.echo, first=first)
     failed = sum(1 for outcome in outcomes if outcome.faults)
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(o.kind for o in outcomes).items())
     click.echo(f"{len(outcomes) - failed} survived, {failed} failed ({kinds}), seed {chosen}")
