@@ -33,7 +33,7 @@ check: environment
 	@echo "lint" && $(RUN) -m ruff check --quiet .
 	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks
 	@echo "layers" && .venv/bin/lint-imports --no-logo
-	@echo "fast tests" && $(RUN) -m pytest -m "not spark" -n 2 tests
+	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
 
 bench: environment java
 	@$(RUN) -m benchmarks

@@ -7,15 +7,22 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.durable import Durable
+from benchmarks.kinds import Kinds
+from benchmarks.measuring import Measurements
 from benchmarks.processes import SideFailedError, Sides, remove
 from benchmarks.report import Figure, print_table, write_json
-from benchmarks.sizes import FULL, QUICK
+from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import State
 from benchmarks.throughput import Throughput
 
-COMPARISONS = ("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory")
+COMPARISONS = (
+    *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
+    *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "serializers"),
+)
 _BUSY = 0.7
 
 
@@ -50,14 +57,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dict[str, SideFailedError]]:
-    """The figures of every comparison asked for, and why others could not be had."""
-    sizes = QUICK if options.quick else FULL
-    sides = Sides(root)
-    inputs = root / "inputs"
-    inputs.mkdir()
-    throughput, state = Throughput(sides, sizes, inputs), State(sides, sizes, inputs)
-    comparisons = {
+def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, dict[str, Callable[[], list[Figure]]]]:
+    """Every comparison by its name, in the order of `COMPARISONS`, and what some of them must be prepared by."""
+    measurements = Measurements(sides, inputs)
+    throughput, kinds = Throughput(measurements, sizes), Kinds(measurements, sides, sizes)
+    state, durable = State(sides, sizes, inputs), Durable(sides, sizes, inputs)
+    return throughput, {
         "transform-with-state": throughput.transform_with_state,
         "sql": throughput.sql,
         "limit": throughput.limit,
@@ -66,15 +71,28 @@ def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dic
         "ten-records": throughput.ten_records,
         "restore": state.restore,
         "memory": state.memory,
+        "map-state": kinds.maps,
+        "kinds": kinds.alone,
+        "larger-than-memory": durable.larger_than_memory,
+        "incremental": durable.incremental,
+        "rescale": durable.rescale,
+        "serializers": durable.serializers,
     }
+
+
+def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dict[str, SideFailedError]]:
+    """The figures of every comparison asked for, and why others could not be had."""
+    inputs = root / "inputs"
+    inputs.mkdir()
+    throughput, known = comparisons(Sides(root), QUICK if options.quick else FULL, inputs)
     wanted = options.only or COMPARISONS
     throughput.prepare(wanted)
     figures: list[Figure] = []
     failures: dict[str, SideFailedError] = {}
-    for name in COMPARISONS:
+    for name, compare in known.items():
         if name in wanted:
             try:
-                figures += comparisons[name]()
+                figures += compare()
             except SideFailedError as failure:
                 failures[name] = failure
     return figures, failures

@@ -12,16 +12,37 @@ class Sizes:
     keys: int = 100_000
     many_keys: int = 1_000_000
     records: int = 500_000
-    first_epochs: int = 7
-    epochs: int = 10
+    first_epochs: int = 6
+    epochs: int = 9
     rounds: int = 2
-    slow_epochs: tuple[int, ...] = (50_000, 50_000, 500_000, 500_000)  # of the slow peer; those of full size count
+    slow_epochs: tuple[int, ...] = (20_000, 50_000, 500_000)  # of the slow peer; those of full size count
     changed: int = 10_000
     checkpoints: int = 40
     small_records: int = 10
-    small_first_epochs: int = 15
-    small_epochs: int = 40
+    small_first_epochs: int = 12
+    small_epochs: int = 25
     restores: int = 3
+
+    # Every kind of state. The peer is slow, so both sides have epochs of this smaller size.
+    kind_records: int = 200_000
+    slow_kind_epochs: tuple[int, ...] = (20_000, 200_000)
+    maps: int = 2_000
+    entries: int = 100  # of a map
+    alone_epochs: int = 5  # without Spark; the first is left out
+
+    # State larger than its memory.
+    budget: int = 64 << 20
+    times_budget: int = 10
+    value_bytes: int = 400
+    accesses: int = 300_000
+
+    # Checkpoints and restores of a lot of state.
+    kept_keys: int = 2_000_000
+    kept_checkpoints: int = 10  # that build on the full one
+    parallelism: int = 2
+    rescales: int = 5
+    values: int = 10_000  # that serializers are timed with
+    value_rounds: int = 40
 
 
 FULL = Sizes()
@@ -39,5 +60,17 @@ QUICK = Sizes(
     small_first_epochs=3,
     small_epochs=5,
     restores=1,
+    kind_records=5_000,
+    slow_kind_epochs=(500, 5_000),
+    maps=100,
+    entries=20,
+    alone_epochs=2,
+    budget=16 << 20,
+    accesses=20_000,
+    kept_keys=50_000,
+    kept_checkpoints=3,
+    rescales=1,
+    values=500,
+    value_rounds=3,
 )
 """Shows that everything runs; its figures mean nothing."""

@@ -66,10 +66,18 @@ class State:
         keys, changed = self._sizes.many_keys, self._sizes.changed
         files = self._directory / "state"
         self._sides.run(
-            "write_state", f"{keys} keys to files", directory=str(files), keys=keys, changed=changed, checkpoints=4
+            "write_state",
+            f"{keys} keys to files",
+            directory=str(files),
+            backend="hashmap",
+            keys=keys,
+            changed=changed,
+            checkpoints=4,
         )
         seconds = [
-            self._sides.run("restore_state", "restore in one slot", directory=str(files), keys=keys)["seconds"]
+            self._sides.run("restore_state", "restore in one slot", directory=str(files), backend="hashmap", keys=keys)[
+                "seconds"
+            ]
             for _ in range(self._sizes.restores)
         ]
         return [

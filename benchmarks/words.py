@@ -38,6 +38,18 @@ def uniform(directory: Path, epochs: Sequence[int], keys: int, files_per_epoch: 
     return Input(str(directory), files_per_epoch, tuple(epochs))
 
 
+def pairs(directory: Path, epochs: Sequence[int], keys: int, entries: int, files_per_epoch: int = 2) -> Input:
+    """Lines of a word and an entry of its own, as in "word7 e42", every pair as likely as any other."""
+    rng = np.random.default_rng(SEED)
+    files = [
+        part
+        for records in epochs
+        for part in np.array_split(rng.integers(0, keys * entries, records), max(1, files_per_epoch))
+    ]
+    _write_files(directory, files, lambda number: f"{word(number // entries)} e{number % entries}")
+    return Input(str(directory), files_per_epoch, tuple(epochs))
+
+
 @dataclass(frozen=True)
 class Changes:
     """An input whose first epoch brings every word once, and each later one some of them once more."""

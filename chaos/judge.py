@@ -16,8 +16,8 @@ from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import type_info
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 from checkdam.storage.subtree import subtree
@@ -85,8 +85,8 @@ def _counts(store: CheckpointStore, checkpoint: CompletedCheckpoint, directory: 
     [entry] = [entry for entry in checkpoint.operators if entry.uid == UID]
     handles = list(entry.subtasks.values())
     live = HashMapStateBackend().open(owner, handles, open_storage(directory), "", claim=False)
-    table = live.value_table(ValueStateDescriptor(OP_STATE, tuple[str, int]))
-    return Counter({word: count for word, (_, count) in table.entries.items()})
+    kept = live.cells(StateSpec(OP_STATE, StateKind.VALUE, type_info(tuple[str, int])))
+    return Counter({word: count for word, (_, count) in kept.all()})
 
 
 def _survivors(mark: str) -> Iterator[str]:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import jobs, spark, state
+from benchmarks.sides import bounded, jobs, kinds, spark, state, values
 
 SIDES: dict[str, Callable[..., Any]] = {
     "checkdam": jobs.run,
+    "kinds": kinds.run,
+    "larger_than_memory": bounded.larger_than_memory,
     "limit": spark.limit,
     "sql_count": spark.sql_count,
     "transform_with_state": spark.transform_with_state,
@@ -19,6 +21,7 @@ SIDES: dict[str, Callable[..., Any]] = {
     "restore_state": state.restore,
     "memory_of_dict": state.memory_of_dict,
     "memory_of_store": state.memory_of_store,
+    "serializers": values.run,
 }
 
 

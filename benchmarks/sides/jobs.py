@@ -13,6 +13,8 @@ from checkdam import (
     CheckpointConfig,
     DataStream,
     KeyedProcessFunction,
+    MapState,
+    MapStateDescriptor,
     ProcessContext,
     RuntimeContext,
     StreamExecutionEnvironment,
@@ -38,6 +40,21 @@ class Count(KeyedProcessFunction):
     def process_element(self, value: str, ctx: ProcessContext) -> Iterator[tuple[str, int]]:
         count = self.count.value() + 1
         self.count.update(count)
+        yield value, count
+
+
+class CountEntries(KeyedProcessFunction):
+    """Counts within each key, line by line of a word and an entry: one entry is read and written a record."""
+
+    counts: MapState[str, int]
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.counts = ctx.get_map_state(MapStateDescriptor("counts", str, int))
+
+    def process_element(self, value: str, ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+        entry = value.partition(" ")[2]
+        count = self.counts.get(entry, 0) + 1
+        self.counts[entry] = count
         yield value, count
 
 
@@ -74,13 +91,14 @@ def run(
     sink: str,
     path: str,
     files_per_epoch: int,
+    backend: str = "hashmap",
     checkpoints: str | None = None,
     restore_from: str | None = None,
 ) -> dict[str, Any]:
     """Count the words there; `checkpoints` is where one goes after every epoch, None takes none."""
     watch = Watch()
     set_launch(Launch(Configuration.load(None), restore_path=restore_from, listener=watch))
-    env = StreamExecutionEnvironment.get_execution_environment(SETTINGS)
+    env = StreamExecutionEnvironment.get_execution_environment({**SETTINGS, "state.backend.type": backend})
     if checkpoints is not None:
         env.enable_checkpointing(CheckpointConfig(interval=timedelta(0), storage=checkpoints))
     words = env.read_text(path, max_files_per_epoch=files_per_epoch)
@@ -92,6 +110,9 @@ def run(
 def _counted(operator: str, words: DataStream) -> DataStream:
     if operator == "sum":
         return words.map(lambda word: (word, 1)).key_by(lambda pair: pair[0]).sum(1).uid("count")
+    if operator == "map":
+        keyed = words.key_by(lambda line: line.partition(" ")[0], key_type=str)
+        return keyed.process(CountEntries(), output_type=tuple[str, int]).uid("count")
     return words.key_by(lambda word: word).process(Count(), output_type=tuple[str, int]).uid("count")
 
 

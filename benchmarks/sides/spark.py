@@ -47,18 +47,21 @@ def sql_count(*, sink: str, path: str, files_per_epoch: int, changelog: bool = F
     return _run(session, counts, _as_it_is, sink)
 
 
-def transform_with_state(*, sink: str, path: str, files_per_epoch: int) -> dict[str, Any]:
-    """The same function as Checkdam's, in PySpark's API for it: one read and one write a record."""
+def transform_with_state(*, sink: str, path: str, files_per_epoch: int, kind: str = "value") -> dict[str, Any]:
+    """The same function as Checkdam's, in PySpark's API for it, in rows."""
     session = _session(_ROCKSDB)
-    counts = (
-        _words(session, path, files_per_epoch)
-        .groupBy("value")
-        .transformWithState(CountRows(), "word string, count long", "Update", "None")
+    words = _words(session, path, files_per_epoch)
+    if kind == "map":
+        words = words.withColumn("word", F.substring_index("value", " ", 1))
+    counts = words.groupBy("word" if kind == "map" else "value").transformWithState(
+        _PROCESSORS[kind](), "word string, count long", "Update", "None"
     )
     return _run(session, counts, _as_it_is, sink)
 
 
 class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
+    """One read and one write a record."""
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.count = handle.getValueState("count", "count long")
 
@@ -71,6 +74,42 @@ class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follo
 
     def close(self) -> None:
         pass
+
+
+class AppendRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
+    """One append a record."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.seen = handle.getListState("seen", "entry string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for row in rows:
+            self.seen.appendValue((row.value,))
+            yield Row(word=key[0], count=1)
+
+    def close(self) -> None:
+        pass
+
+
+class CountEntries(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
+    """One entry of a map is read and written a record."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.counts = handle.getMapState("counts", "entry string", "count long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for row in rows:
+            entry = (row.value.partition(" ")[2],)
+            before = self.counts.getValue(entry)
+            count = 1 if before is None else before[0] + 1
+            self.counts.updateValue(entry, (count,))
+            yield Row(word=row.value, count=count)
+
+    def close(self) -> None:
+        pass
+
+
+_PROCESSORS: dict[str, Callable[[], Any]] = {"value": CountRows, "list": AppendRows, "map": CountEntries}
 
 
 def _as_it_is(batch: DataFrame) -> DataFrame:

@@ -1,51 +1,105 @@
-"""The hashmap backend by itself, in a process with the garbage collector set as in a slot."""
+"""State by itself: from files, to files, and in memory."""
 
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import resource
 import time
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.words import word
-from checkdam.backends.contract import StoreOwner
-from checkdam.backends.hashmap import HashMapStateBackend, HashMapStore, HashMapTable
-from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
-from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.key_groups import KeyGroupRange
+import numpy as np
+
+from benchmarks.sides.stores import BACKENDS, EPOCH, Subtask, as_in_a_slot, most_resident, resident, subtasks_of
+from benchmarks.words import SEED, word
+from checkdam.state.handles import ValueState
 from checkdam.state.snapshots import KeyedStateHandle
-from checkdam.state.types import type_info
-from checkdam.storage.filesystem import open_storage
 
-_MAX_PARALLELISM = 128
 _FIRST_COUNT = 1_000  # beyond the small integers that all of Python shares
+_LOOKED_AT = 1_000
 
 
-def write(*, directory: str, keys: int, changed: int, checkpoints: int) -> None:
-    """Checkpoints of so many keys: the first is full, each later one holds some changes."""
-    store, table = _open([], directory)
-    handle = _fill(store, table, keys, directory)
-    for number in range(2, checkpoints + 1):
-        for key in range(0, keys, max(1, keys // changed)):
-            _add_one(store, table, key)
-        handle = _checkpoint(store, CheckpointId(number), directory)
-    (Path(directory) / "handle").write_bytes(pickle.dumps(handle))
+class Counts:
+    """A count for every word, in one subtask."""
+
+    def __init__(self, subtask: Subtask) -> None:
+        self.subtask = subtask
+        self._store = subtask.store
+        self._count: ValueState[int] = subtask.count()
+
+    def fill(self, numbers: list[int]) -> None:
+        for done, number in enumerate(numbers, 1):
+            self._store.current_key = word(number)
+            self._count.update(_FIRST_COUNT + number)
+            if done % EPOCH == 0:
+                self._store.end_epoch()
+        self._store.end_epoch()
+
+    def add_one(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._store.current_key = word(number)
+            self._count.update(self._count.value() + 1)
+        self._store.end_epoch()
+
+    def of(self, key: str) -> int:
+        self._store.current_key = key
+        return self._count.value()
 
 
-def restore(*, directory: str, keys: int) -> dict[str, Any]:
-    """How long one slot takes from files to state that can be read."""
-    handle = pickle.loads((Path(directory) / "handle").read_bytes())
-    _as_in_a_slot()
-    started = time.perf_counter()
-    _, table = _open([handle], directory)
-    seconds = time.perf_counter() - started
-    if len(table.entries) != keys:
-        raise AssertionError(f"{len(table.entries)} keys restored, not {keys}")
-    return {"seconds": seconds}
+def write(
+    *, directory: str, backend: str, keys: int, changed: int, checkpoints: int, parallelism: int = 1
+) -> dict[str, Any]:
+    """Checkpoints of so many keys: the first is full, each later one comes after some changes. Tells bytes written."""
+    as_in_a_slot()
+    rng = np.random.default_rng(SEED)
+    where = np.array(subtasks_of([word(number) for number in range(keys)], parallelism))
+    counts = [
+        Counts(Subtask(BACKENDS[backend], directory, index=index, parallelism=parallelism))
+        for index in range(parallelism)
+    ]
+    handles: list[KeyedStateHandle] = []
+    written: list[int] = []
+    for number in range(checkpoints):
+        chosen = np.arange(keys) if number == 0 else rng.choice(keys, changed, replace=False)
+        handles, new = [], 0
+        for index, each in enumerate(counts):
+            own = chosen[where[chosen] == index].tolist()
+            each.add_one(own) if number else each.fill(own)
+            handle, sealed = each.subtask.checkpoint()
+            handles.append(handle)
+            new += sum(file.size for file in sealed.new_files)
+        written.append(new)
+    for each in counts:
+        each.subtask.store.close()
+    (Path(directory) / "handles").write_bytes(pickle.dumps(handles))
+    return {"bytes": written}
+
+
+def restore(*, directory: str, backend: str, keys: int, parallelism: int = 1) -> dict[str, Any]:
+    """How long it takes from files to state that can be read, all subtasks one after the other in one process."""
+    handles = pickle.loads((Path(directory) / "handles").read_bytes())
+    looked_at = [word(number) for number in range(0, keys, max(1, keys // _LOOKED_AT))]
+    where = subtasks_of(looked_at, parallelism)
+    firsts = [looked_at[where.index(index)] for index in range(parallelism)]
+    as_in_a_slot()
+    restored: list[Counts] = []
+    ready_at = [time.perf_counter()]
+    for index, first in enumerate(firsts):
+        counts = Counts(Subtask(BACKENDS[backend], directory, handles, index=index, parallelism=parallelism))
+        counts.of(first)
+        restored.append(counts)
+        ready_at.append(time.perf_counter())
+    missing = [key for key, index in zip(looked_at, where, strict=True) if restored[index].of(key) < _FIRST_COUNT]
+    if missing:
+        raise AssertionError(f"{len(missing)} of {len(looked_at)} keys are not there, {missing[0]} among them")
+    held = sum(counts.subtask.store.key_count for counts in restored)
+    if backend == "hashmap" and held != keys:  # the other one only estimates
+        raise AssertionError(f"{held} keys restored, not {keys}")
+    for counts in restored:
+        counts.subtask.store.close()
+    return {"seconds": ready_at[-1] - ready_at[0], "each": [after - before for before, after in pairwise(ready_at)]}
 
 
 def memory_of_dict(*, keys: int, traced: bool) -> dict[str, int]:
@@ -56,16 +110,20 @@ def memory_of_dict(*, keys: int, traced: bool) -> dict[str, int]:
 
 def memory_of_store(*, keys: int, traced: bool) -> dict[str, int]:
     """State that has been through two checkpoints, the second with some changes."""
-    _as_in_a_slot()
-    warm, warm_table = _open([], "warm")
-    _fill(warm, warm_table, 1_000, "warm")
+    as_in_a_slot()
+    warm = _filled(1_000, "warm")
     measure = _Memory(traced=traced)
-    store, table = _open([], "state")
-    _fill(store, table, keys, "state")
-    for key in range(0, keys, 100):
-        _add_one(store, table, key)
-    _checkpoint(store, CheckpointId(2), "state")
-    return measure.since(store, table)
+    counts = _filled(keys, "state")
+    counts.add_one(list(range(0, keys, 100)))
+    counts.subtask.checkpoint()
+    return measure.since(warm, counts)
+
+
+def _filled(keys: int, directory: str) -> Counts:
+    counts = Counts(Subtask(BACKENDS["hashmap"], directory))
+    counts.fill(list(range(keys)))
+    counts.subtask.checkpoint()
+    return counts
 
 
 class _Memory:
@@ -81,45 +139,7 @@ class _Memory:
     def since(self, *alive: object) -> dict[str, int]:
         """What `alive` has cost; the peak is that of the whole process, and only the system's."""
         gc.collect()
-        grown = self._now() - self._before
-        return {"bytes": grown, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - self._before}
+        return {"bytes": self._now() - self._before, "peak": most_resident() - self._before}
 
     def _now(self) -> int:
-        if self._traced:
-            return tracemalloc.get_traced_memory()[0]
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _open(handles: list[KeyedStateHandle], directory: str) -> tuple[HashMapStore, HashMapTable]:
-    owner = StoreOwner(
-        OperatorUid("count"),
-        SubtaskIndex(0),
-        Attempt("bench"),
-        KeyGroupRange(0, _MAX_PARALLELISM - 1),
-        _MAX_PARALLELISM,
-        type_info(str),
-    )
-    store = HashMapStateBackend().open(owner, handles, open_storage(os.path.abspath(directory)), "", claim=True)
-    return store, store.value_table(ValueStateDescriptor("count", int, default=0))
-
-
-def _fill(store: HashMapStore, table: HashMapTable, keys: int, directory: str) -> KeyedStateHandle:
-    for number in range(keys):
-        store.current_key = word(number)
-        table.handle.update(_FIRST_COUNT + number)
-    return _checkpoint(store, CheckpointId(1), directory)
-
-
-def _add_one(store: HashMapStore, table: HashMapTable, number: int) -> None:
-    store.current_key = word(number)
-    table.handle.update(table.handle.value() + 1)
-
-
-def _checkpoint(store: HashMapStore, checkpoint_id: CheckpointId, directory: str) -> KeyedStateHandle:
-    handle = store.seal(checkpoint_id).write(open_storage(os.path.abspath(directory)), "shared")
-    store.completed(checkpoint_id)
-    return handle
-
-
-def _as_in_a_slot() -> None:
-    gc.set_threshold(100_000, 20, 20)
+        return tracemalloc.get_traced_memory()[0] if self._traced else resident()

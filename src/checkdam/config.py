@@ -7,9 +7,7 @@ Keys of Spark ("spark.…") are passed on unread.
 from __future__ import annotations
 
 import difflib
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,133 +15,11 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
+from checkdam.config_values import BOOLEAN, DURATION, MEMORY, TEXT, ValueType, choice, integer, number, parse_as
+from checkdam.config_values import parse_memory_size as parse_memory_size
 from checkdam.errors import ConfigError
 
 T = TypeVar("T")
-
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
-_DURATION_UNITS = {
-    "": 1e-3,  # as in Flink, a bare number counts milliseconds
-    **dict.fromkeys(("d", "day", "days"), 86400.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
-}
-_MEMORY_UNITS = {  # binary, as in Flink: 1 kb is 1024 bytes
-    **dict.fromkeys(("", "b", "bytes"), 1),
-    **dict.fromkeys(("k", "kb", "kib", "kibibytes"), 1 << 10),
-    **dict.fromkeys(("m", "mb", "mib", "mebibytes"), 1 << 20),
-    **dict.fromkeys(("g", "gb", "gib", "gibibytes"), 1 << 30),
-    **dict.fromkeys(("t", "tb", "tib", "tebibytes"), 1 << 40),
-}
-
-
-@dataclass(frozen=True)
-class ValueType(Generic[T]):
-    """How a value is written: `parse` takes text or a Python value and raises ValueError if it is neither."""
-
-    expected: str
-    example: str
-    parse: Callable[[object], T]
-
-
-def _scaled(value: object, units: Mapping[str, float]) -> float:
-    match = _NUMBER.fullmatch(str(value))
-    if match is None or isinstance(value, bool):
-        raise ValueError(value)
-    unit = units.get(match[2].lower())
-    if unit is None:
-        raise ValueError(value)
-    return float(match[1]) * unit
-
-
-def _duration(value: object) -> timedelta:
-    if isinstance(value, timedelta) and value >= timedelta(0):
-        return value
-    try:
-        return timedelta(seconds=_scaled(value, _DURATION_UNITS))
-    except OverflowError as error:
-        raise ValueError(value) from error
-
-
-def _boolean(value: object) -> bool:
-    return ("false", "true").index(str(value).strip().lower()) == 1
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(value)
-    return value.strip()
-
-
-DURATION = ValueType("a duration: a number and a unit (ms, s, min, h, d)", "60s", _duration)
-MEMORY = ValueType(
-    "a memory size: a number and a unit (b, kb, mb, gb)", "256 mb", lambda v: int(_scaled(v, _MEMORY_UNITS))
-)
-BOOLEAN = ValueType("true or false", "true", _boolean)
-TEXT = ValueType("a text", "name", _text)
-
-
-def integer(minimum: int, maximum: float = 2**31 - 1) -> ValueType[int]:
-    return _bounded(int, "a whole number", minimum, maximum, example=f"{max(minimum, 3)}")
-
-
-def number(minimum: float, maximum: float = sys.float_info.max) -> ValueType[float]:
-    return _bounded(float, "a number", minimum, maximum, example=f"{minimum + 0.5:g}")
-
-
-def _bounded(kind: Callable[[str], T], what: str, minimum: float, maximum: float, *, example: str) -> ValueType[T]:
-    def parse(value: object) -> T:
-        parsed: Any = kind(str(value))
-        if not minimum <= parsed <= maximum:
-            raise ValueError(value)
-        return parsed  # type: ignore[no-any-return]  # a number type T, which has no bound that compares
-
-    upper = f" and at most {maximum:g}" if maximum < 2**31 - 1 else ""
-    return ValueType(f"{what} of at least {minimum:g}{upper}", example, parse)
-
-
-def choice(
-    *names: str, synonyms: Mapping[str, str] | None = None, unavailable: Mapping[str, str] | None = None
-) -> ValueType[str]:
-    """One of `names`, in any case and with "-" or "_"; a synonym reads as the name it stands for.
-
-    A name in `unavailable` is known but refused, with the reason given there.
-    """
-
-    def fold(name: object) -> str:
-        return str(getattr(name, "name", name)).strip().lower().replace("-", "_")
-
-    spellings = {fold(name): name for name in names} | {fold(old): new for old, new in (synonyms or {}).items()}
-    refused = {fold(name): (name, reason) for name, reason in (unavailable or {}).items()}
-
-    def parse(value: object) -> str:
-        folded = fold(value)
-        if folded in refused:
-            name, reason = refused[folded]
-            raise ConfigError(f'"{name}" is {reason}', hint=f"Use {' or '.join(names)}.")
-        if folded not in spellings:
-            raise ValueError(value)
-        return spellings[folded]
-
-    return ValueType(f"one of {', '.join(names)}", names[0], parse)
-
-
-def parse_memory_size(value: object) -> int:
-    """Read "256 mb", "1g" or a bare number of bytes, as bytes; units are binary. Raises ConfigError."""
-    return _parse(MEMORY, "memory size", value)
-
-
-def _parse(kind: ValueType[T], name: str, value: object) -> T:
-    try:
-        return kind.parse(value)
-    except ConfigError as refused:
-        raise ConfigError(f"{name}: {refused.message}", hint=refused.hint) from None
-    except ValueError:
-        raise ConfigError(
-            f'{name} is "{value}", which is not {kind.expected}', hint=f'Write for example "{kind.example}".'
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -158,7 +34,7 @@ class ConfigOption(Generic[T]):
 
     def parse(self, value: object) -> Any:
         """The value in its Python form. Raises ConfigError naming the key, the value and what is expected."""
-        return _parse(self.type, f'setting "{self.key}"', value)
+        return parse_as(self.type, f'setting "{self.key}"', value)
 
 
 _CHECKPOINTING = "execution.checkpointing."
@@ -219,14 +95,36 @@ SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
 )
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
-    choice(
-        "hashmap",
-        synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"},
-        unavailable={"rocksdb": "not available in this version"},
-    ),
+    choice("hashmap", "rocksdb", synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"}),
     "hashmap",
-    "Where slots keep their working state.",
+    "Where slots keep their working state: in memory, or on local disk behind a cache.",
     ("state.backend",),
+)
+INCREMENTAL_CHECKPOINTS = ConfigOption(
+    _CHECKPOINTING + "incremental",
+    BOOLEAN,
+    default=True,
+    description="Accepted for Flink's sake: a checkpoint always writes only what changed, unless all is cheaper.",
+    aliases=("state.backend.incremental",),
+)
+ROCKSDB_MEMORY: ConfigOption[int | None] = ConfigOption(
+    "state.backend.rocksdb.memory.fixed-per-slot",
+    MEMORY,
+    None,
+    "Cache and write buffers of all RocksDB state of one slot together; unset: the backend's default.",
+    ("taskmanager.memory.managed.size",),
+)
+ROCKSDB_LOCAL_DIR: ConfigOption[str | None] = ConfigOption(
+    "state.backend.rocksdb.localdir",
+    TEXT,
+    None,
+    "Where RocksDB keeps its working files; unset: the directory for temporary files.",
+)
+MEMORY_STORAGE_MAX_SIZE: ConfigOption[int] = ConfigOption(
+    _CHECKPOINTING + "memory-storage.max-state-size",
+    MEMORY,
+    5 << 20,
+    'The largest file of state that a storage "memory://…" takes, as Flink\'s JobManagerCheckpointStorage.',
 )
 DEFAULT_PARALLELISM: ConfigOption[int | None] = ConfigOption(
     "parallelism.default", integer(1, 32768), None, "Subtasks of each operator; unset: as many as Spark has cores."

@@ -4,7 +4,8 @@ CheckdamError
 ├── UsageError                   the user's words are wrong; nothing has run          (exit code 2)
 │   ├── ConfigError              a setting is unknown or ill-typed
 │   ├── JobGraphError            the job as written cannot run: uid, types, parallelism
-│   └── JobFileError             the job file is missing or fails to import
+│   ├── JobFileError             the job file is missing or fails to import
+│   └── StateAccessError         a function uses state in a way it cannot be used
 ├── RestoreError                 a checkpoint cannot be used; nothing has run         (exit code 1)
 │   ├── CheckpointNotFoundError
 │   ├── CheckpointDamagedError   truncated, altered, or a file of it is gone
@@ -60,6 +61,10 @@ class JobGraphError(UsageError):
 
 
 class JobFileError(UsageError):
+    pass
+
+
+class StateAccessError(UsageError):
     pass
 
 

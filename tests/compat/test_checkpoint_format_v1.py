@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry, from_metadata, to_metadata
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.metadata_file import from_metadata
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
@@ -45,7 +46,3 @@ CONTENT = CompletedCheckpoint(
 
 def test_a_checkpoint_of_format_1_is_read() -> None:
     assert from_metadata(FILE.read_bytes()) == CONTENT
-
-
-def test_format_1_is_still_what_is_written() -> None:
-    assert to_metadata(CONTENT) == FILE.read_bytes()

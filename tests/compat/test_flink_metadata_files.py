@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.checkpoint.completed import from_metadata
 from checkdam.checkpoint.flink_handles import IncrementalHandle, KeyGroupsSavepointHandle
 from checkdam.checkpoint.flink_metadata import SubtaskState, decode, encode, operator_id
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
+from checkdam.checkpoint.metadata_file import from_metadata
 from checkdam.errors import StateNotRestorableError
 
 HERE = Path(__file__).parent

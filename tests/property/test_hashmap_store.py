@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import settings
@@ -11,20 +12,27 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, Sealed, StoreOwner
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
-from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
 from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import StateTtlConfig
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 
 MAX_PARALLELISM = 8
 KEYS = [f"k{i}" for i in range(24)]
 GROUP_OF = dict(zip(KEYS, key_groups(KEYS, type_info(str), MAX_PARALLELISM).tolist(), strict=True))
+TTL = StateTtlConfig(timedelta(seconds=1))
 KINDS = {
-    "immutable": ValueStateDescriptor("immutable", int),
-    "mutable": ValueStateDescriptor("mutable", list[int]),
+    "immutable": StateSpec("immutable", StateKind.VALUE, type_info(int)),
+    "mutable": StateSpec("mutable", StateKind.VALUE, type_info(list[int])),
+    "map": StateSpec("map", StateKind.MAP, type_info(int), type_info(int)),
+    "windowed": StateSpec("windowed", StateKind.MAP, type_info(list[int]), type_info(int), namespace=type_info(str)),
+    "expiring": StateSpec("expiring", StateKind.MAP, type_info(tuple[int, int]), type_info(int), ttl=TTL),
 }
-Model = dict[str, dict[str, Any]]
+CELLS = ["immutable", "mutable"]
+MAPS = ["map", "windowed", "expiring"]
+Model = dict[str, dict[Any, Any]]  # by entry key
 
 
 @dataclass
@@ -35,7 +43,10 @@ class Pending:
 
 
 class Stores(RuleBasedStateMachine):
-    """A job of some subtasks. Each checkpoint remembers the model as of its seal; restoring must give that back."""
+    """A job of some subtasks. Each checkpoint remembers the model as of its seal; restoring must give that back.
+
+    Entries that expire are the model's until `now` has passed their time: then they may be there or not.
+    """
 
     pending = Bundle("pending")
 
@@ -45,6 +56,7 @@ class Stores(RuleBasedStateMachine):
         self.model: Model = {name: {} for name in KINDS}
         self.number = 0
         self.attempt = 0
+        self.now = 0
         self.latest: tuple[int, list[KeyedStateHandle], Model] = (0, [], {name: {} for name in KINDS})
         self.sealed: dict[int, Pending] = {}
 
@@ -52,7 +64,7 @@ class Stores(RuleBasedStateMachine):
     def start(self, parallelism: int) -> None:
         self._open(parallelism, claim=True, registered=list(KINDS))
 
-    @rule(kind=st.sampled_from(list(KINDS)), key=st.sampled_from(KEYS), value=st.integers(0, 9))
+    @rule(kind=st.sampled_from(CELLS), key=st.sampled_from(KEYS), value=st.integers(0, 9))
     def put(self, kind: str, key: str, value: int) -> None:
         held = value if kind == "immutable" else [value]
         self._state(kind, key).update(held)
@@ -69,7 +81,49 @@ class Stores(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(list(KINDS)), key=st.sampled_from(KEYS))
     def clear(self, kind: str, key: str) -> None:
         self._state(kind, key).clear()
-        self.model[kind].pop(key, None)
+        for entry in self._entries(kind, key):
+            del self.model[kind][entry]
+
+    @rule(
+        kind=st.sampled_from(MAPS), key=st.sampled_from(KEYS), map_keys=st.sets(st.integers(0, 5)), value=st.integers()
+    )
+    def put_entries(self, kind: str, key: str, map_keys: set[int], value: int) -> None:
+        state = self._state(kind, key)
+        number = value % 1000
+        for map_key in map_keys:
+            held: Any = {"map": number, "windowed": [number], "expiring": (number, self.now)}[kind]
+            state.put(map_key, held)
+            self.model[kind][(*self._outer(kind, key), map_key)] = _copy(held)
+
+    @rule(kind=st.sampled_from(MAPS), key=st.sampled_from(KEYS), map_key=st.integers(0, 5))
+    def remove_entry(self, kind: str, key: str, map_key: int) -> None:
+        self._state(kind, key).remove(map_key)
+        self.model[kind].pop((*self._outer(kind, key), map_key), None)
+
+    @rule(name=st.sampled_from(["day", "night"]))
+    def switch_namespace(self, name: str) -> None:
+        for store in self.stores:
+            store.current_namespace = name
+
+    @rule(later=st.integers(1, 3), count=st.integers(0, 5))
+    def let_time_pass(self, later: int, count: int) -> None:
+        self.now += later
+        for states in self.states:
+            if "expiring" in states:
+                states["expiring"].sweep(count)
+
+    def _outer(self, kind: str, key: str) -> tuple[Any, ...]:
+        return (key, self.stores[0].current_namespace) if kind == "windowed" else (key,)
+
+    def _entries(self, kind: str, key: str) -> list[Any]:
+        """The entry keys in the model that belong to a key, in the current namespace."""
+        if kind in CELLS:
+            return [key] if key in self.model[kind] else []
+        outer = self._outer(kind, key)
+        return [entry for entry in self.model[kind] if entry[:-1] == outer]
+
+    def _prune(self, stored: tuple[int, int]) -> tuple[int, int] | None:
+        return stored if stored[1] + 3 > self.now else None
 
     @rule(values=st.dictionaries(st.sampled_from(KEYS), st.integers(-(2**63), 2**63 - 1), min_size=5))
     def put_many(self, values: dict[str, int]) -> None:
@@ -118,7 +172,7 @@ class Stores(RuleBasedStateMachine):
     @rule(
         parallelism=st.integers(1, 4),
         claim=st.booleans(),
-        registered=st.sampled_from([["immutable"], ["mutable"], list(KINDS)]),
+        registered=st.sampled_from([["immutable"], ["mutable", "map"], list(KINDS)]),
     )
     def restart(self, parallelism: int, claim: bool, registered: list[str]) -> None:
         self._open(parallelism, claim=claim, registered=registered)
@@ -130,8 +184,21 @@ class Stores(RuleBasedStateMachine):
     def live_state_equals_the_model(self) -> None:
         for kind in KINDS:
             if kind in self.states[0]:
-                for key in KEYS:
-                    assert self._state(kind, key).value() == self.model[kind].get(key)
+                found = {entry: value for states in self.states for entry, value in states[kind].all()}
+                if kind == "expiring":
+                    assert found.items() <= self.model[kind].items()
+                    found = {entry: value for entry, value in found.items() if self._prune(value)}
+                    fresh = {entry: value for entry, value in self.model[kind].items() if self._prune(value)}
+                    assert found == fresh
+                else:
+                    assert found == self.model[kind]
+                held = sum(len(list(states[kind].all())) for states in self.states)
+                assert held == len({entry for states in self.states for entry, _ in states[kind].all()})
+
+    @invariant()
+    def entries_are_counted(self) -> None:
+        for store, states in zip(self.stores, self.states, strict=True):
+            assert store.key_count == sum(len(list(state.all())) for state in states.values())
 
     def teardown(self) -> None:
         if hasattr(self, "stores"):
@@ -155,16 +222,22 @@ class Stores(RuleBasedStateMachine):
             )
             mine = [handle for handle in handles if set(handle.key_groups) & set(owned)]
             self.stores.append(HashMapStateBackend().open(owner, mine, self.storage, "", claim=claim))
+            self.stores[-1].current_namespace = "day"
         self.states: list[dict[str, Any]] = [
-            {name: store.value_state(KINDS[name]) for name in registered} for store in self.stores
+            {name: self._asked(store, name) for name in registered} for store in self.stores
         ]
+
+    def _asked(self, store: KeyedStateStore, kind: str) -> Any:
+        if kind in CELLS:
+            return store.cells(KINDS[kind])
+        return store.maps(KINDS[kind], self._prune if kind == "expiring" else None)
 
     def _state(self, kind: str, key: str) -> Any:
         """The handle of a state with the key set; asks for the state first where nobody has yet."""
         subtask = subtask_of(GROUP_OF[key], len(self.stores), MAX_PARALLELISM)
         for states, store in zip(self.states, self.stores, strict=True):
             if kind not in states:
-                states[kind] = store.value_state(KINDS[kind])
+                states[kind] = self._asked(store, kind)
         self.stores[subtask].current_key = key
         return self.states[subtask][kind]
 

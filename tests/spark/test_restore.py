@@ -113,7 +113,7 @@ def test_max_parallelism_is_fixed_by_the_first_checkpoint(jobs: Jobs) -> None:
     texts = jobs.texts("a b")
     first = jobs.word_count(jobs.environment(1, jobs.checkpoints(), settings={"pipeline.max-parallelism": 4}), texts)
 
-    with pytest.raises(StateNotRestorableError, match="max parallelism 4, the job 8"):
+    with pytest.raises(StateNotRestorableError, match=r'max parallelism 4 for operator "[^"]+", the job 8'):
         jobs.word_count(
             jobs.environment(1, restore=first.last_checkpoint, settings={"pipeline.max-parallelism": 8}), texts
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkdam import config
+from checkdam import config, config_values
 from checkdam.config import OPTIONS, ConfigOption, Configuration, parse_memory_size, parse_override
 from checkdam.errors import ConfigError
 
@@ -52,7 +52,7 @@ def test_a_wrong_memory_size_is_refused(text: object) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), ("False", False), (True, True)])
 def test_booleans_are_read_in_any_case(text: object, expected: bool) -> None:
-    assert config.BOOLEAN.parse(text) is expected
+    assert config_values.BOOLEAN.parse(text) is expected
 
 
 @pytest.mark.parametrize("spelling", ["at_least_once", "AT_LEAST_ONCE", "at-least-once", " At-Least_Once "])
@@ -128,9 +128,13 @@ def test_an_unknown_key_in_a_file_says_which_line(tmp_path: Path) -> None:
         from_text(tmp_path, "pipeline.name: x\nexecution:\n  checkpointings: 1\n")
 
 
-def test_rocksdb_is_known_but_not_available() -> None:
-    with pytest.raises(ConfigError, match=r'"state\.backend\.type": "rocksdb" is not available in this version'):
-        Configuration.load(None, {"state.backend": "RocksDB"})
+def test_the_rocksdb_backend_and_its_memory_are_set_by_flinks_keys() -> None:
+    configuration = Configuration.load(
+        None, {"state.backend": "RocksDB", "state.backend.rocksdb.memory.fixed-per-slot": "64 mb"}
+    )
+
+    assert configuration.get(config.STATE_BACKEND) == "rocksdb"
+    assert configuration.get(config.ROCKSDB_MEMORY) == 64 << 20
 
 
 @pytest.mark.parametrize("name", ["hashmap", "filesystem", "jobmanager"])
@@ -153,6 +157,10 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.checkpointing.dir": None,
         "execution.checkpointing.savepoint-dir": None,
         "state.backend.type": "hashmap",
+        "execution.checkpointing.incremental": True,
+        "state.backend.rocksdb.memory.fixed-per-slot": None,
+        "state.backend.rocksdb.localdir": None,
+        "execution.checkpointing.memory-storage.max-state-size": 5 * 1024 * 1024,
         "parallelism.default": None,
         "pipeline.max-parallelism": 128,
         "pipeline.name": None,

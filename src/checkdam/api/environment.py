@@ -13,24 +13,35 @@ from pathlib import Path
 from typing import Any
 
 from checkdam import config
-from checkdam.api.launch import Launch, current_launch
-from checkdam.api.streams import DataStream, infer_common
+from checkdam.api.declarations import check_kind, declared, infer_common, produced_type
+from checkdam.api.launch import JobToExamine, Launch, current_launch
+from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.config import Configuration
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
 from checkdam.errors import ConfigError, JobGraphError
+from checkdam.graph.functions import SourceFunction
 from checkdam.graph.levels import plan_job
-from checkdam.graph.operators import Operator, SourceKind
+from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
 from checkdam.ids import new_job_id
+from checkdam.runtime.backend_choice import backend_from
 from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster, JobResult
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
-from checkdam.runtime.restore import Restored, check_fit, find_job, from_path, max_parallelism_for, newest_first
+from checkdam.runtime.restore import (
+    Restored,
+    check_fit,
+    find_job,
+    from_path,
+    keep_max_parallelism,
+    max_parallelism_for,
+    newest_first,
+)
 from checkdam.state.types import TypeInfo, infer_type, type_info
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
 
 
 class StreamExecutionEnvironment:
@@ -92,8 +103,8 @@ class StreamExecutionEnvironment:
     def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream:
         """Records that the program holds; they arrive in the first epoch, and the source then ends."""
         held = tuple(values)
-        inferred = infer_common(held, infer_type) if type is None else _as_type(type)
-        return self._source("collection", CollectionSource(held), inferred or type_info(Any))
+        inferred = infer_common(held, infer_type) if type is None else None
+        return self._source("collection", CollectionSource(held), declared(type, inferred))
 
     def from_dataframe(self, dataframe: Any) -> DataStream:
         """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
@@ -124,11 +135,22 @@ class StreamExecutionEnvironment:
         options = {"host": host, "port": str(port)}
         return self._source(f"socket({host}:{port})", StreamSource("socket", options, replayable=False), type_info(str))
 
+    def add_source(self, function: SourceFunction, output_type: Any = None) -> DataStream:
+        """Records that a function of your own makes, in as many subtasks as the operator has.
+
+        Their type comes from the annotation of `run`, such as Iterator[int], where it is not given.
+        """
+        check_kind("add_source()", function, SourceFunction, "run(ctx)")
+        of = declared(output_type, produced_type(function, ["run"], type_info(Any)))
+        return self._begin(type(function).__name__, SourceFunctionKind(function), of)
+
     def _source(self, name: str, spec: Any, type: TypeInfo) -> DataStream:
-        self._operators.append(
-            Operator(id=len(self._operators), name=name, kind=SourceKind(spec), inputs=(), output_type=type)
-        )
-        return DataStream(self, len(self._operators) - 1)
+        return self._begin(name, SourceKind(spec), type)
+
+    def _begin(self, name: str, kind: Kind, type: TypeInfo) -> DataStream:
+        operators = self._operators
+        operators.append(Operator(id=len(operators), name=name, kind=kind, inputs=(), output_type=type))
+        return DataStream(self, len(operators) - 1)
 
     # -- running ------------------------------------------------------------------------------------------------
 
@@ -149,8 +171,14 @@ class StreamExecutionEnvironment:
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
         operators, self._operators = self._operators, []  # as in Flink: what has run is not run again
+        if launch.examine is not None:
+            try:
+                launch.examine(JobToExamine(name, operators, self._configuration))
+            finally:
+                self._close()
         checkpoints = self._checkpoint_config()
         if checkpoints.storage is not None:
+            check_reachable_from_other_processes(checkpoints.storage)
             open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
         restored = self._find_restored(name, checkpoints)
         try:
@@ -194,6 +222,8 @@ class StreamExecutionEnvironment:
                 "checkpoints are enabled, and no directory for them is set",
                 hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…").',
             )
+        if checkpoints.storage is not None and self._configuration.is_set(config.MEMORY_STORAGE_MAX_SIZE):
+            set_max_state_size(checkpoints.storage, self._configuration.get(config.MEMORY_STORAGE_MAX_SIZE))
         return checkpoints
 
     def _job(
@@ -205,6 +235,7 @@ class StreamExecutionEnvironment:
         fixed = self._configuration.is_set(config.MAX_PARALLELISM)
         asked = self._configuration.get(config.MAX_PARALLELISM) if fixed else None
         groups = max_parallelism_for(restored, asked, parallelism)
+        operators = keep_max_parallelism(operators, restored, asked, parallelism)
         plan = plan_job(name, operators, parallelism=parallelism, max_parallelism=groups)
         if restored is not None:
             check_fit(restored, plan, allow_non_restored_state=self._launch.allow_non_restored_state)
@@ -213,7 +244,8 @@ class StreamExecutionEnvironment:
             job_id=restored.checkpoint.job_id if resumed and restored else new_job_id(),
             name=name,
             plan=plan,
-            backend=self._backend or HashMapStateBackend(),
+            backend=self._backend or backend_from(self._configuration),
+            local_directory=self._configuration.get(config.ROCKSDB_LOCAL_DIR),
             checkpoints=checkpoints,
             restart=self._restart
             or restart_strategy_from(self._configuration, checkpointing=checkpoints.storage is not None),
@@ -228,10 +260,6 @@ class StreamExecutionEnvironment:
         if self._spark is not None and self._owns_spark:
             self._spark.stop()
             self._spark = None
-
-
-def _as_type(hint: Any) -> TypeInfo:
-    return hint if isinstance(hint, TypeInfo) else type_info(hint)
 
 
 @contextmanager

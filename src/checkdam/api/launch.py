@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from checkdam.config import Configuration
+from checkdam.graph.operators import Operator
 from checkdam.runtime.events import JobListener, PrintingListener
 from checkdam.runtime.master import JobResult
 
 DEFAULT_FILE = Path("checkdam.yaml")
+
+
+@dataclass(frozen=True)
+class JobToExamine:
+    """A job as its program has built it, at the point where it would run."""
+
+    name: str
+    operators: Sequence[Operator]
+    configuration: Configuration
 
 
 @dataclass
@@ -23,6 +35,8 @@ class Launch:
     allow_non_restored_state: bool = False
     listener: JobListener = field(default_factory=PrintingListener)
     results: list[JobResult] = field(default_factory=list)
+    examine: Callable[[JobToExamine], NoReturn] | None = None
+    """Takes the job in place of running it, and ends the program there."""
 
 
 _current: ContextVar[Launch | None] = ContextVar("checkdam_launch", default=None)

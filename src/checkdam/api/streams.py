@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from checkdam.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from checkdam.api.declarations import (
+    check_durable,
+    check_kind,
+    checked_number,
+    checked_uid,
+    declared,
+    infer_common,
+    key_selector,
+    plain_callable,
+    produced_type,
+)
 from checkdam.connectors.files import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
 from checkdam.errors import JobGraphError
-from checkdam.graph.functions import KeyedProcessFunction, callable_of
+from checkdam.graph.contexts import OutputTag
+from checkdam.graph.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction, SinkFunction
 from checkdam.graph.operators import (
+    AggregateFunctionKind,
     AggregateKind,
+    ConnectKind,
     FilterKind,
     FlatMapKind,
     KeySelector,
@@ -22,14 +37,21 @@ from checkdam.graph.operators import (
     Operator,
     ProcessKind,
     ReduceKind,
+    SideOutputKind,
+    SinkFunctionKind,
     SinkKind,
+    TimestampsKind,
 )
+from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
+from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.state.projection import projection_of
-from checkdam.state.types import TypeInfo, result_type, type_info
+from checkdam.state.types import TypeInfo, result_type
 
 if TYPE_CHECKING:
     from checkdam.api.environment import StreamExecutionEnvironment
+
+__all__ = ["DataStream", "DataStreamSink", "KeyedStream", "infer_common"]
 
 
 class _Step:
@@ -49,7 +71,7 @@ class DataStreamSink(_Step):
 
     def uid(self, uid: str) -> DataStreamSink:
         """The name under which a checkpoint finds the sink's unpublished output again."""
-        self._change(uid=_checked_uid(uid))
+        self._change(uid=checked_uid(uid))
         return self
 
     def name(self, name: str) -> DataStreamSink:
@@ -57,7 +79,11 @@ class DataStreamSink(_Step):
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        self._change(parallelism=parallelism)
+        self._change(parallelism=checked_number("set_parallelism", parallelism))
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> DataStreamSink:
+        self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
         return self
 
 
@@ -74,7 +100,7 @@ class DataStream(_Step):
 
     def uid(self, uid: str) -> DataStream:
         """The name under which the operator's state is found again; required where there is state."""
-        self._change(uid=_checked_uid(uid))
+        self._change(uid=checked_uid(uid))
         return self
 
     def name(self, name: str) -> DataStream:
@@ -84,23 +110,92 @@ class DataStream(_Step):
 
     def set_parallelism(self, parallelism: int) -> DataStream:
         """How many subtasks the operator has; on the source side Spark's partitions decide instead."""
-        self._change(parallelism=parallelism)
+        self._change(parallelism=checked_number("set_parallelism", parallelism))
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+        """How many key groups the operator's state has, and so how many subtasks it can ever have."""
+        self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
         return self
 
     def map(self, function: Any, output_type: Any = None) -> DataStream:
         """One record in, one out."""
-        projection = projection_of(function, self.type)
-        inferred = projection.result_type(self.type) if projection else result_type(function, of=self.type, many=False)
-        return self._add("map", MapKind(function), _declared(output_type, inferred))
+        call, projection = plain_callable("map", function), projection_of(function, self.type)
+        inferred = projection.result_type(self.type) if projection else result_type(call, of=self.type, many=False)
+        return self._add("map", MapKind(function), declared(output_type, inferred))
 
     def flat_map(self, function: Any, output_type: Any = None) -> DataStream:
         """One record in, any number out."""
-        inferred = result_type(function, of=self.type, many=True)
-        return self._add("flat_map", FlatMapKind(function), _declared(output_type, inferred))
+        inferred = result_type(plain_callable("flat_map", function), of=self.type, many=True)
+        return self._add("flat_map", FlatMapKind(function), declared(output_type, inferred))
 
     def filter(self, function: Any) -> DataStream:
         """Only the records for which the function is true."""
+        plain_callable("filter", function)
         return self._add("filter", FilterKind(function), self.type)
+
+    def process(self, function: ProcessFunction | KeyedProcessFunction, output_type: Any = None) -> DataStream:
+        """Full control over each record, and on a keyed stream over the key's state and timers.
+
+        Takes a ProcessFunction, on a keyed stream a KeyedProcessFunction.
+        """
+        if self._key is None:
+            other = "One with keys goes behind key_by." if isinstance(function, KeyedProcessFunction) else ""
+            check_kind("process() without keys", function, ProcessFunction, "process_element(value, ctx)", other)
+            inferred = produced_type(function, ["process_element"], self.type)
+        else:
+            check_kind("process() on a keyed stream", function, KeyedProcessFunction, "process_element(value, ctx)")
+            inferred = produced_type(function, ["process_element", "on_timer"], self.type)
+        return self._add("process", ProcessKind(function), declared(output_type, inferred))
+
+    def get_side_output(self, tag: OutputTag) -> DataStream:
+        """What the function of this operator emits with `ctx.output(tag, value)`."""
+        if not isinstance(tag, OutputTag):
+            raise JobGraphError(f"get_side_output() takes an OutputTag, not {tag!r}", hint='Write OutputTag("late").')
+        self._check_has_side_outputs()
+        of = declared(tag.type, None)
+        for known in self._environment._operators:
+            if known.kind == SideOutputKind(tag.name) and known.inputs == (self._operator_id,):
+                if known.output_type != of:
+                    raise JobGraphError(
+                        f'side output "{tag.name}" is said to be of type {known.output_type.name} and of {of.name}',
+                        hint="Make one OutputTag and use it everywhere.",
+                    )
+                return _SideOutput(self._environment, known.id)
+        kind = SideOutputKind(tag.name)
+        return _SideOutput(self._environment, self._new(f"side output {tag.name}", kind, of))
+
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
+        """Give every record its event time; event time behind this follows from what has been seen here.
+
+        Takes the place of an assignment further in front. The result has no keys: assign before key_by.
+        """
+        if not isinstance(strategy, WatermarkStrategy):
+            raise JobGraphError(
+                f"assign_timestamps_and_watermarks() takes a WatermarkStrategy, not {type(strategy).__name__}",
+                hint="Write WatermarkStrategy.for_monotonous_timestamps(lambda record: record.time).",
+            )
+        return DataStream(
+            self._environment, self._new("timestamps", TimestampsKind(strategy), self.type, is_keyed=False)
+        )
+
+    def broadcast(self, *descriptors: MapStateDescriptor) -> BroadcastStream:
+        """Every record to every subtask, for the second side of `connect`; the descriptors name what it may write."""
+        return BroadcastStream(self, descriptors)
+
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    @overload
+    def connect(self, other: DataStream) -> ConnectedStreams: ...
+
+    def connect(self, other: BroadcastStream | DataStream) -> BroadcastConnectedStream | ConnectedStreams:
+        """Two streams in one function: this one beside a broadcast one, or two with keys of the same type."""
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self, other)
+        if isinstance(other, DataStream):
+            return ConnectedStreams(self, other)
+        raise JobGraphError(f"connect() takes a stream, not {type(other).__name__}")
 
     def union(self, *others: DataStream) -> DataStream:
         """The records of all, in no particular order; their types must be the same."""
@@ -120,7 +215,9 @@ class DataStream(_Step):
 
         The key's type comes from `key_type`, from the function's annotation, or from the columns it picks.
         """
-        return KeyedStream(self._environment, self._operator_id, self._inputs[1:], self._selector(key, key_type))
+        return KeyedStream(
+            self._environment, self._operator_id, self._inputs[1:], key_selector(key, key_type, self.type)
+        )
 
     def print(self, label: str = "") -> DataStreamSink:
         """Show the records on the driver's standard output, with each epoch."""
@@ -143,47 +240,38 @@ class DataStream(_Step):
             )
         return self._sink("spark", SparkSink(function))
 
+    def add_sink(self, function: SinkFunction) -> DataStreamSink:
+        """Hand every record to a sink of your own; after a failover records may come again."""
+        check_kind("add_sink()", function, SinkFunction, "invoke(value, ctx)")
+        operator = self._new(type(function).__name__, SinkFunctionKind(function), self.type)
+        return DataStreamSink(self._environment, operator)
+
     def _sink(self, name: str, spec: Any, uid: str | None = None) -> DataStreamSink:
         operator = self._new(name, SinkKind(spec), self.type, uid=uid)
         return DataStreamSink(self._environment, operator)
 
-    def _selector(self, key: Any, key_type: Any) -> KeySelector:
-        if isinstance(key, str | int) and not isinstance(key, bool):
-            index = self.type.field_index(key)
-            if index is None:
-                raise JobGraphError(
-                    f"key_by({key!r}): records of type {self.type.name} have no such column",
-                    hint=f"The columns are {', '.join(c.name for c in self.type.columns)}.",
-                )
-            return KeySelector(self.type.field_type(index), None, (index,))
-        projection = projection_of(key, self.type)
-        columns = projection.key_columns() if projection is not None else None
-        inferred = (
-            projection.result_type(self.type) if projection is not None else result_type(key, of=self.type, many=False)
-        )
-        declared = _declared(key_type, inferred)
-        if declared.is_opaque:
+    def _check_has_side_outputs(self) -> None:
+        operator = self._environment._operators[self._operator_id]
+        if len(self._inputs) > 1 or not isinstance(operator.kind, ProcessKind | ConnectKind):
             raise JobGraphError(
-                "the type of the key is not known",
-                hint="Write key_by(…, key_type=str), or annotate the function's result.",
+                f'"{operator.name}" has no side outputs',
+                hint="Call get_side_output(tag) on what process() returned, before anything else.",
             )
-        if not declared.is_immutable:
-            raise JobGraphError(
-                f"a key of type {declared.name} could change under its state",
-                hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int].",
-            )
-        if declared != inferred:
-            columns = None  # the column has another type than the key is said to have
-        is_tuple = projection is not None and projection.is_tuple
-        return KeySelector(declared, key, columns, is_tuple)
 
     def _add(self, name: str, kind: Kind, output_type: TypeInfo) -> DataStream:
         return DataStream(self._environment, self._new(name, kind, output_type))
 
-    def _new(self, name: str, kind: Kind, output_type: TypeInfo, uid: str | None = None) -> int:
-        function = getattr(kind, "function", None)
-        if function is not None:
-            _check_callable(name, function)
+    def _connected(
+        self, kind: ConnectKind, second: DataStream, second_key: KeySelector | None, output_type: TypeInfo
+    ) -> DataStream:
+        operator = self._new("connect", kind, output_type)
+        joined = DataStream(self._environment, operator)
+        joined._change(second_inputs=second._inputs, second_key=second_key)
+        return joined
+
+    def _new(
+        self, name: str, kind: Kind, output_type: TypeInfo, uid: str | None = None, *, is_keyed: bool = True
+    ) -> int:
         operators = self._environment._operators
         operators.append(
             Operator(
@@ -193,7 +281,7 @@ class DataStream(_Step):
                 inputs=self._inputs,
                 output_type=output_type,
                 uid=OperatorUid(uid) if uid else None,
-                key=self._key,
+                key=self._key if is_keyed else None,
             )
         )
         return len(operators) - 1
@@ -206,6 +294,15 @@ class _Union(DataStream):
 
     def _change(self, **changes: Any) -> None:
         raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator behind the union.")
+
+
+class _SideOutput(DataStream):
+    """What a function emits aside; runs with its operator, so there is nothing to set."""
+
+    def _change(self, **changes: Any) -> None:
+        raise JobGraphError(
+            "a side output has no uid, name or parallelism", hint="Set it on the operator that emits it."
+        )
 
 
 class KeyedStream(DataStream):
@@ -224,19 +321,30 @@ class KeyedStream(DataStream):
     def _change(self, **changes: Any) -> None:
         raise JobGraphError("key_by has no uid, name or parallelism", hint="Set it on the operator behind key_by.")
 
-    def process(self, function: KeyedProcessFunction, output_type: Any = None) -> DataStream:
-        """Full control over each key's records and state."""
-        if not isinstance(function, KeyedProcessFunction):
+    def _check_has_side_outputs(self) -> None:
+        raise JobGraphError("key_by has no side outputs", hint="Call get_side_output(tag) before key_by.")
+
+    def aggregate(
+        self, function: AggregateFunction, accumulator_type: Any = None, output_type: Any = None
+    ) -> DataStream:
+        """The records of a key gathered in an accumulator, which is its state; emits the result with each record.
+
+        The types come from the annotations of `create_accumulator` and `get_result` where they are not given.
+        """
+        check_kind("aggregate()", function, AggregateFunction, "create_accumulator(), add() and get_result()")
+        of = declared(accumulator_type, result_type(function.create_accumulator, of=self.type, many=False))
+        if not of.is_durable:
             raise JobGraphError(
-                f"process() on a keyed stream takes a KeyedProcessFunction, not {type(function).__name__}",
-                hint="Subclass KeyedProcessFunction and define process_element(value, ctx).",
+                f"the accumulator of {type(function).__name__} is of type {of.name}, which has no durable form",
+                hint="Annotate the result of create_accumulator, or pass accumulator_type=tuple[int, int].",
             )
-        inferred = result_type(callable_of(function), of=self.type, many=True)
-        return self._add("process", ProcessKind(function), _declared(output_type, inferred))
+        inferred = result_type(function.get_result, of=self.type, many=False)
+        return self._add("aggregate", AggregateFunctionKind(function, of), declared(output_type, inferred))
 
     def reduce(self, function: Any) -> DataStream:
         """The records of a key combined one after the other; emits the result so far with each record."""
-        _check_durable("reduce", self.type)
+        plain_callable("reduce", function)
+        check_durable("reduce", self.type)
         return self._add("reduce", ReduceKind(function), self.type)
 
     def sum(self, field: int | str = 0) -> DataStream:
@@ -252,7 +360,7 @@ class KeyedStream(DataStream):
         return self._aggregate("max", field)
 
     def _aggregate(self, how: str, field: int | str) -> DataStream:
-        _check_durable(how, self.type)
+        check_durable(how, self.type)
         index: int | None = None
         if self.type.is_compound:
             index = self.type.field_index(field)
@@ -266,36 +374,3 @@ class KeyedStream(DataStream):
         if how == "sum" and not numeric:
             raise JobGraphError(f"sum({field!r}): the field is {column}, which cannot be summed", hint="Sum a number.")
         return self._add(how, AggregateKind(how, index), self.type)
-
-
-def _declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:
-    if hint is not None:
-        return hint if isinstance(hint, TypeInfo) else type_info(hint)
-    return inferred if inferred is not None else type_info(Any)
-
-
-def _check_durable(what: str, type: TypeInfo) -> None:
-    if not type.is_durable:
-        raise JobGraphError(
-            f"{what} keeps records of type {type.name} as state, and that type has no durable form",
-            hint="Give the operator in front an output_type such as tuple[str, int].",
-        )
-
-
-def _check_callable(name: str, function: Any) -> None:
-    try:
-        callable_of(function)
-    except TypeError as error:
-        raise JobGraphError(f"{name}: {error}", hint="Pass a function, a lambda or a function object.") from None
-
-
-def _checked_uid(uid: str) -> OperatorUid:
-    if not isinstance(uid, str) or not uid:
-        raise JobGraphError(f"a uid must be a non-empty text, not {uid!r}")
-    return OperatorUid(uid)
-
-
-def infer_common(values: Iterable[Any], infer: Callable[[Any], TypeInfo | None]) -> TypeInfo | None:
-    """The one type that all values have; None if they have none or differ."""
-    types = {infer(value) for value in values}
-    return types.pop() if len(types) == 1 else None

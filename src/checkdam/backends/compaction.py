@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
 
+from checkdam.backends.contract import Prune
 from checkdam.backends.state_file import (
     BLOCK_BYTES,
     Block,
+    BlockContent,
     FileInfo,
-    StateFileReader,
     StateFileWriter,
     packed_array,
     read_state_file,
 )
 from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.serializers import Serializer
 from checkdam.state.snapshots import StateFile
 from checkdam.storage.contract import Storage
 
@@ -48,11 +51,36 @@ def plan(files: Sequence[StateFile]) -> slice | None:
     return slice(start, len(files)) if len(files) - start > 1 else None
 
 
-def merge(storage: Storage, files: Sequence[StateFile], target: str) -> StateFile:
+@dataclass(frozen=True)
+class Pruning:
+    """How a merge finds out what of a state has expired; the only reason for it to decode values."""
+
+    values: Serializer
+    prune: Prune
+
+    def apply(self, entries: dict[bytes, bytes]) -> set[bytes]:
+        """Take out what has expired; the keys of which nothing is left."""
+        gone = set()
+        for key, encoded in entries.items():
+            stored = self.values.decode_one(encoded)
+            pruned = self.prune(stored)
+            if pruned is None:
+                gone.add(key)
+            elif pruned is not stored:
+                entries[key] = self.values.encode_one(pruned)
+        for key in gone:
+            del entries[key]
+        return gone
+
+
+def merge(
+    storage: Storage, files: Sequence[StateFile], target: str, prunings: Mapping[str, Pruning] | None = None
+) -> StateFile:
     """Write one file that stands for a run of adjacent ones, oldest first; the newest entry of each key wins.
 
     The result is a base when the run begins with one, and only then forgets removed keys: a delta must still hide
-    what lies below it. Holds one block of each file in memory, whatever their size.
+    what lies below it. Holds one block of each file in memory, whatever their size. What has expired of the states
+    with a pruning (by name) is left out.
     """
     readers = [read_state_file(storage, file.path, file.size) for file in files]
     first, newest = readers[0].info, readers[-1].info
@@ -69,8 +97,9 @@ def merge(storage: Storage, files: Sequence[StateFile], target: str) -> StateFil
     writer = StateFileWriter(storage, target, info)
     try:
         for index, state in enumerate(info.states):
-            sources = [_blocks(reader, state.name) for reader in readers]
-            merge_blocks(writer, index, sources, keep_removed=first.kind != "base")
+            sources = [reader.blocks_of(state.name) for reader in readers]
+            pruning = None if prunings is None else prunings.get(state.name)
+            merge_blocks(writer, index, sources, keep_removed=first.kind != "base", pruning=pruning)
         return writer.finish()
     except BaseException:
         writer.abandon()
@@ -90,8 +119,8 @@ class _Group:
         self.removed = removed
 
 
-class _PendingBlock:
-    """Merged key groups that wait until they fill a block."""
+class PendingBlock:
+    """Key groups, ascending, that wait until they fill a block."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -102,6 +131,10 @@ class _PendingBlock:
         self.values: list[bytes] = []
         self.removed: list[bytes] = []
 
+    @property
+    def is_full(self) -> bool:
+        return self.size >= BLOCK_BYTES
+
     def add(self, group: int, entries: dict[bytes, bytes], removed: set[bytes]) -> None:
         self.groups.append(group)
         self.counts.append(len(entries))
@@ -111,9 +144,8 @@ class _PendingBlock:
         self.removed.extend(sorted(removed))
         self.size += sum(map(len, entries)) + sum(map(len, entries.values())) + sum(map(len, removed))
 
-    def write(self, writer: StateFileWriter, state: int) -> None:
-        writer.add_block(
-            state,
+    def content(self) -> BlockContent:
+        return BlockContent(
             self.groups,
             self.counts,
             self.removed_counts,
@@ -123,20 +155,21 @@ class _PendingBlock:
         )
 
 
-def merge_blocks(
-    writer: StateFileWriter,
-    state: int,
-    sources: Sequence[Iterable[Block]],
-    *,
-    key_groups: KeyGroupRange | None = None,
-    keep_removed: bool,
-) -> None:
-    """Write what the blocks of one state amount to, sources oldest first, without knowing its types.
+@dataclass(frozen=True, slots=True)
+class MergedGroup:
+    """What the blocks of one state amount to in one key group."""
+
+    number: int
+    entries: dict[bytes, bytes]
+    removed: set[bytes]  # gone, and perhaps still in files older than those merged
+
+
+def merged_groups(sources: Sequence[Iterable[Block]], key_groups: KeyGroupRange | None = None) -> Iterator[MergedGroup]:
+    """The key groups of one state in ascending order, sources oldest first, without knowing its types.
 
     Keys are compared by their msgpack form, which is one and the same for equal keys of one type.
     """
     cursors = [_groups(blocks, age, key_groups) for age, blocks in enumerate(sources)]
-    pending = _PendingBlock()
     merged = heapq.merge(*cursors, key=lambda group: (group.number, group.age))
     for number, versions in groupby(merged, key=lambda group: group.number):
         entries: dict[bytes, bytes] = {}
@@ -147,22 +180,34 @@ def merge_blocks(
             removed.update(version.removed)
             entries.update(zip(version.keys, version.values, strict=True))
             removed.difference_update(version.keys)
+        yield MergedGroup(number, entries, removed)
+
+
+def merge_blocks(
+    writer: StateFileWriter,
+    state: int,
+    sources: Sequence[Iterable[Block]],
+    *,
+    key_groups: KeyGroupRange | None = None,
+    keep_removed: bool,
+    pruning: Pruning | None = None,
+) -> None:
+    """Write what the blocks of one state amount to, sources oldest first."""
+    pending = PendingBlock()
+    for group in merged_groups(sources, key_groups):
+        removed = group.removed
+        if pruning is not None:
+            removed |= pruning.apply(group.entries)
         if not keep_removed:
             removed.clear()
-        if not entries and not removed:
+        if not group.entries and not removed:
             continue
-        pending.add(number, entries, removed)
-        if pending.size >= BLOCK_BYTES:
-            pending.write(writer, state)
-            pending = _PendingBlock()
+        pending.add(group.number, group.entries, removed)
+        if pending.is_full:
+            writer.add_block(state, pending.content())
+            pending = PendingBlock()
     if pending.groups:
-        pending.write(writer, state)
-
-
-def _blocks(reader: StateFileReader, state: str) -> Iterator[Block]:
-    for index, info in enumerate(reader.info.states):
-        if info.name == state:
-            yield from reader.blocks(index)
+        writer.add_block(state, pending.content())
 
 
 def _groups(blocks: Iterable[Block], age: int, key_groups: KeyGroupRange | None) -> Iterator[_Group]:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from checkdam.errors import StateAccessError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
-from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.handles import ValueState
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.spec import StateSpec
+from checkdam.state.stored import Cells, Maps, Prune
 from checkdam.state.types import TypeInfo
 from checkdam.storage.contract import Storage
+
+__all__ = [
+    "NO_KEY",
+    "Cells",
+    "KeyedStateBackend",
+    "KeyedStateStore",
+    "Maps",
+    "NoKey",
+    "Prune",
+    "Sealed",
+    "StoreOwner",
+    "ValueTable",
+]
+
+
+def _no_directory() -> Path:
+    raise RuntimeError("this store was opened without a place for working files")
 
 
 @dataclass(frozen=True)
@@ -25,13 +44,28 @@ class StoreOwner:
     key_groups: KeyGroupRange
     max_parallelism: int
     key_type: TypeInfo
+    work_directory: Callable[[], Path] = _no_directory
+    """Makes a local directory for working files; it disappears with the process, however that ends."""
+
+
+class NoKey:
+    """Stands for the current key where there is none: any attempt to look something up by it is a clear error."""
+
+    def __hash__(self) -> int:
+        raise StateAccessError(
+            "keyed state was read or written outside a keyed context",
+            hint="Use it while a record or timer of a key is processed, not in open(), close() or snapshot_state().",
+        )
+
+
+NO_KEY: Any = NoKey()
 
 
 class ValueTable(Protocol):
-    """A value state as a whole, for operators that work on many keys at once."""
+    """Cells as a whole, for operators that work on many keys at once."""
 
-    entries: dict[Any, Any]
-    """Key to value. For reading only: writes go through `put_all`, or snapshots miss them."""
+    def get_all(self, keys: Sequence[Any]) -> list[Any]:
+        """The stored values of these keys, None where there is none."""
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
         """Set the values of many keys; none of them may be None."""
@@ -67,18 +101,34 @@ class KeyedStateStore(Protocol):
     """
 
     current_key: Any
-    """The key that state handles are about; the operator sets it before each record."""
+    """The key that states are about; the operator sets it before each record, and NO_KEY when it is done with them."""
 
-    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The state of that name, with what was restored for it.
+    current_namespace: Any
+    """The namespace that states with one are about; None unless somebody has set it."""
+
+    def cells(self, spec: StateSpec, prune: Prune | None = None) -> Cells:
+        """The state of that name, with what was restored for it, migrated to the new type if it has to be.
+
+        With `prune`, what has expired is dropped on restore, and wherever the spec's TTL asks for cleanup: in full
+        snapshots, when files are merged, and by `sweep`.
 
         Raises:
             JobGraphError: the operator asked for this name before.
-            StateNotRestorableError: the restored state of this name has another type.
+            StateNotRestorableError: the restored state of this name is of another kind or an incompatible type, or one
+                of both has TTL and the other has not.
         """
 
-    def value_table(self, descriptor: ValueStateDescriptor) -> ValueTable:
-        """Like `value_state`, as a table of all keys."""
+    def maps(self, spec: StateSpec, prune: Prune | None = None) -> Maps:
+        """The same for a spec with a map key."""
+
+    def table(self, spec: StateSpec) -> ValueTable:
+        """Like `cells`, for a state without namespace and TTL, as a table of all keys."""
+
+    def end_epoch(self) -> None:
+        """All records of an epoch have been applied: write what is gathered. May take the time of a batch write."""
+
+    def close(self) -> None:
+        """Let go of files and memory; nothing of the state is needed any more."""
 
     @property
     def key_count(self) -> int:

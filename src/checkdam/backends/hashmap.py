@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
-from checkdam.backends.contract import StoreOwner
-from checkdam.backends.hashmap_snapshot import REMOVED, HashMapSealed, SealedTable, naming
-from checkdam.backends.state_file import Block, StateInfo, read_state_file
-from checkdam.errors import JobGraphError, StateNotRestorableError
+from checkdam.backends.compaction import Pruning
+from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.hashmap_restore import RestoredState, decode, prune_entries, restore
+from checkdam.backends.hashmap_snapshot import HashMapSealed, SealedTable, naming
+from checkdam.backends.hashmap_states import (
+    REMOVED,
+    Current,
+    HashMapCells,
+    HashMapMaps,
+    NamespacedKey,
+    NamespacedMaps,
+)
+from checkdam.backends.restoring import reading_of
+from checkdam.backends.state_file import state_info
+from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId
-from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.handles import ValueState
-from checkdam.state.serializers import Serializer, serializer
+from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
-from checkdam.state.types import type_info
+from checkdam.state.spec import StateSpec
+from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
 
 
@@ -36,83 +45,99 @@ class HashMapStateBackend:
         *,
         claim: bool,
     ) -> HashMapStore:
-        restored = {} if storage is None else _restore(owner, restore_from, storage, directory)
-        builds_on = claim and len(restore_from) == 1 and restore_from[0].key_groups == owner.key_groups
+        restored = {} if storage is None else restore(owner, restore_from, storage, directory)
+        only = restore_from[0] if claim and len(restore_from) == 1 else None
+        builds_on = only is not None and only.backend == "hashmap" and only.key_groups == owner.key_groups
         return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())
-
-
-@dataclass
-class RestoredState:
-    """A state out of a checkpoint that no descriptor has asked for yet: its blocks, file by file, oldest first."""
-
-    info: StateInfo
-    sources: list[list[Block]] = field(default_factory=list)
-
-    @property
-    def entries(self) -> int:
-        return sum(block.info.entries for blocks in self.sources for block in blocks)
 
 
 class HashMapStore:
     """One dict per state, and one more of what changed since the last seal."""
 
-    __slots__ = ("_confirmed", "_file_prefix", "_lock", "_owner", "_restored", "_seals", "_tables", "current_key")
+    __slots__ = (
+        *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
+        *("current_key", "current_namespace"),
+    )
 
     def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
-        self.current_key: Any = None
+        self.current_key: Any = NO_KEY
+        self.current_namespace: Any = None
         self._owner = owner
         self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
         self._restored = restored
-        self._tables: dict[str, HashMapTable] = {}
+        self._states: dict[str, _KeptState] = {}
         self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
+        self._generation = 0  # of the types in files; deltas build on files of their own one only
         self._seals: dict[CheckpointId, HashMapSealed] = {}  # since the last completed checkpoint, oldest first
 
-    def value_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self.value_table(descriptor).handle
+    def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
+        entries, changes = self._taken_over(spec, prune)
+        cells = HashMapCells(self._current(spec), entries, changes, prune)
+        self._states[spec.name] = _KeptState(self._owner, spec, cells, prune)
+        return cells
 
-    def value_table(self, descriptor: ValueStateDescriptor) -> HashMapTable:
-        if descriptor.name in self._tables:
+    def maps(self, spec: StateSpec, prune: Prune | None = None) -> HashMapMaps:
+        entries, changes = self._taken_over(spec, prune)
+        make = HashMapMaps
+        if spec.namespace is not None:
+            make, entries, changes = NamespacedMaps, _by_pairs(entries), _by_pairs(changes)
+        maps = make(self._current(spec), entries, changes, prune)
+        self._states[spec.name] = _KeptState(self._owner, spec, maps, prune)
+        return maps
+
+    def table(self, spec: StateSpec) -> HashMapCells:
+        return self.cells(spec)
+
+    def _current(self, spec: StateSpec) -> Current:
+        return self if spec.namespace is None else NamespacedKey(self)
+
+    def _taken_over(self, spec: StateSpec, prune: Prune | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The restored entries of a state, and what of them is no longer as it is in the files."""
+        if spec.name in self._states:
             raise JobGraphError(
-                f'operator "{self._owner.uid}" asks twice for state "{descriptor.name}"',
+                f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
                 hint="Give each state of an operator its own name, and ask for it once, in open().",
             )
-        values = serializer(type_info(descriptor.type))
-        info = StateInfo(descriptor.name, "value", values.spec)
-        restored = self._restored.get(descriptor.name)
-        if restored is not None and restored.info != info:
-            raise StateNotRestorableError(
-                f'state "{info.name}" of operator "{self._owner.uid}" was {_described(restored.info)} in the checkpoint'
-                f" and is {_described(info)} in the job",
-                hint="Declare it with the old type, or give the new one another name.",
-            )
-        entries = {} if restored is None else _decode(restored, serializer(self._owner.key_type), values)
-        self._restored.pop(descriptor.name, None)
-        table = self._tables[descriptor.name] = HashMapTable(
-            self, self._owner, info, values, entries, descriptor.default
-        )
-        return table
+        restored = self._restored.get(spec.name)
+        if restored is None:
+            return {}, {}
+        reading = reading_of(self._owner.uid, restored.info, spec)
+        entries = decode(restored, serializer(spec.entry_key(self._owner.key_type)), reading)
+        del self._restored[spec.name]
+        if reading.is_renewed:
+            with self._lock:
+                self._generation += 1
+                self._confirmed = ()
+        return entries, {} if prune is None else prune_entries(entries, prune)
+
+    def end_epoch(self) -> None:
+        """Nothing is gathered: each write is in its dict at once."""
+
+    def close(self) -> None:
+        self._states, self._restored, self._seals = {}, {}, {}
 
     @property
     def key_count(self) -> int:
-        return sum(len(table.entries) for table in self._tables.values())
+        return sum(kept.state.count for kept in self._states.values())
 
     def seal(self, checkpoint_id: CheckpointId) -> HashMapSealed:
         with self._lock:
-            taken = {name: table.take_changes() for name, table in self._tables.items()}
+            taken = {name: kept.take_changes() for name, kept in self._states.items()}
             changes = {name: self._unconfirmed(name, newest) for name, newest in taken.items()}
-            held = sum(len(table.entries) for table in self._tables.values())
-            held += sum(state.entries for state in self._restored.values())
+            held = self.key_count + sum(state.count for state in self._restored.values())
             is_full = not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
             sealed = self._seals[checkpoint_id] = HashMapSealed(
                 self._owner,
                 checkpoint_id,
                 builds_on=None if is_full else self._confirmed,
                 changes=taken,  # noted first: should a value not encode below, the next seal still has them all
-                carried=[(state.info, state.sources) for state in self._restored.values()],
+                carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
+                prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning)},
                 file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
+                generation=self._generation,
             )
-            sealed.tables = [table.sealed(None if is_full else changes[name]) for name, table in self._tables.items()]
+            sealed.tables = [kept.all() if is_full else kept.part(changes[name]) for name, kept in self._states.items()]
             return sealed
 
     def _unconfirmed(self, name: str, newest: dict[Any, Any]) -> dict[Any, Any]:
@@ -132,7 +157,7 @@ class HashMapStore:
                 return  # older than the last completed one, or taken before this store was opened
             if sealed.handle is None:
                 raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
-            self._confirmed = sealed.handle.files
+            self._confirmed = sealed.handle.files if sealed.generation == self._generation else ()
             self._seals = {number: seal for number, seal in self._seals.items() if number > checkpoint_id}
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
@@ -142,134 +167,55 @@ class HashMapStore:
             sealed.abort()
 
 
-class _Value:
-    """The ValueState of one table. Plain methods on slots measure faster here than closures over the dicts."""
-
-    __slots__ = ("_default", "_store", "changes", "entries")
-
-    def __init__(self, store: HashMapStore, entries: dict[Any, Any], default: Any) -> None:
-        self._store = store
-        self._default = default
-        self.entries = entries
-        self.changes: dict[Any, Any] = {}
-
-    def value(self) -> Any:
-        return self.entries.get(self._store.current_key, self._default)
-
-    def update(self, value: Any) -> None:
-        if value is None:
-            self.clear()
-        else:
-            key = self._store.current_key
-            self.entries[key] = value
-            self.changes[key] = value
-
-    def clear(self) -> None:
-        key = self._store.current_key
-        if self.entries.pop(key, None) is not None:
-            self.changes[key] = REMOVED
-
-
-class _ValueWithMutableDefault(_Value):
-    """Gives each reader a default of its own, so that changing it in place touches no other key."""
-
-    __slots__ = ()
-
-    def value(self) -> Any:
-        found = self.entries.get(self._store.current_key)
-        return copy.deepcopy(self._default) if found is None else found
-
-
-class HashMapTable:
-    """One value state: its entries, and what changed in them since the last seal."""
+class _KeptState:
+    """One live state and how it becomes part of a snapshot."""
 
     def __init__(
-        self,
-        store: HashMapStore,
-        owner: StoreOwner,
-        info: StateInfo,
-        values: Serializer,
-        entries: dict[Any, Any],
-        default: Any,
+        self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
     ) -> None:
-        self.info = info
-        self.entries = entries
+        self.state = state
         self._owner = owner
-        self._values = values
-        shares_default = default is None or values.type.is_immutable
-        self.handle: _Value = (_Value if shares_default else _ValueWithMutableDefault)(store, entries, default)
-
-    def put_all(self, values: Mapping[Any, Any]) -> None:
-        self.entries.update(values)
-        self.handle.changes.update(values)
+        self._info = state_info(spec)
+        self._keys = serializer(spec.entry_key(owner.key_type))
+        self._values = serializer(spec.value)
+        ttl = spec.ttl
+        # What belongs to a checkpoint must not depend on how far event time is when its files are written.
+        by_event_time = ttl is not None and ttl.time is TtlTime.EVENT_TIME
+        prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
+        self._prune_at_seal = prune if prunes_when_full and by_event_time else None
+        self._prune_at_write = prune if prunes_when_full else None  # unless it was done at the seal
+        merges = prune is not None and ttl is not None and ttl.on_compaction is not None and not by_event_time
+        self.pruning = Pruning(self._values, prune) if merges and prune is not None else None
 
     def take_changes(self) -> dict[Any, Any]:
         """What changed since the last call; counting starts anew."""
-        taken, self.handle.changes = self.handle.changes, {}
+        taken, self.state.changes = self.state.changes, {}
         return taken
 
-    def sealed(self, changes: dict[Any, Any] | None) -> SealedTable:
-        """These changes, or everything, fixed as of now: objects that nobody can change are kept by reference."""
-        found = self.entries.copy() if changes is None else changes
+    def part(self, changes: dict[Any, Any]) -> SealedTable:
+        """These changes, fixed as of now: objects that nobody can change are kept by reference."""
+        return self._sealed(changes, None)
+
+    def all(self) -> SealedTable:
+        """Everything, fixed as of now, but what has expired if the state wants that cleaned up."""
+        prune = self._prune_at_seal
+        if prune is not None:
+            fresh = {key: left for key, value in self.state.flat().items() if (left := prune(value)) is not None}
+            return self._sealed(fresh, None)
+        if not self._values.type.is_immutable:
+            return self._sealed(self.state.flat(), self._prune_at_write)
+        is_nested = isinstance(self.state, HashMapMaps)
+        copied = self.state.copied()
+        return SealedTable(self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write)
+
+    def _sealed(self, found: dict[Any, Any], prune: Prune | None) -> SealedTable:
         if self._values.type.is_immutable:
-            return SealedTable(self.info, self._values, found, None)
-        with naming(self._owner, self.info):
+            return SealedTable(self._info, self._keys, self._values, found, prune=prune)
+        with naming(self._owner, self._info):
             encoded = self._values.encode_checked([value for value in found.values() if value is not REMOVED])
         keys_only = {key: REMOVED if value is REMOVED else None for key, value in found.items()}
-        return SealedTable(self.info, self._values, keys_only, encoded)
+        return SealedTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
 
 
-def _restore(
-    owner: StoreOwner, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
-) -> dict[str, RestoredState]:
-    key_spec = serializer(owner.key_type).spec
-    restored: dict[str, RestoredState] = {}
-    for handle in handles:
-        for file in handle.files:
-            path = f"{directory}/{file.path}" if directory else file.path
-            reader = read_state_file(storage, path, file.size, owner.key_groups)
-            _check_keys(owner, key_spec, reader.info.key_type, reader.info.max_parallelism)
-            for index, info in enumerate(reader.info.states):
-                state = restored.setdefault(info.name, RestoredState(info))
-                if state.info != info:
-                    raise StateNotRestorableError(
-                        f'state "{info.name}" of operator "{owner.uid}" is {_described(state.info)} in one file of the'
-                        f" checkpoint and {_described(info)} in another"
-                    )
-                blocks = list(reader.blocks(index))
-                if blocks:
-                    state.sources.append(blocks)
-    return restored
-
-
-def _check_keys(owner: StoreOwner, key_spec: str, restored_spec: str, restored_max_parallelism: int) -> None:
-    if restored_spec != key_spec:
-        raise StateNotRestorableError(
-            f'operator "{owner.uid}" had keys of type {restored_spec} in the checkpoint and has {key_spec} in the job',
-            hint="Key the stream by the old type, or give the operator another uid to start it empty.",
-        )
-    if restored_max_parallelism != owner.max_parallelism:
-        raise StateNotRestorableError(
-            f'operator "{owner.uid}" had max parallelism {restored_max_parallelism} in the checkpoint and has'
-            f" {owner.max_parallelism} in the job",
-            hint=f"Set max parallelism to {restored_max_parallelism}; it is fixed with the first checkpoint.",
-        )
-
-
-def _decode(restored: RestoredState, keys: Serializer, values: Serializer) -> dict[Any, Any]:
-    entries: dict[Any, Any] = {}
-    for blocks in restored.sources:
-        for block in blocks:
-            packed_keys, packed_values, packed_removed = block.unpack()
-            for key in keys.decode(packed_removed)[block.removed] if block.info.removed_counts else ():
-                entries.pop(key, None)
-            decoded_keys, decoded_values = keys.decode(packed_keys), values.decode(packed_values)
-            if not block.is_whole:
-                decoded_keys, decoded_values = decoded_keys[block.entries], decoded_values[block.entries]
-            entries.update(zip(decoded_keys, decoded_values, strict=True))
-        blocks.clear()  # so that the compressed form does not stay beside the decoded one
-    return entries
-
-
-def _described(info: StateInfo) -> str:
-    return f"a {info.kind} of type {info.type}"
+def _by_pairs(entries: dict[Any, Any]) -> dict[Any, Any]:
+    return {((key, namespace), map_key): value for (key, namespace, map_key), value in entries.items()}

@@ -10,19 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from checkdam.backends.compaction import merge, merge_blocks, plan
-from checkdam.backends.contract import StoreOwner
-from checkdam.backends.state_file import BLOCK_BYTES, Block, FileInfo, StateFileWriter, StateInfo
+from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.hashmap_states import REMOVED
+from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, FileInfo, StateFileWriter, StateInfo
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import key_groups
 from checkdam.state.serializers import Serializer, serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
-from checkdam.state.types import TypeInfo
 from checkdam.storage.contract import Storage
-
-REMOVED: Any = type("Removed", (), {"__slots__": ()})()
-"""Stands in a set of changes for the value of a key that is gone."""
 
 _SAMPLE = 1000
 
@@ -32,22 +29,45 @@ class SealedTable:
     """What one state adds to a snapshot: values by key, REMOVED for keys that are gone.
 
     Values that can change are already encoded, in the order of their keys, and only the keys count in `entries`.
+    With `prune`, what has expired by the time it is written is left out.
     """
 
     info: StateInfo
-    serializer: Serializer
-    entries: dict[Any, Any]
-    encoded: bytes | None
+    keys: Serializer
+    values: Serializer
+    entries: dict[Any, Any]  # of maps by (key, map key), or a dict by map key for each key if `is_nested`
+    is_nested: bool = False
+    encoded: bytes | None = None
+    prune: Prune | None = None
 
     def split(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """Keys, their values, and the keys that are gone."""
+        """Entry keys, their values, and the entry keys that are gone."""
+        if self.is_nested:
+            keys = [(key, map_key) for key, held in self.entries.items() for map_key in held]
+            values = [value for held in self.entries.values() for value in held.values()]
+            return *self._pruned(self._entry_keys(keys), values), []
         removed = [key for key, value in self.entries.items() if value is REMOVED]
         if not removed:
             keys, values = list(self.entries), list(self.entries.values())
         else:
             keys = [key for key, value in self.entries.items() if value is not REMOVED]
             values = [value for value in self.entries.values() if value is not REMOVED]
-        return keys, values if self.encoded is None else self.serializer.decode(self.encoded), removed
+        if self.encoded is not None:
+            values = self.values.decode(self.encoded)
+        return *self._pruned(self._entry_keys(keys), values), self._entry_keys(removed)
+
+    def _entry_keys(self, keys: list[Any]) -> list[Any]:
+        if not (self.info.namespace and self.info.map_key):
+            return keys
+        return [(key, namespace, map_key) for (key, namespace), map_key in keys]
+
+    def _pruned(self, keys: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+        if self.prune is None:
+            return keys, values
+        fresh = [
+            (key, left) for key, value in zip(keys, values, strict=True) if (left := self.prune(value)) is not None
+        ]
+        return [key for key, _ in fresh], [value for _, value in fresh]
 
 
 class HashMapSealed:
@@ -61,15 +81,19 @@ class HashMapSealed:
         builds_on: tuple[StateFile, ...] | None,
         changes: dict[str, dict[Any, Any]],
         carried: list[tuple[StateInfo, Sequence[Sequence[Block]]]],
+        prunings: dict[str, Pruning],
         file_stem: str,
+        generation: int,
     ) -> None:
         self.changes = changes  # since the seal before; the next seal repeats them unless this one completes
+        self.generation = generation  # of the types in its files; only with the store's own can deltas build on them
         self.tables: list[SealedTable] = []
         self.handle: KeyedStateHandle | None = None
         self._owner = owner
         self._checkpoint_id = checkpoint_id
         self._builds_on = builds_on
         self._carried = carried  # restored, but not asked for: a base must hold it, a delta need not
+        self._prunings = prunings  # of the states that drop what has expired when files are merged
         self._file_stem = file_stem
         self._new_files: list[StateFile] = []
         self._lock = threading.Lock()
@@ -118,7 +142,7 @@ class HashMapSealed:
         if run is None:
             return (*self._builds_on, written)
         # The old files stay as they are until a checkpoint that uses the merged one completes.
-        merged = merge(storage, self._builds_on[run], _merged(path))
+        merged = merge(storage, self._builds_on[run], _merged(path), self._prunings)
         self._new_files.append(merged)
         return (*self._builds_on[: run.start], merged, written)
 
@@ -127,21 +151,21 @@ class HashMapSealed:
         carried = self._carried if kind == "base" else []
         if not carried and not any(table.entries for table in self.tables):
             return None
-        owner, keys = self._owner, serializer(self._owner.key_type)
+        owner = self._owner
         info = FileInfo(
             kind=kind,
             uid=owner.uid,
             subtask=owner.subtask,
             checkpoint_id=self._checkpoint_id,
             max_parallelism=owner.max_parallelism,
-            key_type=keys.spec,
+            key_type=serializer(owner.key_type).spec,
             states=[table.info for table in self.tables] + [state for state, _ in carried],
         )
         writer = StateFileWriter(storage, path, info)
         try:
             for index, table in enumerate(self.tables):
                 with naming(owner, table.info):
-                    _write_table(writer, index, table, keys, owner.max_parallelism)
+                    _write_table(writer, index, table, owner)
             for index, (_, sources) in enumerate(carried, start=len(self.tables)):
                 merge_blocks(writer, index, sources, key_groups=owner.key_groups, keep_removed=False)
             written = writer.finish()
@@ -168,41 +192,42 @@ def _merged(path: str) -> str:
 
 
 class _Sorted:
-    """Keys in the order of their key groups, and which stretch of them each group has."""
+    """Entry keys in the order of their key groups, and which stretch of them each group has."""
 
-    def __init__(self, keys: list[Any], of: TypeInfo, max_parallelism: int) -> None:
+    def __init__(self, entry_keys: list[Any], info: StateInfo, owner: StoreOwner) -> None:
+        keys = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
         # 16 bits hold any key group, and numpy sorts them by radix
-        groups = key_groups(keys, of, max_parallelism).astype(np.uint16) if keys else np.empty(0, np.uint16)
+        groups = np.empty(0, np.uint16)
+        if keys:
+            groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
         order = np.argsort(groups, kind="stable")
         present, counts = np.unique(groups[order], return_counts=True)
         self.order: list[int] = order.tolist()
-        self.keys = [keys[i] for i in self.order]
+        self.keys = [entry_keys[i] for i in self.order]
         self.counts: dict[int, int] = dict(zip(present.tolist(), counts.tolist(), strict=True))
 
 
-def _write_table(
-    writer: StateFileWriter, state: int, table: SealedTable, key_serializer: Serializer, max_parallelism: int
-) -> None:
+def _write_table(writer: StateFileWriter, state: int, table: SealedTable, owner: StoreOwner) -> None:
     keys, unsorted_values, removed_keys = table.split()
-    found = _Sorted(keys, key_serializer.type, max_parallelism)
-    removed = _Sorted(removed_keys, key_serializer.type, max_parallelism)
+    found = _Sorted(keys, table.info, owner)
+    removed = _Sorted(removed_keys, table.info, owner)
     values = [unsorted_values[i] for i in found.order]
-    limit = _entries_per_block(found.keys, values, key_serializer, table.serializer)
+    limit = _entries_per_block(found.keys, values, table.keys, table.values)
 
     entry = gone = 0
     for groups in _block_groups(found.counts, removed.counts, limit):
         counts = [found.counts.get(group, 0) for group in groups]
         removed_counts = [removed.counts.get(group, 0) for group in groups]
         entry_end, gone_end = entry + sum(counts), gone + sum(removed_counts)
-        writer.add_block(
-            state,
+        content = BlockContent(
             groups,
             counts,
             removed_counts,
-            key_serializer.encode_keys(found.keys[entry:entry_end]),
-            table.serializer.encode_checked(values[entry:entry_end]),
-            key_serializer.encode_keys(removed.keys[gone:gone_end]),
+            table.keys.encode_keys(found.keys[entry:entry_end]),
+            table.values.encode_checked(values[entry:entry_end]),
+            table.keys.encode_keys(removed.keys[gone:gone_end]),
         )
+        writer.add_block(state, content)
         entry, gone = entry_end, gone_end
 
 

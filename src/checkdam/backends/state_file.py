@@ -22,10 +22,13 @@ import xxhash
 
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
 from checkdam.state.snapshots import StateFile
+from checkdam.state.spec import StateSpec
+from checkdam.state.types import TypeInfo, tuple_of
 from checkdam.storage.contract import Storage
 
-VERSION = 1
+VERSION = 2  # 2: states have map keys, namespaces and TTL
 BLOCK_BYTES = 64 * 1024
 
 _HEAD = struct.Struct(">8sI")
@@ -40,11 +43,43 @@ _CODEC = pa.Codec("zstd", compression_level=1)
 
 
 class StateInfo(msgspec.Struct, frozen=True, array_like=True):
-    """One state in a file: its name, its kind ("value") and its type as text."""
+    """One state in a file: its name, its kind (a StateKind) and its types as text, "" where it has no such part.
+
+    `type` is what is stored; with `ttl` that holds the time each element was last touched.
+    """
 
     name: str
     kind: str
     type: str
+    map_key: str = ""
+    namespace: str = ""
+    ttl: bool = False
+
+    @property
+    def has_compound_keys(self) -> bool:
+        """Whether an entry is found by a tuple that begins with the key, and not by the key alone."""
+        return bool(self.map_key or self.namespace)
+
+    def entry_key(self, key: TypeInfo) -> Serializer:
+        """Reads what entries are found by, knowing no more of the state than these texts."""
+        parts = [serializer_from_spec(part).type for part in (self.namespace, self.map_key) if part]
+        return serializer(tuple_of([key, *parts]) if parts else key)
+
+
+def state_info(spec: StateSpec) -> StateInfo:
+    """A state of the job as files tell of it.
+
+    Raises:
+        JobGraphError: one of its types has no durable form.
+    """
+    return StateInfo(
+        spec.name,
+        spec.kind.value,
+        serializer(spec.value).spec,
+        "" if spec.map_key is None else serializer(spec.map_key).spec,
+        "" if spec.namespace is None else serializer(spec.namespace).spec,
+        spec.ttl is not None,
+    )
 
 
 class BlockInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -117,6 +152,38 @@ class Block:
         return memoryview(keys), memoryview(values), memoryview(removed)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockContent:
+    """What goes into a block: the entries of some key groups, `counts` of each, as msgpack arrays."""
+
+    groups: list[int]
+    counts: list[int]
+    removed_counts: list[int]
+    keys: bytes
+    values: bytes
+    removed: bytes
+
+    def pack(self, state: int = 0, offset: int = 0) -> tuple[BlockInfo, bytes]:
+        content = msgspec.msgpack.encode((msgspec.Raw(self.keys), msgspec.Raw(self.values), msgspec.Raw(self.removed)))
+        packed = cast(bytes, _CODEC.compress(content, asbytes=True))
+        info = BlockInfo(
+            state=state,
+            groups=self.groups,
+            counts=self.counts,
+            removed_counts=self.removed_counts if any(self.removed_counts) else [],
+            offset=offset,
+            length=len(packed),
+            raw_length=len(content),
+            checksum=xxhash.xxh3_64_intdigest(packed),
+        )
+        return info, packed
+
+    def block(self) -> Block:
+        """As if it had been read from a file."""
+        info, packed = self.pack()
+        return Block(info, memoryview(packed), _ALL, _ALL)
+
+
 class StateFileWriter:
     """Writes one state file block by block; nothing shows under its name before `finish`.
 
@@ -137,31 +204,10 @@ class StateFileWriter:
     def is_empty(self) -> bool:
         return not self._blocks
 
-    def add_block(
-        self,
-        state: int,
-        groups: list[int],
-        counts: list[int],
-        removed_counts: list[int],
-        keys: bytes | msgspec.Raw,
-        values: bytes | msgspec.Raw,
-        removed: bytes | msgspec.Raw,
-    ) -> None:
-        """Append the entries of some key groups, `counts` of each; blocks of a state come in order."""
-        content = msgspec.msgpack.encode((msgspec.Raw(keys), msgspec.Raw(values), msgspec.Raw(removed)))
-        packed = cast(bytes, _CODEC.compress(content, asbytes=True))
-        self._blocks.append(
-            BlockInfo(
-                state=state,
-                groups=groups,
-                counts=counts,
-                removed_counts=removed_counts if any(removed_counts) else [],
-                offset=self._offset,
-                length=len(packed),
-                raw_length=len(content),
-                checksum=xxhash.xxh3_64_intdigest(packed),
-            )
-        )
+    def add_block(self, state: int, content: BlockContent) -> None:
+        """Append entries of `info.states[state]`; the blocks of a state come in the order of key groups."""
+        info, packed = content.pack(state, self._offset)
+        self._blocks.append(info)
         self._append(packed)
 
     def finish(self) -> StateFile:
@@ -237,6 +283,12 @@ class StateFileReader:
             data = self._fetch(start, run[-1].offset + run[-1].length - start)
             for block in run:
                 yield self._checked(block, data[block.offset - start : block.offset - start + block.length])
+
+    def blocks_of(self, name: str) -> Iterator[Block]:
+        """The same by the name of the state; none if the file does not know it."""
+        for index, info in enumerate(self.info.states):
+            if info.name == name:
+                yield from self.blocks(index)
 
     def _fetch(self, offset: int, length: int) -> memoryview:
         if offset >= self._tail_start:

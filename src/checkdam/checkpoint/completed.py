@@ -1,62 +1,27 @@
-"""A completed checkpoint as Checkdam sees it, and its form as a `_metadata` file in Flink's layout.
-
-Where Checkdam's facts go in that layout:
-
-    master state "checkdam-digest"   xxh3_64 of the whole file with these 8 bytes zero; always the first, so that it
-                                     stands at the same place in every version and is checked before anything else
-    master state "checkdam"          job, epoch, times, settings (msgpack); its version is that of Checkdam's format
-    operators                        by uid; committables and coordinator bytes are the coordinator state
-      subtask's keyed state          an incremental handle: the state files, oldest first, as shared files under
-                                     names relative to `_metadata`, so that a job's directory can be moved as a whole
-    operator "checkdam-sources"      the source position, as its coordinator state
-"""
+"""A completed checkpoint as Checkdam sees it; `metadata_file` gives it its durable form."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-import msgspec
-import xxhash
-
-from checkdam.checkpoint.flink_handles import ByteStreamHandle, IncrementalHandle, NamedFile, RelativeFileHandle
-from checkdam.checkpoint.flink_metadata import (
-    FinishedSubtask,
-    MasterState,
-    Metadata,
-    OperatorState,
-    SubtaskState,
-    decode,
-    encode,
-    operator_id,
-)
-from checkdam.checkpoint.flink_properties import checkpoint_properties
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, StateFile
 
-FORMAT_VERSION: Final = 1
 SOURCES_UID: Final = OperatorUid("checkdam-sources")
 RETENTION_SETTING: Final = "retention"
 """The setting that also goes into Flink's checkpoint properties."""
 
-_DIGEST_NAME = "checkdam-digest"
-_OWN_NAME = "checkdam"
-_HEADER_BYTES = 20  # magic, version, checkpoint id, number of master states
-_DIGEST_MARK = len(_DIGEST_NAME).to_bytes(2, "big") + _DIGEST_NAME.encode()
-_MARK_AT = _HEADER_BYTES + 12  # after the master state's magic, length and version
-_DIGEST_AT = _MARK_AT + len(_DIGEST_MARK) + 4  # after the payload's length
-_DIGEST_BYTES = 8
-_ABOVE = "../"  # from chk-<n>/ to the job's directory
-
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """What a checkpoint holds of one operator; a subtask without keyed state has no entry in `subtasks`."""
+    """What a checkpoint holds of one operator.
+
+    `subtasks` has the keyed state and `operator_states` the operator state of those subtasks that have any; the
+    `finished` ones had read all their input and keep only what these two say.
+    """
 
     uid: OperatorUid
     name: str
@@ -65,6 +30,24 @@ class OperatorEntry:
     subtasks: Mapping[SubtaskIndex, KeyedStateHandle] = field(default_factory=dict)
     committables: tuple[bytes, ...] = ()
     coordinator: bytes = b""
+    operator_states: Mapping[SubtaskIndex, OperatorStateHandle] = field(default_factory=dict)
+    finished: frozenset[SubtaskIndex] = frozenset()
+
+    def files(self) -> frozenset[StateFile]:
+        """Every state file of the operator."""
+        return frozenset(self._files())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be lost without this entry."""
+        return not (self.subtasks or self.operator_states or self.committables)
+
+    def _files(self) -> Iterator[StateFile]:
+        for keyed in self.subtasks.values():
+            yield from keyed.files
+        for handle in self.operator_states.values():
+            if isinstance(handle.content, StateFile):
+                yield handle.content
 
 
 @dataclass(frozen=True)
@@ -82,6 +65,8 @@ class CompletedCheckpoint:
     operators: tuple[OperatorEntry, ...] = ()
     source_position: bytes = b""
     settings: Mapping[str, str] = field(default_factory=dict)
+    event_time: Mapping[str, int] = field(default_factory=dict)
+    """The largest timestamp that each assigner of timestamps has seen, by the assigner's name for restores."""
 
     def __post_init__(self) -> None:
         if self.triggered_at.tzinfo is None or self.completed_at.tzinfo is None:
@@ -92,226 +77,9 @@ class CompletedCheckpoint:
 
     def files(self) -> frozenset[StateFile]:
         """Every state file the checkpoint refers to."""
-        return frozenset(
-            file for operator in self.operators for handle in operator.subtasks.values() for file in handle.files
-        )
+        return frozenset(file for operator in self.operators for file in operator.files())
 
     @property
     def state_bytes(self) -> int:
         """The size of all state files, each counted once."""
         return sum(file.size for file in self.files())
-
-
-class _Description(msgspec.Struct, frozen=True):
-    job_id: str
-    job_name: str
-    epoch: int
-    triggered_at: datetime
-    completed_at: datetime
-    parallelism: int
-    max_parallelism: int
-    settings: dict[str, str]
-
-
-class _Coordinator(msgspec.Struct, frozen=True):
-    committables: tuple[bytes, ...]
-    coordinator: bytes
-
-
-class _KeyedDescription(msgspec.Struct, frozen=True):
-    format: str
-    backend: str
-
-
-# ---------------------------------------------------------------------------------------------- writing
-
-
-def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
-    """The `_metadata` file of a checkpoint. The same checkpoint always gives the same bytes.
-
-    Raises:
-        ValueError: a state file lies outside the job's directory, or a uid or name is longer than 64 KB.
-    """
-    description = _Description(
-        checkpoint.job_id,
-        checkpoint.job_name,
-        checkpoint.epoch,
-        checkpoint.triggered_at.astimezone(UTC),
-        checkpoint.completed_at.astimezone(UTC),
-        checkpoint.parallelism,
-        checkpoint.max_parallelism,
-        dict(sorted(checkpoint.settings.items())),
-    )
-    operators = [_operator_state(checkpoint, entry) for entry in checkpoint.operators]
-    if checkpoint.source_position:
-        operators.append(_sources_state(checkpoint))
-    data = encode(
-        Metadata(
-            checkpoint.checkpoint_id,
-            (
-                MasterState(1, _DIGEST_NAME, bytes(_DIGEST_BYTES)),
-                MasterState(FORMAT_VERSION, _OWN_NAME, msgspec.msgpack.encode(description)),
-            ),
-            tuple(operators),
-            checkpoint_properties(checkpoint.settings.get(RETENTION_SETTING, "")),
-        )
-    )
-    return _sealed(data)
-
-
-def _operator_state(checkpoint: CompletedCheckpoint, entry: OperatorEntry) -> OperatorState:
-    coordinator = None
-    if entry.committables or entry.coordinator:
-        packed = msgspec.msgpack.encode(_Coordinator(entry.committables, entry.coordinator))
-        coordinator = ByteStreamHandle("coordinator", packed)
-    subtasks = tuple(
-        (int(index), SubtaskState(managed_keyed=_incremental_handle(checkpoint, entry.uid, index, handle)))
-        for index, handle in sorted(entry.subtasks.items())
-    )
-    return OperatorState(
-        operator_id(entry.uid), entry.parallelism, entry.max_parallelism, entry.name, entry.uid, coordinator, subtasks
-    )
-
-
-def _incremental_handle(
-    checkpoint: CompletedCheckpoint, uid: OperatorUid, index: SubtaskIndex, handle: KeyedStateHandle
-) -> IncrementalHandle:
-    for file in handle.files:
-        if not _is_inside(file.path):
-            raise ValueError(f'state file "{file.path}" does not lie below the job\'s directory')
-    meta = msgspec.msgpack.encode(_KeyedDescription("checkdam-state", handle.backend))
-    return IncrementalHandle(
-        checkpoint_id=checkpoint.checkpoint_id,
-        backend_id=str(uuid.uuid5(uuid.NAMESPACE_URL, f"checkdam:{checkpoint.job_id}/{uid}/{index}")),
-        first=handle.key_groups.first,
-        count=len(handle.key_groups),
-        meta=ByteStreamHandle("meta", meta),
-        shared=tuple(
-            NamedFile(f"{position:06}.state", RelativeFileHandle(_ABOVE + file.path, file.size))
-            for position, file in enumerate(handle.files)
-        ),
-        private=(),
-        checkpointed_size=sum(file.size for file in handle.files),
-        handle_id=f"{checkpoint.job_id}-{checkpoint.checkpoint_id}-{operator_id(uid).hex()}-{index}",
-    )
-
-
-def _sources_state(checkpoint: CompletedCheckpoint) -> OperatorState:
-    return OperatorState(
-        operator_id(SOURCES_UID),
-        parallelism=1,
-        max_parallelism=checkpoint.max_parallelism,
-        name="sources",
-        uid=SOURCES_UID,
-        coordinator=ByteStreamHandle("source-position", checkpoint.source_position),
-    )
-
-
-# ---------------------------------------------------------------------------------------------- reading
-
-
-def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
-    """The checkpoint that `to_metadata` wrote; `path` names the file in errors.
-
-    Raises:
-        CheckpointDamagedError: a byte is altered, missing or added.
-        FormatTooNewError: a newer Checkdam wrote it.
-        StateNotRestorableError: Flink wrote it.
-    """
-    if data.startswith(_DIGEST_MARK, _MARK_AT) and data[_DIGEST_AT : _DIGEST_AT + _DIGEST_BYTES] != _digest(data):
-        raise _damaged(path, "its checksum does not match")
-    metadata = decode(data, path)
-    states = {state.name: state for state in metadata.master_states}
-    own = states.get(_OWN_NAME)
-    if own is None:
-        raise StateNotRestorableError(
-            f'"{path}" was written by Flink, not by Checkdam, and cannot be restored here yet',
-            hint='"checkdam inspect" shows what it holds.',
-        )
-    if not data.startswith(_DIGEST_MARK, _MARK_AT):
-        raise _damaged(path, "its checksum is missing")
-    if own.version > FORMAT_VERSION:
-        raise FormatTooNewError(
-            f'"{path}" has checkpoint format {own.version}; this Checkdam reads up to {FORMAT_VERSION}',
-            hint="Use the version of Checkdam that wrote it, or a newer one.",
-        )
-    try:
-        return _checkpoint(metadata, msgspec.msgpack.decode(own.payload, type=_Description))
-    except (msgspec.MsgspecError, ValueError) as error:  # a valid checksum over content no Checkdam writes
-        raise _damaged(path, str(error)) from error
-
-
-def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheckpoint:
-    sources = [operator for operator in metadata.operators if operator.uid == SOURCES_UID]
-    return CompletedCheckpoint(
-        checkpoint_id=CheckpointId(metadata.checkpoint_id),
-        job_id=JobId(description.job_id),
-        job_name=description.job_name,
-        epoch=Epoch(description.epoch),
-        triggered_at=description.triggered_at,
-        completed_at=description.completed_at,
-        parallelism=description.parallelism,
-        max_parallelism=description.max_parallelism,
-        operators=tuple(_operator_entry(operator) for operator in metadata.operators if operator.uid != SOURCES_UID),
-        source_position=b"".join(operator.coordinator.data for operator in sources if operator.coordinator),
-        settings=description.settings,
-    )
-
-
-def _operator_entry(operator: OperatorState) -> OperatorEntry:
-    packed = _Coordinator((), b"")
-    if operator.coordinator is not None:
-        packed = msgspec.msgpack.decode(operator.coordinator.data, type=_Coordinator)
-    return OperatorEntry(
-        uid=OperatorUid(operator.uid),
-        name=operator.name,
-        parallelism=operator.parallelism,
-        max_parallelism=operator.max_parallelism,
-        subtasks={SubtaskIndex(index): _keyed_handle(subtask) for index, subtask in operator.subtasks or ()},
-        committables=packed.committables,
-        coordinator=packed.coordinator,
-    )
-
-
-def _keyed_handle(subtask: SubtaskState | FinishedSubtask) -> KeyedStateHandle:
-    handle = None if isinstance(subtask, FinishedSubtask) else subtask.managed_keyed
-    if not isinstance(handle, IncrementalHandle) or not isinstance(handle.meta, ByteStreamHandle):
-        raise ValueError(f"keyed state in an unexpected form: {type(handle).__name__}")
-    described = msgspec.msgpack.decode(handle.meta.data, type=_KeyedDescription)
-    return KeyedStateHandle(
-        key_groups=KeyGroupRange(handle.first, handle.first + handle.count - 1),
-        files=tuple(_state_files(handle.shared)),
-        backend=described.backend,
-    )
-
-
-def _state_files(files: Iterable[NamedFile]) -> Iterable[StateFile]:
-    for file in files:
-        if not isinstance(file.state, RelativeFileHandle):
-            raise ValueError(f"state file {file.local_name} without a relative path")
-        path = file.state.name.removeprefix(_ABOVE)
-        if path == file.state.name or not _is_inside(path):
-            raise ValueError(f'state file "{file.state.name}" outside the job\'s directory')
-        yield StateFile(path, file.state.size)
-
-
-def _is_inside(path: str) -> bool:
-    return all(part not in ("", ".", "..") for part in path.split("/"))
-
-
-# ---------------------------------------------------------------------------------------------- checksum
-
-
-def _digest(data: bytes) -> bytes:
-    hasher = xxhash.xxh3_64(data[:_DIGEST_AT])
-    hasher.update(bytes(_DIGEST_BYTES))
-    hasher.update(memoryview(data)[_DIGEST_AT + _DIGEST_BYTES :])
-    return hasher.digest()
-
-
-def _sealed(data: bytes) -> bytes:
-    return data[:_DIGEST_AT] + _digest(data) + data[_DIGEST_AT + _DIGEST_BYTES :]
-
-
-def _damaged(path: str, what: str) -> CheckpointDamagedError:
-    return CheckpointDamagedError(f'"{path}" is damaged: {what}', hint="Use another checkpoint of the job.")

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from checkdam.checkpoint.retention import RetainedCheckpoint, SharedFiles, checkpoints_to_drop
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.clock import Clock
-from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.snapshots import SlotSnapshot, StateFile
 
 FIRST_ID = CheckpointId(1)
@@ -27,8 +27,26 @@ FIRST_ID = CheckpointId(1)
 
 def files_of(snapshot: SlotSnapshot) -> frozenset[StateFile]:
     """Every state file a slot's snapshot refers to, old and new."""
-    keyed = (operator.keyed for operator in snapshot.operators if operator.keyed is not None)
-    return frozenset(file for handle in keyed for file in handle.files) | frozenset(snapshot.new_files)
+    return frozenset(snapshot.new_files).union(*(operator.files() for operator in snapshot.operators))
+
+
+def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str | None:
+    """Why these snapshots do not make a checkpoint, if an operator with union state has finished in part.
+
+    A restore gives every subtask all elements of a union state; without those of the finished subtasks it would take
+    their work for undone, as Flink explains where it declines such a checkpoint too.
+    """
+    finished: dict[OperatorUid, set[bool]] = {}
+    with_union: dict[OperatorUid, str] = {}
+    for snapshot in snapshots.values():
+        for operator in snapshot.operators:
+            finished.setdefault(operator.uid, set()).add(operator.is_finished)
+            if operator.operator_state is not None and operator.operator_state.has_union:
+                with_union[operator.uid] = operator.name
+    for uid, name in with_union.items():
+        if len(finished[uid]) > 1:
+            return f'operator "{name}" has union list state, and some but not all of its subtasks have finished'
+    return None
 
 
 @dataclass(frozen=True)
@@ -227,6 +245,11 @@ class CheckpointCoordinator:
             return self._fail(pending, f"subtask {snapshot.subtask} refers to {gone[0]}, which has been deleted")
         if pending.missing:
             return []
+
+        half_finished = partly_finished_union(pending.snapshots)
+        if half_finished is not None:
+            # Nobody's fault, and over once the other subtasks have finished: the job goes on as if none had been due.
+            return [self._abort(pending.checkpoint_id, half_finished)]
 
         del self._pending[pending.checkpoint_id]
         self._ready[pending.checkpoint_id] = AcknowledgedCheckpoint(

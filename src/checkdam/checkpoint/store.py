@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 
-from checkdam.checkpoint.completed import CompletedCheckpoint, from_metadata, to_metadata
+from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,

@@ -15,13 +15,14 @@ from rich.table import Table
 from checkdam.cli import figures
 from checkdam.cli.failures import told_to_user
 from checkdam.cli.flink_inspection import FlinkCheckpointView, FlinkOperatorView, inspect_flink_checkpoint
-from checkdam.cli.inspection import CheckpointView, OperatorView, StateView, inspect_checkpoint, is_flinks
+from checkdam.cli.inspection import CheckpointView, OperatorView, inspect_checkpoint, is_flinks
+from checkdam.cli.state_inspection import StateView
 from checkdam.errors import StateNotRestorableError
 
 _SHOWN_POSITION = 100
 _PIPE_WIDTH = 160
 _FIGURES = frozenset({"entries", "files", "size"})
-_SHORT = _FIGURES | {"key", "kind"}
+_SHORT = _FIGURES | {"key", "backend", "kind"}
 
 
 @click.command(short_help="Show what a checkpoint holds.")
@@ -34,7 +35,7 @@ def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
 
     PATH is the directory of a checkpoint (…/chk-4), local or a URI. Checkpoints and savepoints that Flink wrote are
     shown as far as their _metadata tells. "≤" marks counts taken from the files' indexes alone, where a large
-    incremental checkpoint may hold a key in several files; --full counts them exactly.
+    incremental checkpoint may hold a key in several files, "?" those that only RocksDB knows; --full counts exactly.
     """
     with told_to_user(verbose=verbose):
         view = look_into(path, in_full=full)
@@ -102,15 +103,15 @@ def _flink_facts(view: FlinkCheckpointView) -> list[tuple[str, str]]:
 
 
 def _operators(view: CheckpointView) -> Table:
-    table = _table("uid", "operator", "key", "state", "kind", "type", "entries", "files", "size")
+    table = _table("uid", "operator", "key", "backend", "state", "kind", "type", "entries", "files", "size")
     for operator in view.operators:
         for first, state in _rows(operator):
-            what = ("", "", "", "") if state is None else (state.name, state.kind, state.type, _entries(state))
-            own = (operator.uid, f"{operator.name} ×{operator.parallelism}", operator.key_type or "")
+            what = ("", "", "", "") if state is None else (state.name, _kind(state), state.type, _entries(state))
+            own = (operator.uid, _operator_name(operator), operator.key_type or "", operator.backend or "")
             totals = (figures.number(operator.files), figures.size(operator.bytes)) if operator.files else ("", "")
             if operator.uncommitted_outputs and not operator.states:
                 what = (f"{figures.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")
-            _add(table, *(own if first else ("", "", "")), *what, *(totals if first else ("", "")))
+            _add(table, *(own if first else ("",) * 4), *what, *(totals if first else ("", "")))
     return table
 
 
@@ -153,7 +154,20 @@ def _add(table: Table, *cells: Any) -> None:
     table.add_row(*(escape(str(cell)) for cell in cells))
 
 
+def _operator_name(operator: OperatorView) -> str:
+    name = f"{operator.name} ×{operator.parallelism}"
+    return f"{name}, {operator.finished_subtasks} finished" if operator.finished_subtasks else name
+
+
+def _kind(state: StateView) -> str:
+    return f"{state.kind}, TTL" if state.ttl else state.kind
+
+
 def _entries(state: StateView) -> str:
+    if state.entries is None:
+        return "?"
+    if state.bytes is not None:
+        return f"{figures.number(state.entries)} ({figures.size(state.bytes)})"
     return figures.number(state.entries) if state.entries_are_exact else f"≤ {figures.number(state.entries)}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 import checkdam
+from checkdam.cli.check import check
 from checkdam.cli.demo.command import demo
 from checkdam.cli.failures import EXIT_CANCELLED, EXIT_USAGE, say
 from checkdam.cli.inspect import inspect
@@ -26,6 +27,7 @@ def commands() -> None:
 
 commands.add_command(run)
 commands.add_command(inspect)
+commands.add_command(check)
 commands.add_command(demo)
 
 

@@ -1,4 +1,7 @@
-"""Sources as data; runtime/spark turns each into a DataFrame."""
+"""Sources as data; runtime/spark turns each into a DataFrame.
+
+`is_static` says whether all records are there from the start, so that they arrive in epoch 0.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,20 @@ class CollectionSource:
 
     values: tuple[Any, ...]
 
+    @property
+    def is_static(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class DataFrameSource:
     """Any Spark DataFrame; a batch one arrives in epoch 0, a streaming one as it comes."""
 
     dataframe: Any
+
+    @property
+    def is_static(self) -> bool:
+        return not self.dataframe.isStreaming
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,10 @@ class StreamSource:
     schema: Any = None
     bounded: bool = False
     replayable: bool = True
+
+    @property
+    def is_static(self) -> bool:
+        return False
 
 
 SourceSpec = CollectionSource | DataFrameSource | StreamSource

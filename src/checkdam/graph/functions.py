@@ -1,28 +1,22 @@
-"""The contracts of user functions: what a user subclasses, and what the runtime hands to it."""
+"""The contracts of user functions: what a user subclasses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.handles import ValueState
-
-
-class RuntimeContext(Protocol):
-    """What a function may ask of the slot it lives in; handed to `open`."""
-
-    @property
-    def subtask_index(self) -> int: ...
-
-    @property
-    def parallelism(self) -> int: ...
-
-    @property
-    def operator_name(self) -> str: ...
-
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The value kept for the current key. Only on a keyed stream."""
+from checkdam.graph.contexts import (
+    BroadcastContext,
+    Context,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OnTimerContext,
+    ProcessContext,
+    ReadOnlyContext,
+    RuntimeContext,
+    SinkContext,
+    SourceContext,
+)
 
 
 class RichFunction:
@@ -33,6 +27,18 @@ class RichFunction:
 
     def close(self) -> None:
         """Let go of what `open` took."""
+
+
+class CheckpointedFunction:
+    """A function that keeps operator state. Mix it into any other; `initialize_state` comes before `open`."""
+
+    def initialize_state(self, ctx: FunctionInitializationContext) -> None:
+        """Ask for operator state; `ctx.is_restored` tells whether it holds something from before."""
+        raise NotImplementedError(f"{type(self).__name__} must define initialize_state(ctx)")
+
+    def snapshot_state(self, ctx: FunctionSnapshotContext) -> None:
+        """A checkpoint is being cut: bring the operator state up to date."""
+        raise NotImplementedError(f"{type(self).__name__} must define snapshot_state(ctx)")
 
 
 class MapFunction(RichFunction):
@@ -59,19 +65,96 @@ class ReduceFunction(RichFunction):
         raise NotImplementedError(f"{type(self).__name__} must define reduce(accumulated, value)")
 
 
-class ProcessContext(Protocol):
-    """What `process_element` may know about the record at hand."""
+class AggregateFunction(RichFunction):
+    """Gathers values into an accumulator; the result may have another type than both.
 
-    @property
-    def current_key(self) -> Any: ...
+    Annotate `create_accumulator` and `get_result`, so that the types are known.
+    """
+
+    def create_accumulator(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define create_accumulator()")
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with the value in it: a new one, or the same changed."""
+        raise NotImplementedError(f"{type(self).__name__} must define add(value, accumulator)")
+
+    def get_result(self, accumulator: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define get_result(accumulator)")
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Two accumulators as one; needed only where sessions merge."""
+        raise NotImplementedError(f"{type(self).__name__} must define merge(one, other)")
 
 
-class KeyedProcessFunction(RichFunction):
-    """Full control over one key's records and state."""
+class ProcessFunction(RichFunction):
+    """Full control over the records of a stream without keys."""
+
+    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+        """Handle one record: yield what goes on, or return a list or None."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
+
+
+class _WithTimers(RichFunction):
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key is due: yield what goes on, or return a list or None."""
+        raise NotImplementedError(f"{type(self).__name__} registers timers and must define on_timer(timestamp, ctx)")
+
+
+class KeyedProcessFunction(_WithTimers):
+    """Full control over one key's records, state and timers."""
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         """Handle one record of the current key: yield what goes on, or return a list or None."""
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
+
+
+class KeyedCoProcessFunction(_WithTimers):
+    """Two keyed streams that share the state of a key."""
+
+    def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle one record of the first stream."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_element1(value, ctx)")
+
+    def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle one record of the second stream."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_element2(value, ctx)")
+
+
+class BroadcastProcessFunction(RichFunction):
+    """A stream without keys beside one that every subtask sees. Within an epoch the broadcast side comes first."""
+
+    def process_element(self, value: Any, ctx: ReadOnlyContext) -> Iterable[Any] | None:
+        raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
+
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+        """Handle one broadcast record; must do the same on every subtask."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_broadcast_element(value, ctx)")
+
+
+class KeyedBroadcastProcessFunction(_WithTimers):
+    """A keyed stream beside one that every subtask sees. Within an epoch the broadcast side comes first."""
+
+    def process_element(self, value: Any, ctx: ReadOnlyContext) -> Iterable[Any] | None:
+        raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
+
+    def process_broadcast_element(self, value: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+        """Handle one broadcast record; must do the same on every subtask. There is no current key."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_broadcast_element(value, ctx)")
+
+
+class SourceFunction(RichFunction):
+    """Makes records. A barrier can fall only while the generator waits at a yield."""
+
+    def run(self, ctx: SourceContext) -> Iterator[Any]:
+        """Yield records, for ever or until there are no more; called once, after `open`."""
+        raise NotImplementedError(f"{type(self).__name__} must define run(ctx)")
+
+
+class SinkFunction(RichFunction):
+    """Takes records out of the job, its own way; after a failover records may come again."""
+
+    def invoke(self, value: Any, ctx: SinkContext) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define invoke(value, ctx)")
 
 
 _METHODS: tuple[tuple[type[RichFunction], str], ...] = (
@@ -79,7 +162,14 @@ _METHODS: tuple[tuple[type[RichFunction], str], ...] = (
     (FlatMapFunction, "flat_map"),
     (FilterFunction, "filter"),
     (ReduceFunction, "reduce"),
+    (ProcessFunction, "process_element"),
     (KeyedProcessFunction, "process_element"),
+    (KeyedCoProcessFunction, "process_element1"),
+    (BroadcastProcessFunction, "process_element"),
+    (KeyedBroadcastProcessFunction, "process_element"),
+    (AggregateFunction, "add"),
+    (SourceFunction, "run"),
+    (SinkFunction, "invoke"),
 )
 
 
@@ -94,8 +184,15 @@ def callable_of(function: Any) -> Callable[..., Any]:
 
 
 def has_life(function: Any) -> bool:
-    """Whether the function defines open or close, and so must live in a slot."""
+    """Whether the function defines open or close or keeps operator state, and so must live in a slot."""
+    if isinstance(function, CheckpointedFunction):
+        return True
     if not isinstance(function, RichFunction):
         return False
     kind = type(function)
     return kind.open is not RichFunction.open or kind.close is not RichFunction.close
+
+
+def has_timers(function: Any) -> bool:
+    """Whether timers of the function can come due."""
+    return isinstance(function, _WithTimers) and type(function).on_timer is not _WithTimers.on_timer

@@ -1,28 +1,37 @@
 """From a graph to levels: which operators run together, and which edges cross an exchange.
 
-Level 0 is the source side: sources and the plain functions behind them, run by Spark wherever the records are.
-Every other level lives in the slots; an edge into it is a shuffle. A level's operators are chained in order.
+Level 0 is the source side: Spark's sources and the plain functions behind them, run by Spark wherever the records are.
+Every other level lives in the slots; an edge into it is a shuffle. A level's operators are chained in order. A level
+of source functions alone has no edge in front of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from checkdam.errors import JobGraphError
-from checkdam.graph.operators import KeySelector, Operator, SinkKind
-from checkdam.ids import OperatorUid
+from checkdam.graph.checks import check_max_parallelism, check_parallelism, check_uids, without_dead_ends
+from checkdam.graph.functions import has_timers
+from checkdam.graph.operators import (
+    KeySelector,
+    Operator,
+    SideOutputKind,
+    SinkKind,
+    SourceFunctionKind,
+    SourceKind,
+    TimestampsKind,
+)
+from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
 from checkdam.state.types import TypeInfo
-
-MAX_PARALLELISM_LIMIT = 32768
 
 
 class Partitioning(Enum):
     KEYED = "keyed"
     REBALANCE = "rebalance"
     FORWARD = "forward"
+    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,8 @@ class Edge:
     type: TypeInfo
     key: KeySelector | None = None
     spark_sink: int | None = None
+    side: int = 0  # 1: into the second side of a connected operator
+    has_timestamps: bool = False  # its source is behind an assigner: records carry their event time, if they have one
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,22 @@ class JobPlan:
     levels: tuple[Level, ...]  # 1, 2, …
     edges: tuple[Edge, ...]
     max_parallelism: int
+    assigners: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """For every operator behind an assignment of timestamps: the nearest TimestampsKind operators, or itself if it is
+    one; an assignment behind another takes its place."""
+    static_assigners: frozenset[int] = frozenset()  # those whose records have all come with epoch 0
+    strategies: Mapping[int, WatermarkStrategy] = field(default_factory=dict)  # of every assigner, wherever it runs
+
+    @property
+    def has_event_time(self) -> bool:
+        return bool(self.assigners)
+
+    @property
+    def has_ticks(self) -> bool:
+        """Whether something may be due though no records come: timers, source functions, idle streams."""
+        return any(has_timers(op.function) or isinstance(op.kind, SourceFunctionKind) for op in self.operators) or any(
+            strategy.idleness is not None for strategy in self.strategies.values()
+        )
 
     @property
     def slots(self) -> int:
@@ -73,6 +100,17 @@ class JobPlan:
     @property
     def spark_sinks(self) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.edges if edge.target is None)
+
+    def key_groups_of(self, operator: int) -> int:
+        """How many key groups an operator's state has: its own max parallelism, else the job's."""
+        own = next(op.max_parallelism for op in self.operators if op.id == operator)
+        return own or self.max_parallelism
+
+    def side_outputs_of(self, operator: int) -> Mapping[str, Operator]:
+        """By tag, the operators that stand for an operator's side outputs; a tag nobody reads is not among them."""
+        return {
+            op.kind.tag: op for op in self.operators if isinstance(op.kind, SideOutputKind) and operator in op.inputs
+        }
 
     def wire(self, level: int) -> tuple[Edge, ...]:
         """The edges on the exchange in front of a level: those into it, and those on their way to a later one."""
@@ -89,13 +127,14 @@ class JobPlan:
 
 def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_parallelism: int | None) -> JobPlan:
     """Decide levels and exchanges, after checking all that can be known before anything runs."""
-    operators = _without_dead_ends(operators)
-    _check_uids(operators)
-    groups = max_parallelism or DEFAULT_MAX_PARALLELISM
-    _check_parallelism(operators, parallelism, groups)
-    widths = {op.id: op.parallelism or parallelism for op in operators}
-    level_of = _levels(operators, widths)
-    edges = _edges(operators, level_of, widths)
+    operators = without_dead_ends(operators)
+    check_uids(operators)
+    groups = DEFAULT_MAX_PARALLELISM if max_parallelism is None else max_parallelism
+    check_max_parallelism(operators, groups)
+    level_of, widths = _placed(operators, parallelism)
+    check_parallelism(operators, parallelism, groups, widths)
+    assigners = _assigners(operators)
+    edges = _edges(operators, level_of, widths, assigners)
     return JobPlan(
         name=name,
         operators=tuple(operators),
@@ -103,93 +142,97 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
         levels=_slot_levels(operators, level_of, widths, edges),
         edges=edges,
         max_parallelism=groups,
+        assigners=assigners,
+        static_assigners=_static_assigners(operators),
+        strategies={op.id: op.kind.strategy for op in operators if isinstance(op.kind, TimestampsKind)},
     )
 
 
-def _without_dead_ends(operators: Sequence[Operator]) -> list[Operator]:
-    """Only what leads to a sink or keeps state; a source that nobody reads would still cost a scan."""
-    if not any(isinstance(op.kind, SinkKind) or op.is_stateful for op in operators):
-        raise JobGraphError(
-            "the job has no sink and keeps no state, so it would do nothing",
-            hint="End a stream with print(), sink_to_files(path) or sink_to_spark(function).",
-        )
-    wanted: set[int] = set()
-    for op in reversed(operators):
-        if isinstance(op.kind, SinkKind) or op.is_stateful or op.id in wanted:
-            wanted.add(op.id)
-            wanted.update(op.inputs)
-    return [op for op in operators if op.id in wanted]
-
-
-def _check_uids(operators: Sequence[Operator]) -> None:
-    seen: dict[OperatorUid, Operator] = {}
-    for op in operators:
-        if op.uid is None:
-            if op.is_stateful:
-                raise JobGraphError(
-                    f'stateful operator "{op.name}" has no uid',
-                    hint=f'Add .uid("…") after it, so that its state is found again; for instance .uid("{op.name}").',
-                )
-            continue
-        if op.uid in seen:
-            raise JobGraphError(
-                f'operators "{seen[op.uid].name}" and "{op.name}" have the same uid "{op.uid}"',
-                hint="Give each operator a uid of its own.",
-            )
-        seen[op.uid] = op
-
-
-def _check_parallelism(operators: Sequence[Operator], parallelism: int, groups: int) -> None:
-    if not 1 <= groups <= MAX_PARALLELISM_LIMIT:
-        raise JobGraphError(
-            f"max parallelism {groups} is not between 1 and {MAX_PARALLELISM_LIMIT}",
-            hint="Set pipeline.max-parallelism to a number in that range.",
-        )
-    named = [(f'operator "{op.name}"', op.parallelism) for op in operators if op.parallelism is not None]
-    for who, width in [("the job", parallelism), *named]:
-        if width < 1 or width > groups:
-            raise JobGraphError(
-                f"parallelism {width} of {who} is not between 1 and the max parallelism {groups}",
-                hint=f"Lower the parallelism, or raise pipeline.max-parallelism to at least {width} in a new job.",
-            )
-
-
-def _levels(operators: Sequence[Operator], widths: dict[int, int]) -> dict[int, int]:
+def _placed(operators: Sequence[Operator], parallelism: int) -> tuple[dict[int, int], dict[int, int]]:
+    """The level of each operator and how many subtasks it has there."""
     level: dict[int, int] = {}
+    widths: dict[int, int] = {}
     width_at: dict[int, int] = {}  # the parallelism that a slot level was given by its first operator
     for op in operators:
-        if not op.inputs:
-            level[op.id] = 0
-            continue
-        deepest = max(level[i] for i in op.inputs)
-        if deepest == 0 and not op.needs_slot:
-            level[op.id] = 0
-            continue
-        chained = op.key is None and deepest > 0 and all(widths[i] == widths[op.id] for i in op.inputs if level[i])
-        at = deepest if chained else deepest + 1
-        while width_at.setdefault(at, widths[op.id]) != widths[op.id]:
-            at += 1
+        width = widths[op.id] = _width(op, parallelism, level, widths)
+        at = _first_possible(op, level, widths)
+        if at > 0:
+            while width_at.setdefault(at, width) != width:
+                at += 1
         level[op.id] = at
-    return level
+    return level, widths
 
 
-def _edges(operators: Sequence[Operator], level_of: dict[int, int], widths: dict[int, int]) -> tuple[Edge, ...]:
+def _width(op: Operator, parallelism: int, level: dict[int, int], widths: dict[int, int]) -> int:
+    if isinstance(op.kind, SideOutputKind):
+        return widths[op.inputs[0]]
+    if op.parallelism is None and isinstance(op.kind, TimestampsKind):
+        in_front = {widths[i] for i in op.inputs if level[i] > 0}
+        if len(in_front) == 1:
+            return in_front.pop()  # a look at the clock is no reason to move records
+    return parallelism if op.parallelism is None else op.parallelism
+
+
+def _first_possible(op: Operator, level: dict[int, int], widths: dict[int, int]) -> int:
+    """The first level where all that the operator reads can reach it; 0 for the source side."""
+    if not op.all_inputs:
+        return 0 if op.is_source else 1
+    if not op.needs_slot and all(level[i] == 0 for i in op.all_inputs):
+        return 0
+    deepest = max(level[i] for i in op.inputs)
+    same_width = all(widths[i] == widths[op.id] for i in op.inputs if level[i])
+    chained = op.key is None and deepest > 0 and same_width
+    at = deepest if chained else deepest + 1
+    return max([at, *(level[i] + 1 for i in op.second_inputs)])  # keyed or broadcast: a second side always crosses
+
+
+def _assigners(operators: Sequence[Operator]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for op in operators:
+        in_front = {assigner for i in op.all_inputs for assigner in found.get(i, ())}
+        behind = {op.id} if isinstance(op.kind, TimestampsKind) else in_front
+        if behind:
+            found[op.id] = tuple(sorted(behind))
+    return found
+
+
+def _static_assigners(operators: Sequence[Operator]) -> frozenset[int]:
+    """Those that see nothing after epoch 0: only static sources in front, and no timer that could add to them."""
+    later: set[int] = set()
+    for op in operators:
+        brings_later = isinstance(op.kind, SourceFunctionKind) or has_timers(op.function)
+        if isinstance(op.kind, SourceKind):
+            brings_later = not op.kind.spec.is_static
+        if brings_later or any(i in later for i in op.all_inputs):
+            later.add(op.id)
+    return frozenset(op.id for op in operators if isinstance(op.kind, TimestampsKind) and op.id not in later)
+
+
+def _edges(
+    operators: Sequence[Operator],
+    level_of: dict[int, int],
+    widths: dict[int, int],
+    assigners: Mapping[int, tuple[int, ...]],
+) -> tuple[Edge, ...]:
     by_id = {op.id: op for op in operators}
     edges: list[Edge] = []
     last = max(level_of.values())
     for op in operators:
-        for upstream in op.inputs:
+        for side, upstream in [*((0, i) for i in op.inputs), *((1, i) for i in op.second_inputs)]:
             if level_of[upstream] == level_of[op.id]:
                 continue
+            same_slots = level_of[upstream] > 0 and widths[upstream] == widths[op.id]
             edge = Edge(
                 id=len(edges),
                 source=upstream,
                 target=op.id,
                 level=level_of[op.id],
-                partitioning=_partitioning(op, level_of[upstream], widths[upstream], widths[op.id]),
+                partitioning=_partitioning(op, side, same_slots=same_slots),
                 parallelism=widths[op.id],
                 type=by_id[upstream].output_type,
-                key=op.key,
+                key=op.second_key if side else op.key,
+                side=side,
+                has_timestamps=upstream in assigners,
             )
             edges.append(edge)
         if isinstance(op.kind, SinkKind) and op.kind.spec.returns_to_spark:
@@ -208,10 +251,11 @@ def _edges(operators: Sequence[Operator], level_of: dict[int, int], widths: dict
     return tuple(edges)
 
 
-def _partitioning(target: Operator, source_level: int, source_width: int, target_width: int) -> Partitioning:
-    if target.key is not None:
+def _partitioning(target: Operator, side: int, *, same_slots: bool) -> Partitioning:
+    if (target.second_key if side else target.key) is not None:
         return Partitioning.KEYED
-    same_slots = source_level > 0 and source_width == target_width
+    if side:
+        return Partitioning.BROADCAST
     return Partitioning.FORWARD if same_slots else Partitioning.REBALANCE
 
 

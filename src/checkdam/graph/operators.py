@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from checkdam.graph.functions import RichFunction, has_life
+from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_life
+from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
+from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.state.types import TypeInfo
 
 OP_STATE = "_op_state"
-"""The state name that sum, min, max and reduce keep their value under, as in Flink."""
+"""The state name that sum, min, max, reduce and aggregate keep their value under, as in Flink."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,53 @@ class FilterKind:
 
 @dataclass(frozen=True)
 class ProcessKind:
+    """A ProcessFunction, or a KeyedProcessFunction where the operator has a key."""
+
     function: Any
+
+
+@dataclass(frozen=True)
+class ConnectKind:
+    """Two streams in one function; with `broadcast` the second goes to every subtask and may write those states."""
+
+    function: Any
+    broadcast: tuple[MapStateDescriptor, ...] = ()
+
+
+@dataclass(frozen=True)
+class SideOutputKind:
+    """What the operator in front emits to one tag; always runs with it."""
+
+    tag: str
+
+
+@dataclass(frozen=True)
+class TimestampsKind:
+    """Gives records their event time; the watermark follows from what it has seen."""
+
+    strategy: WatermarkStrategy
+
+
+@dataclass(frozen=True)
+class SourceFunctionKind:
+    """A source that lives in the slots."""
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class SinkFunctionKind:
+    """A sink of the user's own."""
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class AggregateFunctionKind:
+    """A running AggregateFunction per key; emits the result so far with each record."""
+
+    function: Any
+    accumulator: TypeInfo
 
 
 @dataclass(frozen=True)
@@ -70,12 +118,30 @@ class SinkKind:
     spec: Any
 
 
-Kind = SourceKind | MapKind | FlatMapKind | FilterKind | ProcessKind | AggregateKind | ReduceKind | SinkKind
+Kind = (
+    SourceKind
+    | MapKind
+    | FlatMapKind
+    | FilterKind
+    | ProcessKind
+    | ConnectKind
+    | SideOutputKind
+    | TimestampsKind
+    | AggregateKind
+    | AggregateFunctionKind
+    | ReduceKind
+    | SourceFunctionKind
+    | SinkFunctionKind
+    | SinkKind
+)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One step of the job. Its inputs are operators with smaller ids, so the list of operators is in order."""
+    """One step of the job. Its inputs are operators with smaller ids, so the list of operators is in order.
+
+    `second_inputs` and `second_key` are the other side of a connected stream; a broadcast side has no key.
+    """
 
     id: int
     name: str
@@ -86,18 +152,31 @@ class Operator:
     parallelism: int | None = None
     max_parallelism: int | None = None
     key: KeySelector | None = None
+    second_inputs: tuple[int, ...] = ()
+    second_key: KeySelector | None = None
+
+    @property
+    def all_inputs(self) -> tuple[int, ...]:
+        return self.inputs + self.second_inputs
 
     @property
     def is_source(self) -> bool:
+        """Whether Spark reads it."""
         return isinstance(self.kind, SourceKind)
 
     @property
     def is_stateful(self) -> bool:
         """Whether it keeps, or may keep, state that a checkpoint must find again by uid."""
-        if isinstance(self.kind, AggregateKind | ReduceKind | ProcessKind):
+        if isinstance(self.kind, AggregateKind | AggregateFunctionKind | ReduceKind):
             return True
         if isinstance(self.kind, SinkKind):
             return bool(self.kind.spec.is_transactional)
+        if isinstance(self.kind, ConnectKind) and self.kind.broadcast:
+            return True
+        if isinstance(self.function, CheckpointedFunction):
+            return True
+        if isinstance(self.kind, ProcessKind | ConnectKind):
+            return self.key is not None
         return self.key is not None and has_life(self.function)
 
     @property
@@ -107,7 +186,7 @@ class Operator:
     @property
     def needs_slot(self) -> bool:
         """Whether it must live in a slot; the others may run wherever their records are."""
-        if self.is_source:
+        if self.is_source or isinstance(self.kind, TimestampsKind):
             return False
         plain = isinstance(self.kind, MapKind | FlatMapKind | FilterKind)
         return not plain or self.key is not None or has_life(self.function)
@@ -115,3 +194,7 @@ class Operator:
     @property
     def rich_function(self) -> RichFunction | None:
         return self.function if isinstance(self.function, RichFunction) else None
+
+    @property
+    def checkpointed_function(self) -> CheckpointedFunction | None:
+        return self.function if isinstance(self.function, CheckpointedFunction) else None

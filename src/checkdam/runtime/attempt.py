@@ -1,7 +1,7 @@
 """One execution of a job between two failovers: epochs run, checkpoints are cut and made durable, sinks commit.
 
-The coordinator decides; this module performs. Three kinds of threads meet here: the engine's, which runs epochs; the
-ticker, which cuts checkpoints between epochs; and one committer, which writes, publishes and deletes in order.
+Three kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
+runs epochs without records; and those of the checkpoints under way.
 """
 
 from __future__ import annotations
@@ -9,57 +9,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
 
-from checkdam.checkpoint.coordinator import (
-    AbortCheckpoint,
-    AcknowledgedCheckpoint,
-    Action,
-    CheckpointCoordinator,
-    DeleteFiles,
-    DiscardCheckpoints,
-    FailJob,
-    NotifyCompleted,
-    TriggerCheckpoint,
-    WriteMetadata,
-)
 from checkdam.checkpoint.settings import CheckpointingMode
-from checkdam.checkpoint.store import CheckpointStore
-from checkdam.clock import Clock
-from checkdam.errors import CheckdamError, JobFailedError, SlotLostError, StorageError
+from checkdam.errors import CheckdamError, JobFailedError, SlotLostError
+from checkdam.graph.operators import SourceFunctionKind
 from checkdam.ids import Attempt as AttemptId
-from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
-from checkdam.runtime.completion import checkpoint_stats, completed_checkpoint
-from checkdam.runtime.engine import Engine, Slot
-from checkdam.runtime.events import EpochStats, JobListener
+from checkdam.ids import Epoch
+from checkdam.runtime.checkpointing import Checkpointing, Surroundings
+from checkdam.runtime.engine import Slot
+from checkdam.runtime.events import EpochStats
 from checkdam.runtime.job import Job
-from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import Restored
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.state.snapshots import StateFile
-
-T = TypeVar("T")
-A = TypeVar("A", bound=Action)
+from checkdam.runtime.slot_group import SlotGroup
+from checkdam.runtime.ticking import Pending, Turns
 
 _TICK_SECONDS = 0.05
-
-_CLOSING_SECONDS = 5.0
-"""How long the functions of a failed or cancelled attempt may take to close before their slots are killed."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What an attempt works with and does not own."""
-
-    engine: Engine
-    store: CheckpointStore | None
-    coordinator: CheckpointCoordinator
-    outputs: Outputs
-    listener: JobListener
-    clock: Clock
 
 
 class AttemptRun:
@@ -71,44 +37,46 @@ class AttemptRun:
         self._restored = restored
         self._around = around
         self._coordinator = around.coordinator
-        self._slots: Sequence[Slot] = ()
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)  # the coordinator's state has changed
-        self._between_epochs = threading.Lock()
-        self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
-        self._pool = ThreadPoolExecutor(max_workers=3 * job.plan.slots + 2, thread_name_prefix="slots")
+        self._changed = threading.Condition(threading.RLock())  # the coordinator's state, or what is due, has changed
+        self._group = SlotGroup(job.plan.slots)
+        self._checkpoints = Checkpointing(job, around, self._group, self._changed, self.interrupt)
+        self._checkpoints.event_time = restored.event_time(job.plan) if restored is not None else {}
+        self._turns = Turns()
+        self._pending = Pending(job.plan, around.clock, restored=restored is not None)
         self._failure: BaseException | None = None
         self._ended = False
         self._closed = False
-        self._disposed = False
-        self._epoch = around.engine.first_epoch() - 1 if restored is None else restored.checkpoint.epoch
+        self._is_input_over = False  # the ticker leaves what is still to be done to the thread that ends the job
+        self._epoch = Epoch(around.engine.first_epoch() - 1) if restored is None else restored.checkpoint.epoch
         self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
-        self._positions: dict[CheckpointId, bytes] = {}
         self._ticker: threading.Thread | None = None
         self.has_begun = False  # the slots have their state
         self.is_done = False  # the input is used up, and all output published
 
     def run(self) -> None:
-        self._slots = self._around.engine.start_slots(self._attempt, self._job.plan.slots)
+        group, engine = self._group, self._around.engine
+        group.slots = engine.start_slots(self._attempt, self._job.plan.slots)
         self._raise_failure()  # told before there was anything to stop
-        self._around.listener.slots_started([slot.pid for slot in self._slots])
-        self._on_all_slots(self._configure)
+        self._around.listener.slots_started([slot.pid for slot in group.slots])
+        group.call(self._configure)
         self.has_begun = True
-        for slot in self._slots:
+        for slot in group.slots:
             threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
-        self._ticker = threading.Thread(target=self._tick, daemon=True, name="checkpoint-ticker")
+        position = self._restored.checkpoint.source_position if self._restored else b""
+        engine.resume(self._epoch, position)
+        self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
         self._ticker.start()
         try:
-            position = self._restored.checkpoint.source_position if self._restored else b""
-            self._around.engine.run(self._slots, Epoch(self._epoch), position, self._run_epoch)
+            engine.run(group.slots, self._run_epoch)
             self._raise_failure()
+            self._run_out()
             self._final_checkpoint()
         except BaseException as error:
             self._raise_failure()  # the first cause, rather than what it led to
             raise error
         self._end()
         self._closed = self.is_done = True
-        self._on_all_slots(_close)
+        group.call(_close)
 
     def interrupt(self, failure: BaseException) -> None:
         """Stop, for this reason; the first reason counts."""
@@ -119,26 +87,32 @@ class AttemptRun:
             self._changed.notify_all()
         self._around.engine.interrupt()
 
+    def look_again(self) -> None:
+        """Time may have passed that nobody could wait for: see what is due."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Wait until the checkpoints handed over so far are written, published and tidied up."""
+        self._checkpoints.settle()
+
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
         self._end()
         if self._ticker is not None:
             self._ticker.join()
-        if not self._closed:  # a slot that is gone, or busy for too long, is not waited for
-            wait([self._pool.submit(slot.close) for slot in self._slots], timeout=_CLOSING_SECONDS)
-        for slot in self._slots:
-            slot.kill()
-        with self._lock:
-            self._perform(self._coordinator.abort_pending("the job fails over"))
-            self._disposed = True
-        self._pool.shutdown(wait=True)
-        self._committer.shutdown(wait=True)
-        for slot in self._slots:
-            slot.disconnect()
+        if not self._closed:
+            self._group.close_soon()
+        self._group.kill()
+        self._checkpoints.abort("the job fails over")
+        self._group.dispose()
+        self._checkpoints.dispose()
+        self._group.disconnect()
 
     def _end(self) -> None:
         with self._changed:
             self._ended = True
+            self._checkpoints.slots_ended()
             self._changed.notify_all()
 
     def _raise_failure(self) -> None:
@@ -157,6 +131,8 @@ class AttemptRun:
                 last_epoch=Epoch(self._epoch),
                 storage=job.storage,
                 restore=self._restored.point() if self._restored else None,
+                event_time=dict(self._checkpoints.event_time),
+                local_directory=job.local_directory,
             )
         )
 
@@ -169,20 +145,34 @@ class AttemptRun:
 
     # -- epochs -------------------------------------------------------------------------------------------------
 
-    def _run_epoch(self, epoch: Epoch, execute: Callable[[], None]) -> None:
-        with self._between_epochs:
-            self._raise_failure()
-            started = time.perf_counter()
-            execute()
-            commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
-            reports = self._on_all_slots(lambda slot: slot.end_epoch(epoch, commit=commit))
-            self._epoch, self._has_advanced = epoch, True
-            self._publish(reports)
-            self._report(epoch, reports, time.perf_counter() - started)
-            if self._around.store is not None:
-                with self._lock:
-                    actions = self._coordinator.epoch_ended(epoch)
-                self._perform(actions)
+    def _run_epoch(self, execute: Callable[[Epoch], None]) -> None:
+        with self._turns.wait():
+            self._next_epoch(execute)
+
+    def _next_epoch(self, execute: Callable[[Epoch], None]) -> None:
+        """Run the epoch behind the last one; whoever calls has the turn."""
+        self._raise_failure()
+        epoch = Epoch(self._epoch + 1)
+        started = time.perf_counter()
+        execute(epoch)
+        commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
+        reports = self._group.call(lambda slot: slot.end_epoch(epoch, commit=commit))
+        self._epoch, self._has_advanced = epoch, True
+        self._take_in(reports)
+        self._publish(reports)
+        self._report(epoch, reports, time.perf_counter() - started)
+        self._checkpoints.epoch_ended(epoch)
+
+    def _take_in(self, reports: Sequence[EpochReport]) -> None:
+        """What the slots say of time: how far event time has come, and what waits for the clock."""
+        seen = dict(self._checkpoints.event_time)
+        for report in reports:
+            for assigner, timestamp in report.event_time.items():
+                seen[assigner] = max(timestamp, seen.get(assigner, timestamp))
+        self._checkpoints.event_time = seen
+        with self._changed:
+            self._pending.epoch_ended(reports)
+            self._changed.notify_all()
 
     def _publish(self, reports: Sequence[EpochReport]) -> None:
         lines = [line for report in reports for line in report.printed]
@@ -194,157 +184,88 @@ class AttemptRun:
 
     def _report(self, epoch: Epoch, reports: Sequence[EpochReport], seconds: float) -> None:
         heads = {edge.target for edge in self._job.plan.edges if edge.level == 1}
-        records = sum(c.records_in for report in reports for op, c in report.operators.items() if op in heads)
+        made = {op.id for op in self._job.plan.operators if isinstance(op.kind, SourceFunctionKind)}
+        counts = [(op, each) for report in reports for op, each in report.operators.items()]
+        records = sum(each.records_in for op, each in counts if op in heads)
+        records += sum(each.records_out for op, each in counts if op in made)
         keys = sum(report.keys for report in reports)
         self._around.listener.epoch_ended(EpochStats(epoch, records, seconds, keys))
 
-    # -- checkpoints --------------------------------------------------------------------------------------------
+    # -- between epochs -----------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Between epochs: cut what is due while no records come, and give up on what takes too long."""
+        """Between epochs: do what is due while no records come, and give up on checkpoints that take too long."""
         try:
             while self._wait_for_event():
-                with self._lock:
-                    expired = self._coordinator.expire()
-                self._perform(expired)
-                if self._around.store is not None and self._between_epochs.acquire(blocking=False):
-                    try:
-                        with self._lock:
-                            due = self._coordinator.tick(Epoch(self._epoch)) if self._has_advanced else []
-                        self._perform(due)
-                    finally:
-                        self._between_epochs.release()
-        except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
+                self._checkpoints.expire()
+                with self._turns.take_if_free() as is_free:
+                    if not is_free:
+                        continue
+                    if self._has_advanced:
+                        self._checkpoints.tick(self._epoch)
+                    if self._is_extra_due():
+                        self._around.engine.run_extra(self._group.slots, self._next_epoch)
+        except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
             self.interrupt(error)
 
-    def _wait_for_event(self) -> bool:
-        """Wait until the coordinator may have something to do; False when the attempt is over.
+    def _is_extra_due(self) -> bool:
+        with self._changed:
+            return not self._is_input_over and self._seconds_until_extra() == 0.0
 
-        What is due while an epoch runs is cut at the epoch's end, so being overdue is no reason to hurry.
+    def _seconds_until_extra(self) -> float | None:
+        """Not before epoch 0, which belongs to what is there from the start."""
+        return self._pending.seconds_until_due() if self._epoch >= 0 and not self._is_input_over else None
+
+    def _wait_for_event(self) -> bool:
+        """Wait until there may be something to do; False when the attempt is over.
+
+        What is due while an epoch runs is done at the epoch's end, so being overdue is no reason to hurry; only source
+        functions are asked again at once.
         """
         with self._changed:
             if not self._is_over():
-                seconds = self._coordinator.seconds_until_next_event()
-                self._changed.wait(None if seconds is None else max(seconds, _TICK_SECONDS))
+                until_checkpoint, until_extra = (
+                    self._coordinator.seconds_until_next_event(),
+                    self._seconds_until_extra(),
+                )
+                waits = [max(each, _TICK_SECONDS) for each in (until_checkpoint, until_extra) if each is not None]
+                if until_extra is None or not self._pending.has_unfinished_sources:
+                    self._changed.wait(min(waits, default=None))
+                elif self._turns.is_taken:
+                    self._changed.wait(_TICK_SECONDS)
             return not self._is_over()
 
     def _is_over(self) -> bool:
         return self._ended or self._failure is not None
 
-    def _perform(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            if isinstance(action, TriggerCheckpoint):
-                self._cut(action)
-            elif isinstance(action, FailJob):
-                self.interrupt(JobFailedError(action.reason))
-            elif isinstance(action, AbortCheckpoint):
-                self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
-                self._committer.submit(self._guarded, self._abort, action)
-            elif not isinstance(action, NotifyCompleted):  # done already, with the metadata
-                self._committer.submit(self._guarded, self._settle, action)
+    # -- the end ------------------------------------------------------------------------------------------------
 
-    def _guarded(self, work: Callable[[A], None], action: A) -> None:
-        """Do the committer's work; what it cannot do fails the attempt, and the next one cleans up."""
-        try:
-            work(action)
-        except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
-            self.interrupt(error)
-
-    def _cut(self, trigger: TriggerCheckpoint) -> None:
-        """Seal every slot, then wait in the background for what each has written."""
-        checkpoint_id = trigger.checkpoint_id
-        try:
-            self._positions[checkpoint_id] = self._around.engine.position(trigger.epoch)
-            self._on_all_slots(lambda slot: slot.seal(checkpoint_id, trigger.epoch))
-        except SlotLostError as error:
-            self.interrupt(error)
-            return
-        except Exception as error:  # noqa: BLE001  whatever a slot met: the checkpoint is declined
-            self._decline(checkpoint_id, SubtaskIndex(0), error)
-            return
-        for slot in self._slots:
-            # A thread of its own: a slot whose storage hangs must not keep the others, or the next epoch, waiting.
-            threading.Thread(
-                target=self._await_snapshot, args=(slot, checkpoint_id), daemon=True, name="snapshot-wait"
-            ).start()
-
-    def _await_snapshot(self, slot: Slot, checkpoint_id: CheckpointId) -> None:
-        try:
-            snapshot = slot.snapshot(checkpoint_id)
-        except SlotLostError as error:
-            self.interrupt(error)
-        except Exception as error:  # noqa: BLE001  whatever the slot's writer met: the checkpoint is declined
-            self._decline(checkpoint_id, slot.subtask, error)
-        else:
-            with self._changed:
-                if not self._disposed:  # else what it wrote is swept by the next attempt
-                    self._perform(self._coordinator.acknowledge(snapshot))
-                self._changed.notify_all()
-
-    def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: BaseException) -> None:
-        with self._changed:
-            if self._disposed:
-                return
-            self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
-            self._changed.notify_all()
-
-    def _settle(self, action: Action) -> None:
-        if isinstance(action, WriteMetadata):
-            self._write_metadata(action.acknowledged)
-        elif isinstance(action, DiscardCheckpoints):
-            assert self._around.store is not None
-            for checkpoint_id in action.checkpoint_ids:
-                self._around.store.discard(checkpoint_id)
-            self._delete(action.files)
-        elif isinstance(action, DeleteFiles):
-            self._delete(action.files)
-
-    def _write_metadata(self, acknowledged: AcknowledgedCheckpoint) -> None:
-        """Make a checkpoint complete, publish what it covers, and only then let the job know."""
-        assert self._around.store is not None
-        position = self._positions.pop(acknowledged.checkpoint_id, b"")
-        checkpoint = completed_checkpoint(self._job, acknowledged, position, at=self._around.clock.now())
-        try:
-            path = self._around.store.write(checkpoint)
-        except StorageError as error:
-            with self._changed:
-                self._perform(self._coordinator.metadata_failed(acknowledged.checkpoint_id, str(error)))
-                self._changed.notify_all()
-            return
-        for entry in checkpoint.operators:
-            self._around.outputs.commit(entry.uid, entry.committables)
-        self._around.listener.checkpoint_completed(checkpoint_stats(acknowledged, checkpoint, path))
-        if not self._ended:  # before the coordinator goes on: the next cut must build on this one
-            self._on_all_slots(lambda slot: slot.completed(acknowledged.checkpoint_id))
-        with self._changed:
-            self._perform(self._coordinator.metadata_written(acknowledged.checkpoint_id))
-            self._changed.notify_all()
-
-    def _abort(self, action: AbortCheckpoint) -> None:
-        self._positions.pop(action.checkpoint_id, None)
-        if not self._ended:
-            self._on_all_slots(lambda slot: slot.aborted(action.checkpoint_id))
-        if self._around.store is not None:
-            self._around.store.discard(action.checkpoint_id)
-            self._delete(action.new_files)
-
-    def _delete(self, files: Sequence[StateFile]) -> None:
-        assert self._around.store is not None
-        self._around.store.delete_files(files)
+    def _run_out(self) -> None:
+        """No more records come from Spark: let source functions end, then event time."""
+        self._is_input_over = True
+        engine, slots = self._around.engine, self._group.slots
+        while self._pending.has_unfinished_sources:
+            with self._turns.wait():
+                engine.run_extra(slots, self._next_epoch)
+        if self._job.plan.has_event_time:
+            with self._turns.wait():
+                self._raise_failure()
+                self._group.call(lambda slot: slot.end_of_input())
+                engine.run_extra(slots, self._next_epoch)
+        self._raise_failure()
 
     def _final_checkpoint(self) -> None:
         """The input is used up: what was not yet covered by a checkpoint must be, before the job may end."""
         if self._around.store is None:
-            self._commit_without_checkpoint()
+            self._checkpoints.commit_without_checkpoint(self._epoch)
             return
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
             self._raise_failure()
             if self._coordinator.completed_epoch == self._epoch or self._is_as_restored():
                 return
-        with self._between_epochs, self._lock:
-            actions = self._coordinator.trigger(Epoch(self._epoch))
-        self._perform(actions)
+        with self._turns.wait():
+            self._checkpoints.trigger(self._epoch)
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
             self._raise_failure()
@@ -354,22 +275,6 @@ class AttemptRun:
     def _is_as_restored(self) -> bool:
         """Whether nothing has come since the job's own checkpoint that it was restored from."""
         return not self._has_advanced and self._restored is not None and self._restored.claim
-
-    def _commit_without_checkpoint(self) -> None:
-        """Checkpoints are off: the output of a bounded job becomes visible at its end."""
-        once = CheckpointId(1)
-        self._on_all_slots(lambda slot: slot.seal(once, Epoch(self._epoch)))
-        for snapshot in self._on_all_slots(lambda slot: slot.snapshot(once)):
-            for operator in snapshot.operators:
-                self._around.outputs.commit(operator.uid, operator.committables)
-
-    def _on_all_slots(self, call: Callable[[Slot], T]) -> list[T]:
-        """Call every slot at the same time; all have answered when this returns, or the first error is raised."""
-        futures = [self._pool.submit(call, slot) for slot in self._slots]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-        return [future.result() for future in futures]
 
 
 def _close(slot: Slot) -> None:

@@ -9,8 +9,8 @@ from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.state.snapshots import SlotSnapshot
 
-RunEpoch = Callable[[Epoch, Callable[[], None]], None]
-"""Called by an engine for each epoch, with what moves the epoch's records through every level."""
+RunEpoch = Callable[[Callable[[Epoch], None]], None]
+"""Called by an engine for each epoch, with what moves the epoch's records through every level; tells it the number."""
 
 
 class Slot(Protocol):
@@ -25,6 +25,9 @@ class Slot(Protocol):
     def configure(self, setup: SlotSetup) -> None: ...
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport: ...
+
+    def end_of_input(self) -> None:
+        """No more records will come: with the next epoch event time ends."""
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float: ...
 
@@ -51,11 +54,17 @@ class Engine(Protocol):
 
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[Slot]: ...
 
-    def run(self, slots: Sequence[Slot], last_epoch: Epoch, position: bytes, run_epoch: RunEpoch) -> None:
-        """Run epoch after epoch from the position given, until the input is used up or `interrupt` is called."""
+    def resume(self, last_epoch: Epoch, position: bytes) -> None:
+        """Let the next `run` go on after this epoch, from where the sources stood; empty: from the beginning."""
+
+    def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        """Run epoch after epoch, until the input is used up or `interrupt` is called."""
+
+    def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        """Run one epoch without records through every level, from whatever thread; between epochs only."""
 
     def interrupt(self) -> None:
         """Let `run` return soon, from whatever thread."""
 
-    def position(self, epoch: Epoch) -> bytes:
-        """Where the sources stand after an epoch; between epochs only."""
+    def position(self) -> bytes:
+        """Where the sources stand after the last epoch; between epochs only."""

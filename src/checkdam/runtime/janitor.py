@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from checkdam.runtime.processes import is_alive
@@ -39,17 +40,20 @@ for _ in range(20):
 """
 
 
+_one_at_a_time = threading.Lock()
 _of_process: dict[tuple[int, Path], tuple[Path, subprocess.Popen[bytes]]] = {}
 
 
 def work_directory(parent: Path) -> Path:
     """A new directory that disappears with this process. All of a process lie in one, with one janitor."""
     owner = os.getpid()
-    directory = _of_process[owner, parent][0] if (owner, parent) in _of_process else None
-    if directory is None or not directory.exists():
-        remove_abandoned(parent)
-        directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=parent))
-        _of_process[owner, parent] = directory, _start_janitor(owner, directory)
+    with _one_at_a_time:  # slots that share a process, as in tests, open their stores at the same time
+        directory = _of_process[owner, parent][0] if (owner, parent) in _of_process else None
+        if directory is None or not directory.exists():
+            parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(parent)
+            directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=parent))
+            _of_process[owner, parent] = directory, _start_janitor(owner, directory)
     return Path(tempfile.mkdtemp(dir=directory))
 
 

@@ -19,6 +19,7 @@ class Job:
     backend: KeyedStateBackend
     checkpoints: CheckpointConfig
     restart: RestartStrategy = field(default_factory=NoRestart)
+    local_directory: str | None = None  # where slots keep working files; None: with other temporary files
 
     @property
     def storage(self) -> str | None:

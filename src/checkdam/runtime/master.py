@@ -22,7 +22,8 @@ from checkdam.errors import (
     UserFunctionError,
 )
 from checkdam.ids import CheckpointId, JobId, new_attempt
-from checkdam.runtime.attempt import AttemptRun, Surroundings
+from checkdam.runtime.attempt import AttemptRun
+from checkdam.runtime.checkpointing import Surroundings
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint, verify_files
 from checkdam.errors import (
     CheckpointDamagedError,
@@ -14,7 +14,9 @@ from checkdam.errors import (
     StateNotRestorableError,
 )
 from checkdam.graph.levels import JobPlan
-from checkdam.ids import JobId, OperatorUid
+from checkdam.graph.operators import Operator
+from checkdam.ids import JobId, OperatorUid, SubtaskIndex
+from checkdam.runtime.completion import assigner_names
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.slot.messages import RestorePoint
 from checkdam.storage.contract import Storage
@@ -38,11 +40,36 @@ class Restored:
         return f"{job}/chk-{self.checkpoint.checkpoint_id}"
 
     def point(self) -> RestorePoint:
-        keyed = {entry.uid: tuple(entry.subtasks.values()) for entry in self.checkpoint.operators if entry.subtasks}
-        return RestorePoint(directory=self.directory, storage=self.storage, keyed=keyed, claim=self.claim)
+        """What the slots need of it; each takes what belongs to its subtasks."""
+        operators = self.checkpoint.operators
+        return RestorePoint(
+            directory=self.directory,
+            storage=self.storage,
+            keyed={entry.uid: tuple(entry.subtasks.values()) for entry in operators if entry.subtasks},
+            claim=self.claim,
+            operator={
+                entry.uid: tuple(entry.operator_states.get(subtask) for subtask in _subtasks(entry))
+                for entry in operators
+                if entry.operator_states
+            },
+            finished={
+                entry.uid: tuple(subtask in entry.finished for subtask in _subtasks(entry))
+                for entry in operators
+                if entry.finished
+            },
+        )
+
+    def event_time(self, plan: JobPlan) -> dict[int, int]:
+        """The largest timestamp that each assigner of the plan had seen, by its id there."""
+        seen = self.checkpoint.event_time
+        return {op: seen[name] for op, name in assigner_names(plan).items() if name in seen}
 
     def committables(self, uid: OperatorUid) -> tuple[bytes, ...]:
         return next((entry.committables for entry in self.checkpoint.operators if entry.uid == uid), ())
+
+
+def _subtasks(entry: OperatorEntry) -> list[SubtaskIndex]:
+    return [SubtaskIndex(index) for index in range(entry.parallelism)]
 
 
 def from_path(path: str) -> Restored:
@@ -77,21 +104,21 @@ def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listen
 
 def check_fit(restored: Restored, plan: JobPlan, *, allow_non_restored_state: bool) -> None:
     """Refuse, before anything runs, state that this job has no place for."""
-    checkpoint = restored.checkpoint
-    if checkpoint.max_parallelism != plan.max_parallelism:
-        raise StateNotRestorableError(
-            f'checkpoint "{restored.path}" has max parallelism {checkpoint.max_parallelism}, '
-            f"the job {plan.max_parallelism}",
-            hint=f"Max parallelism is fixed at the first checkpoint: leave it unset or "
-            f"set it to {checkpoint.max_parallelism}.",
-        )
-    known = {operator.uid for operator in plan.operators if operator.uid is not None}
-    for entry in checkpoint.operators:
-        holds_something = bool(entry.subtasks or entry.committables)
-        if entry.uid not in known and holds_something and not allow_non_restored_state:
+    known = {operator.uid: operator for operator in plan.operators if operator.uid is not None}
+    for entry in restored.checkpoint.operators:
+        operator = known.get(entry.uid)
+        if operator is None:
+            if not entry.is_empty and not allow_non_restored_state:
+                raise StateNotRestorableError(
+                    f'checkpoint "{restored.path}" holds state of operator "{entry.uid}", which the job does not have',
+                    hint=f'Give one operator uid="{entry.uid}", or restore with --allow-non-restored-state.',
+                )
+        elif entry.subtasks and entry.max_parallelism != plan.key_groups_of(operator.id):
             raise StateNotRestorableError(
-                f'checkpoint "{restored.path}" holds state of operator "{entry.uid}", which the job does not have',
-                hint=f'Give one operator uid="{entry.uid}", or restore with --allow-non-restored-state.',
+                f'checkpoint "{restored.path}" has max parallelism {entry.max_parallelism} for operator "{entry.uid}", '
+                f"the job {plan.key_groups_of(operator.id)}",
+                hint=f"Max parallelism is fixed at the first checkpoint: leave it unset or "
+                f"set it to {entry.max_parallelism}.",
             )
 
 
@@ -101,8 +128,35 @@ def max_parallelism_for(restored: Restored | None, asked: int | None, parallelis
         return asked
     fixed = restored.checkpoint.max_parallelism
     if parallelism > fixed:
-        raise JobGraphError(
-            f"parallelism {parallelism} is above the max parallelism {fixed} of the checkpoint",
-            hint=f"Run with -p {fixed} or less; max parallelism is fixed at the first checkpoint.",
-        )
+        raise _too_wide(parallelism, fixed, "the checkpoint")
     return fixed
+
+
+def keep_max_parallelism(
+    operators: Sequence[Operator], restored: Restored | None, asked: int | None, parallelism: int
+) -> list[Operator]:
+    """The operators, each with the number of key groups its keyed state was written with, unless the job sets one.
+
+    `asked` and `parallelism` are those of the job as a whole.
+    """
+    if restored is None or asked is not None:
+        return list(operators)
+    fixed = {entry.uid: entry.max_parallelism for entry in restored.checkpoint.operators if entry.subtasks}
+    kept = []
+    for operator in operators:
+        groups = fixed.get(operator.uid) if operator.uid is not None else None
+        if groups is None or operator.max_parallelism is not None:
+            kept.append(operator)
+            continue
+        width = operator.parallelism or parallelism
+        if width > groups:
+            raise _too_wide(width, groups, f'operator "{operator.uid}" in the checkpoint')
+        kept.append(replace(operator, max_parallelism=groups))
+    return kept
+
+
+def _too_wide(parallelism: int, fixed: int, whose: str) -> JobGraphError:
+    return JobGraphError(
+        f"parallelism {parallelism} is above the max parallelism {fixed} of {whose}",
+        hint=f"Run with -p {fixed} or less; max parallelism is fixed at the first checkpoint.",
+    )

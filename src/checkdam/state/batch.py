@@ -12,9 +12,9 @@ from checkdam.state.types import TypeInfo
 
 
 class Batch:
-    """Some records of one type, in order."""
+    """Some records of one type, in order, and beside them their event time where one was assigned."""
 
-    __slots__ = ("_columns", "_make_rows", "_rows", "type")
+    __slots__ = ("_columns", "_make_rows", "_rows", "timestamps", "type")
 
     def __init__(
         self,
@@ -23,8 +23,10 @@ class Batch:
         rows: list[Any] | None = None,
         columns: pa.RecordBatch | None = None,
         make_rows: Callable[[], list[Any]] | None = None,
+        timestamps: list[int] | None = None,
     ) -> None:
         self.type = type
+        self.timestamps = timestamps  # milliseconds since 1970, one a record
         self._rows = rows
         self._columns = columns
         self._make_rows = make_rows
@@ -45,3 +47,9 @@ class Batch:
         if self._columns is None:
             self._columns = to_arrow(self.type, self._rows or [])
         return self._columns
+
+    def with_timestamps(self, timestamps: list[int] | None) -> Batch:
+        """The same records with other event times; both batches share what was made of them so far."""
+        return Batch(
+            self.type, rows=self._rows, columns=self._columns, make_rows=self._make_rows, timestamps=timestamps
+        )

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from checkdam.errors import JobGraphError
 from checkdam.state.types import Kind, TypeInfo, arrow_type_info
 
+_PICKLED = frozenset({Kind.OPAQUE, Kind.PICKLE})
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)  # ways of Arrow to say that a value does not fit
 
 
@@ -71,7 +72,7 @@ def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
     kind = of.kind
-    if kind is Kind.OPAQUE:
+    if kind in _PICKLED:
         return pa.array(_pickled(values), pa.binary())
     if not of.fields:
         return pa.array(values, of.arrow_type)
@@ -147,7 +148,7 @@ def _rows_of(of: TypeInfo, columns: list[list[Any]]) -> list[Any]:
 def _read(of: TypeInfo, array: pa.Array) -> list[Any]:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if of.kind is Kind.OPAQUE:
+    if of.kind in _PICKLED:
         return [None if payload is None else pickle.loads(payload) for payload in _plain(array)]
     if not of.fields:
         return _plain(array)

@@ -6,32 +6,20 @@ itself is kept beside the values as a `spec`, from which they can be read withou
 
 from __future__ import annotations
 
-import json
-import re
+import enum
 import typing
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from checkdam.errors import JobGraphError, StateNotRestorableError
-from checkdam.state.types import (
-    COMPOUND,
-    Kind,
-    TypeInfo,
-    arrow_type_info,
-    compound_of,
-    fields_of,
-    list_of,
-    map_of,
-    optional_of,
-    tuple_of,
-    type_info,
-)
+from checkdam.state.pickling import pickling
+from checkdam.state.type_text import text_of, type_from_text
+from checkdam.state.types import COMPOUND, Kind, TypeInfo, fields_of
 
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _REFUSED = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # a ValidationError is a ValueError
@@ -55,13 +43,44 @@ def serializer(of: TypeInfo) -> Serializer:
     """
     if not of.is_durable:
         culprit = [inner for inner in fields_of(of) if not inner.is_durable][-1]
-        where = "" if culprit is of else f", because of {culprit.name} inside it"
-        raise JobGraphError(
-            f"type {of.name} has no durable form{where}",
-            hint="Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, lists, dicts (their keys "
-            "scalars or tuples), optionals, tuples, NamedTuples and dataclasses.",
-        )
+        name = _name_of(culprit)
+        where = "" if culprit is of else f", because of {name} inside it"
+        whole = name if culprit is of else of.name
+        raise JobGraphError(f"type {whole} has no durable form{where}", hint=_instead_of(culprit))
     return Serializer(of)
+
+
+def _name_of(of: TypeInfo) -> str:
+    """The user's own name for it: the type information of what has no columns is the same for all."""
+    if not of.is_opaque:
+        return of.name
+    return of.hint.__qualname__ if isinstance(of.hint, type) and not typing.get_args(of.hint) else str(of.hint)
+
+
+_SUPPORTED = (
+    "Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, lists, dicts (their keys scalars or "
+    "tuples), optionals, tuples, NamedTuples and dataclasses"
+)
+
+
+def _instead_of(culprit: TypeInfo) -> str:
+    """What to write where a type has no durable form."""
+    hint = culprit.hint
+    origin = typing.get_origin(hint) or hint
+    bare = {list: "list[int]", dict: "dict[str, int]", tuple: "tuple[str, int]"}.get(hint)
+    if bare is not None:
+        return f"Say what is in it, as in {bare}."
+    if origin in (set, frozenset):
+        return "Write dict[T, bool] or list[T] instead of a set, or a MapState with an entry for each element."
+    if origin is tuple:
+        return "Write list[T] instead of a tuple of any length."
+    if hint is timedelta:
+        return "Write int and keep milliseconds, or float and keep total_seconds()."
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "Write str or int and keep the name or value of the Enum's member."
+    if isinstance(hint, type) and hint is not object and culprit.is_opaque:
+        return f"{_SUPPORTED}; or PickleType({hint.__name__}), to keep it pickled and never evolve it."
+    return f"{_SUPPORTED}."
 
 
 def serializer_from_spec(spec: str) -> Serializer:
@@ -70,12 +89,7 @@ def serializer_from_spec(spec: str) -> Serializer:
     Raises:
         StateNotRestorableError: the text is no spec of this version.
     """
-    try:
-        return Serializer(_of_node(json.loads(spec)))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise StateNotRestorableError(
-            f"type description {spec[:200]!r} is not understood", hint="It may be from a newer version."
-        ) from error
+    return Serializer(type_from_text(spec))
 
 
 class Serializer:
@@ -84,6 +98,12 @@ class Serializer:
     `encode` gives back equal values, in their own precision and order. `encode_key` gives equal bytes for equal keys,
     also where Python has several forms of one value (0.0 and -0.0, 1.5 and 1.50 as Decimals, two time zones).
     """
+
+    encode_one_checked: Callable[[Any], bytes]
+    """As `encode_one`, and the value is known to be of the type. Raises JobGraphError if it is not."""
+
+    decode_one: Callable[[bytes | memoryview], Any]
+    """The value of `encode_one`. Raises StateNotRestorableError if the bytes are not of this type."""
 
     def __init__(self, of: TypeInfo) -> None:
         self.type = of
@@ -95,7 +115,10 @@ class Serializer:
         _forget_caches(of)
         self._canonical = _canonical(of)
         self._has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(of))
-        self.spec: str = json.dumps(_node(of), separators=(",", ":"), ensure_ascii=False)
+        self._pickles = pickling(of)
+        self.spec: str = text_of(of)
+        self.encode_one_checked = self._checked_encoder()
+        self.decode_one = self._decoder()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Serializer, (self.type,)
@@ -103,7 +126,7 @@ class Serializer:
     def encode(self, values: list[Any]) -> bytes:
         """All values as one array, unchecked except for what has no durable form at all."""
         try:
-            return _ENCODER.encode(values)
+            return _ENCODER.encode(values if self._pickles is None else list(map(self._pickles.dump, values)))
         except _REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
 
@@ -115,10 +138,7 @@ class Serializer:
         """
         data = self.encode(values)
         try:
-            self._check_many.decode(data)
-            if self._has_text_borne:
-                for value in values:
-                    _check_text_borne(self.type, value)
+            self._check(values, data, self._check_many)
         except _REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
         return data
@@ -130,21 +150,16 @@ class Serializer:
             StateNotRestorableError: the bytes are not values of this type.
         """
         try:
-            return self._many.decode(data)
+            values = self._many.decode(data)
         except msgspec.DecodeError as error:
             raise self._not_restorable(error) from error
+        return values if self._pickles is None else list(map(self._pickles.load, values))
 
     def encode_one(self, value: Any) -> bytes:
         try:
-            return _ENCODER.encode(value)
+            return _ENCODER.encode(value if self._pickles is None else self._pickles.dump(value))
         except _REFUSED as refusal:
             raise self._misfit([value], refusal) from refusal
-
-    def decode_one(self, data: bytes | memoryview) -> Any:
-        try:
-            return self._one.decode(data)
-        except msgspec.DecodeError as error:
-            raise self._not_restorable(error) from error
 
     def encode_key(self, key: Any) -> bytes:
         """One key; equal keys give equal bytes."""
@@ -154,6 +169,34 @@ class Serializer:
         """As `encode_checked`, with equal bytes for equal lists of keys."""
         return self.encode_checked(keys if self._canonical is None else [self._canonicalised(key) for key in keys])
 
+    def _checked_encoder(self) -> Callable[[Any], bytes]:
+        """A function over what it needs and nothing else: a backend may call it for every record."""
+        of, encode, check, pickles = self.type, _ENCODER.encode, self._check_one.decode, self._pickles
+        has_text_borne = self._has_text_borne
+
+        def encode_one_checked(value: Any) -> bytes:
+            try:
+                data = encode(value if pickles is None else pickles.dump(value))
+                check(data)
+                if has_text_borne:
+                    _check_text_borne(of, value)
+            except _REFUSED as refusal:
+                raise self._misfit([value], refusal) from refusal
+            return data
+
+        return encode_one_checked
+
+    def _decoder(self) -> Callable[[bytes | memoryview], Any]:
+        decode, pickles = self._one.decode, self._pickles
+
+        def decode_one(data: bytes | memoryview) -> Any:
+            try:
+                return decode(data)
+            except msgspec.DecodeError as error:
+                raise self._not_restorable(error) from error
+
+        return decode_one if pickles is None else lambda data: pickles.load(decode_one(data))
+
     def _canonicalised(self, key: Any) -> Any:
         assert self._canonical is not None
         try:
@@ -161,12 +204,19 @@ class Serializer:
         except _REFUSED as refusal:
             raise self._misfit([key], refusal) from refusal
 
+    def _check(self, values: list[Any], data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> None:
+        """The exact check: what the bytes tell, and what they do not."""
+        decoder.decode(data)
+        if self._has_text_borne:
+            for value in values:
+                _check_text_borne(self.type, value)
+
     def _misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
         offender: Any = values
         for value in values:
             try:
-                self._check_one.decode(_ENCODER.encode(value))
-                _check_text_borne(self.type, value)
+                dumped = value if self._pickles is None else self._pickles.dump(value)
+                self._check([value], _ENCODER.encode(dumped), self._check_one)
             except _REFUSED as why:
                 offender, refusal = value, why
                 break
@@ -192,11 +242,14 @@ _PYTHON: dict[Kind, Any] = {
     Kind.DATE: date,
     Kind.DECIMAL: Decimal,
     Kind.NONE: None,
+    Kind.PICKLE: bytes,
 }
 
 
 def _wire(of: TypeInfo) -> Any:
     """The type to decode into: the user's own classes, where they are known."""
+    if of.kind is Kind.INT and not of.nullable:
+        return int  # its bounds were checked when it was written
     if of.maker in (None, tuple, dict):
         return _shape(of, _wire)
     return typing.Optional[of.maker] if of.nullable else of.maker  # noqa: UP045  # the class may define no |
@@ -210,8 +263,26 @@ def _forget_caches(of: TypeInfo) -> None:
 
 
 def _plain_wire(of: TypeInfo) -> Any:
-    """The type to check against: builtins only, so that no code of the user runs and every bound is exact."""
-    return _shape(of, _plain_wire)
+    """The type to check against: no code of the user runs, every bound is exact, and what it makes is cheap."""
+    shape: Any
+    if of.kind in COMPOUND:
+        names = {f"f{place}": name for place, (name, _) in enumerate(of.fields)}
+        fields = [(own, _plain_wire(each)) for own, (_, each) in zip(names, of.fields, strict=True)]
+        is_array = of.kind is not Kind.DATACLASS  # it has as many elements as it has fields; a map may have more
+        shape = msgspec.defstruct(
+            "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_array, gc=False
+        )
+    elif of.kind is Kind.MAP:
+        (_, key), (_, value) = of.fields
+        shape = dict[_plain_key(key), _plain_wire(value)]  # type: ignore[misc]
+    else:
+        return _shape(of, _plain_wire)
+    return typing.Optional[shape] if of.nullable else shape  # noqa: UP045
+
+
+def _plain_key(of: TypeInfo) -> Any:
+    """The same for what has to be hashable."""
+    return _shape(of, _plain_key)
 
 
 def _shape(of: TypeInfo, inner: Callable[[TypeInfo], Any]) -> Any:
@@ -283,63 +354,13 @@ def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
     return canonical
 
 
+def _no_key(_: Any) -> Any:
+    raise JobGraphError("a pickled value cannot be a key", hint="Equal values need not have equal pickles.")
+
+
 _CANONICAL: dict[Kind, Callable[[Any], Any]] = {
     Kind.FLOAT: lambda value: value + 0.0,  # 1 is 1.0, and -0.0 is 0.0
     Kind.DECIMAL: lambda value: value.normalize(_DIGITS) if value else Decimal(0),
     Kind.DATETIME: lambda value: value.astimezone(UTC) if value.tzinfo else value,
+    Kind.PICKLE: _no_key,
 }
-
-
-def _node(of: TypeInfo) -> Any:
-    if of.nullable:
-        return {"optional": _shape_node(of)}
-    return _shape_node(of)
-
-
-def _shape_node(of: TypeInfo) -> Any:
-    if of.kind is Kind.LIST:
-        return {"list": _node(of.fields[0][1])}
-    if of.kind is Kind.MAP:
-        return {"map": [_node(of.fields[0][1]), _node(of.fields[1][1])]}
-    if of.kind is Kind.TUPLE:
-        return {"tuple": [_node(each) for _, each in of.fields]}
-    if of.fields:
-        name = of.name.removesuffix(" | None")
-        return {of.kind.value: name, "fields": [[field_name, _node(each)] for field_name, each in of.fields]}
-    name = of.name.removesuffix(" | None")
-    return name if name in _NAMED else {"arrow": name}
-
-
-_NAMED = {each.name: each for each in map(type_info, (int, str, bytes, float, bool, datetime, date, Decimal, None))}
-_WITH_PARAMETERS = re.compile(
-    r"decimal128\((\d+), (-?\d+)\)|timestamp\[(s|ms|us|ns), tz=(.+)\]|fixed_size_binary\[(\d+)\]"
-)
-
-
-def _of_node(node: Any) -> TypeInfo:
-    if isinstance(node, str):
-        return _NAMED[node]
-    if "optional" in node:
-        of = _of_node(node["optional"])
-        return optional_of(of, typing.Optional[of.hint])  # noqa: UP045
-    if "list" in node:
-        return list_of(_of_node(node["list"]), list)
-    if "map" in node:
-        key, value = node["map"]
-        return map_of(_of_node(key), _of_node(value), dict)
-    if "tuple" in node:
-        return tuple_of([_of_node(each) for each in node["tuple"]])
-    if "arrow" in node:
-        return arrow_type_info(_arrow_type(node["arrow"]))
-    kind, maker = (Kind.DATACLASS, dict) if Kind.DATACLASS.value in node else (Kind.NAMED_TUPLE, tuple)
-    return compound_of(kind, node[kind.value], maker, [(name, _of_node(each)) for name, each in node["fields"]])
-
-
-def _arrow_type(text: str) -> pa.DataType:
-    found = _WITH_PARAMETERS.fullmatch(text)
-    if found is None:
-        return pa.type_for_alias(text)
-    precision, scale, unit, zone, width = found.groups()
-    if precision:
-        return pa.decimal128(int(precision), int(scale))
-    return pa.timestamp(unit, tz=zone) if unit else pa.binary(int(width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from checkdam.ids import CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
@@ -10,17 +11,22 @@ from checkdam.state.key_groups import KeyGroupRange
 
 @dataclass(frozen=True)
 class StateFile:
-    """One immutable file of state, by its path relative to the job's directory ("shared/…")."""
+    """One immutable file of state, by its path relative to the job's directory ("shared/…").
+
+    `name` is what the backend calls it in its working directory, where that matters.
+    """
 
     path: str
     size: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class KeyedStateHandle:
-    """The keyed state of one subtask of one operator: a base file and its deltas, oldest first.
+    """The keyed state of one subtask of one operator.
 
-    A later file overrides an earlier one key by key. The files index their own key groups.
+    Of the hashmap backend: a base file and its deltas, oldest first; a later file overrides an earlier one key by key.
+    Of the rocksdb backend: the files of a RocksDB checkpoint under their own names.
     """
 
     key_groups: KeyGroupRange
@@ -28,18 +34,62 @@ class KeyedStateHandle:
     backend: str = "hashmap"
 
 
+class Redistribution(IntEnum):
+    """What happens to an operator state when the parallelism changes. The numbers are Flink's, and durable."""
+
+    SPLIT = 0  # the elements of all subtasks are dealt out evenly
+    UNION = 1  # every subtask gets all elements of all
+    BROADCAST = 2  # all subtasks hold the same; each gets one copy
+
+
+@dataclass(frozen=True)
+class OperatorStatePart:
+    """One operator state of one subtask: its elements, each encoded on its own.
+
+    `type` is the durable text of the element's type; elements of a broadcast state are its entries, as pairs.
+    """
+
+    name: str
+    redistribution: Redistribution
+    type: str
+    elements: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class OperatorStateHandle:
+    """All operator states of one subtask of one operator: small ones ride along, large ones are in a file.
+
+    `offsets` tells for each state, by name and redistribution, where each of its elements begins in the content.
+    """
+
+    offsets: tuple[tuple[str, Redistribution, tuple[int, ...]], ...]
+    content: bytes | StateFile
+
+    @property
+    def has_union(self) -> bool:
+        return any(redistribution is Redistribution.UNION for _, redistribution, _ in self.offsets)
+
+
 @dataclass(frozen=True)
 class OperatorSnapshot:
     """What one subtask of one operator hands to a checkpoint.
 
-    `operator_state` is one opaque element list a subtask may store (even-split list state); `committables`
-    are what a sink has written and must publish when the checkpoint completes.
+    `committables` are what a sink has written and must publish when the checkpoint completes; `is_finished` tells of a
+    source function that has no more records.
     """
 
     uid: OperatorUid
     name: str
     keyed: KeyedStateHandle | None = None
     committables: tuple[bytes, ...] = ()
+    operator_state: OperatorStateHandle | None = None
+    is_finished: bool = False
+
+    def files(self) -> frozenset[StateFile]:
+        """Every state file it refers to, old and new."""
+        files = frozenset(self.keyed.files) if self.keyed is not None else frozenset()
+        content = self.operator_state.content if self.operator_state is not None else None
+        return files | {content} if isinstance(content, StateFile) else files
 
 
 @dataclass(frozen=True)

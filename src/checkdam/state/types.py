@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkdam.state.hints import PickleType, aliases_of, spark_as_arrow
+
 
 class Kind(enum.Enum):
     """How values of a type are built; decides the conversion to Arrow and the durable form."""
@@ -36,12 +38,14 @@ class Kind(enum.Enum):
     TUPLE = "tuple"
     NAMED_TUPLE = "named tuple"
     DATACLASS = "dataclass"
+    PICKLE = "pickle"  # kept pickled because the user said so
     ARROW = "arrow"  # an Arrow type without a Python type of its own: travels, but is not kept
     OPAQUE = "opaque"
 
 
 COMPOUND = frozenset({Kind.TUPLE, Kind.NAMED_TUPLE, Kind.DATACLASS})
-_NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP})  # kept as maps and lists, which cannot be keys
+_NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # kept as what cannot be a key
+_CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW})
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class TypeInfo:
     nullable: bool = False
     frozen: bool = field(default=True, compare=False)
     maker: Any = field(default=None, compare=False, repr=False)  # the class that builds a compound
+    aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, field by field
 
     @property
     def is_compound(self) -> bool:
@@ -97,8 +102,7 @@ class TypeInfo:
     @functools.cached_property
     def is_immutable(self) -> bool:
         """Whether a value may be kept by reference, because nobody can change it."""
-        changeable = self.kind in (Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.ARROW) or not self.frozen
-        return not changeable and all(of.is_immutable for _, of in self.fields)
+        return self.kind not in _CHANGEABLE and self.frozen and all(of.is_immutable for _, of in self.fields)
 
     def field_index(self, key: int | str) -> int | None:
         """The position of a field by index (negative ones count from the end) or name; None if there is none."""
@@ -147,6 +151,10 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
         return named_tuple_type(hint)
     if isinstance(hint, pa.DataType):
         return arrow_type_info(hint)
+    if isinstance(hint, PickleType):
+        return TypeInfo(Kind.PICKLE, f"pickle[{hint.of.__qualname__}]", pa.binary(), hint)
+    if (of_spark := spark_as_arrow(hint)) is not None:
+        return _of_hint(of_spark, inside)
     hint = type(None) if hint is None else hint
     if isinstance(hint, type) and hint in _SCALARS:
         kind, arrow_type = _SCALARS[hint]
@@ -156,20 +164,22 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _of_hint(arguments[0], inside)
-    if origin in (typing.Union, types.UnionType):
-        return _of_union([argument for argument in arguments if argument is not type(None)], arguments, hint, inside)
     if origin is list:
         return list_of(_of_hint(arguments[0], inside), hint)
     if origin is dict:
         return map_of(_of_hint(arguments[0], inside), _of_hint(arguments[1], inside), hint)
     if origin is tuple and arguments and Ellipsis not in arguments:
         return tuple_of([_of_hint(argument, inside) for argument in arguments], hint)
-    if isinstance(hint, type) and hint not in inside:  # a class that holds itself has no end as columns
-        return _of_class(hint, (*inside, hint))
-    return OPAQUE
+    found = OPAQUE
+    if origin in (typing.Union, types.UnionType):
+        found = _of_union(arguments, hint, inside)
+    elif isinstance(hint, type) and hint not in inside:  # a class that holds itself has no end as columns
+        found = _of_class(hint, (*inside, hint))
+    return dataclasses.replace(OPAQUE, hint=hint) if found is OPAQUE else found
 
 
-def _of_union(others: list[Any], arguments: tuple[Any, ...], hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
+def _of_union(arguments: tuple[Any, ...], hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
+    others = [argument for argument in arguments if argument is not type(None)]
     if len(others) != 1 or len(others) == len(arguments):
         return OPAQUE
     return optional_of(_of_hint(others[0], inside), hint)
@@ -198,13 +208,21 @@ def map_of(key: TypeInfo, value: TypeInfo, hint: Any) -> TypeInfo:
     return TypeInfo(Kind.MAP, f"dict[{key.name}, {value.name}]", arrow_type, hint, (("key", key), ("value", value)))
 
 
-def compound_of(kind: Kind, name: str, hint: Any, of: list[tuple[str, TypeInfo]], *, frozen: bool = True) -> TypeInfo:
+def compound_of(
+    kind: Kind,
+    name: str,
+    hint: Any,
+    of: list[tuple[str, TypeInfo]],
+    *,
+    frozen: bool = True,
+    aliases: tuple[tuple[str, ...], ...] = (),
+) -> TypeInfo:
     """The type of a class with these fields; `hint` is the class."""
     if not of:
         return OPAQUE  # a record without columns could not be counted
     arrow_type = pa.struct([pa.field(field_name, element.arrow_type) for field_name, element in of])
     maker = tuple if kind is Kind.TUPLE else hint
-    return TypeInfo(kind, name, arrow_type, hint, tuple(of), frozen=frozen, maker=maker)
+    return TypeInfo(kind, name, arrow_type, hint, tuple(of), frozen=frozen, maker=maker, aliases=aliases)
 
 
 def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
@@ -219,13 +237,13 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
         return OPAQUE
     if is_named_tuple:
         of = [(name, _of_hint(hints.get(name, object), inside)) for name in hint._fields]  # type: ignore[attr-defined]  # it is a named tuple
-        return compound_of(Kind.NAMED_TUPLE, hint.__qualname__, hint, of)
+        return compound_of(Kind.NAMED_TUPLE, hint.__qualname__, hint, of, aliases=aliases_of(hints, hint._fields))  # type: ignore[attr-defined]
     names = [each.name for each in dataclasses.fields(hint)]
     if set(inspect.signature(hint).parameters) != set(names):
         return OPAQUE  # its fields alone do not build it again
     of = [(name, _of_hint(hints.get(name, object), inside)) for name in names]
     frozen = bool(hint.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # no public way to ask
-    return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen)
+    return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen, aliases=aliases_of(hints, names))
 
 
 def _resolved_hints(owner: Any) -> dict[str, Any] | None:
@@ -287,8 +305,7 @@ def _row_type(schema: pa.Schema) -> TypeInfo:
 
 
 def _row_class(schema: pa.Schema, of: list[tuple[str, TypeInfo]]) -> type:
-    made = collections.namedtuple("Row", [name for name, _ in of], rename=True)  # type: ignore[misc]
-    row: Any = made  # mypy takes the names for fixed ones
+    row = typing.cast(Any, collections.namedtuple("Row", [name for name, _ in of], rename=True))
     row.__annotations__ = {name: element.hint for name, (_, element) in zip(row._fields, of, strict=True)}
     row.__row_schema__ = schema
     row.__reduce__ = _reduce_row  # a worker makes the class again from the schema instead of carrying its code

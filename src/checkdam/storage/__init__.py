@@ -2,5 +2,6 @@
 
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
+from checkdam.storage.memory import MemoryStorage
 
-__all__ = ["TEMPORARY_PREFIX", "FileStatus", "Storage", "open_storage"]
+__all__ = ["TEMPORARY_PREFIX", "FileStatus", "MemoryStorage", "Storage", "open_storage"]

@@ -12,18 +12,18 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import SparkSink
 from checkdam.connectors.sources import CollectionSource
-from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
-from checkdam.graph.operators import Operator, SinkKind, SourceKind
+from checkdam.graph.levels import JobPlan, Level, Partitioning
+from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.engine import RunEpoch, Slot
-from checkdam.runtime.slot.context import FunctionContext
-from checkdam.runtime.slot.level import RunningLevel, RunningOperator, split_key
+from checkdam.runtime.slot.level import records_and_keys
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.operators import make_process
+from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.slot.task import SlotTask
-from checkdam.runtime.wire import Wire
+from checkdam.runtime.wire import EdgeRows, Wire, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.key_groups import key_groups
 from checkdam.state.rows import from_arrow
@@ -32,25 +32,33 @@ from checkdam.testing.mounts import watched_by
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import DriverKilled, Life, Moment, Step, Trouble
 
+Records = dict[int, tuple[Any, ...]]
+"""What an epoch brings, by source."""
+
 _CHECKPOINT_FILE = re.compile(r".*/chk-(\d+)(/_metadata)?")
 
 
 class LocalEngine:
-    """Runs one job. Scripted epoch i is epoch i + 1; epoch 0 holds the collections, as on Spark.
+    """Runs one job. Each scripted epoch is one epoch; epoch 0 holds the collections, as on Spark.
 
     In lockstep no epoch begins before the checkpoint behind the last one is settled, so that every run is the same.
     """
 
-    def __init__(self, plan: JobPlan, troubles: Sequence[Trouble] = (), *, lockstep: bool = True) -> None:
+    def __init__(
+        self, plan: JobPlan, troubles: Sequence[Trouble] = (), *, lockstep: bool = True, clock: Clock | None = None
+    ) -> None:
         self._plan = plan
         self._troubles = troubles
         self._lockstep = lockstep
+        self.clock = clock or SystemClock()
         self.driver = _DriverLife(self)
         self.slots: list[LocalSlot] = []
         self.settle_rest: Callable[[], None] = lambda: None  # waits for what the driver still has to remove
         self._changed = threading.Condition()
         self._stopped = False
         self._unsettled: set[CheckpointId] = set()
+        self._epoch = Epoch(-1)  # the last one that has moved its records
+        self._next_script = 0
         sources = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
         self._collections = {op: spec for op, spec in sources.items() if isinstance(spec, CollectionSource)}
         self._scripts = {op: spec for op, spec in sources.items() if isinstance(spec, ScriptedSource)}
@@ -61,6 +69,11 @@ class LocalEngine:
         trouble = next((each for each in self._troubles if each.takes(moment)), None)
         if trouble is not None:
             trouble.do(self, moment)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the attempt under way has been told to end."""
+        return self._stopped
 
     def kill_driver(self) -> None:
         self.driver.end()
@@ -81,16 +94,21 @@ class LocalEngine:
         self.slots = [LocalSlot(self, SubtaskIndex(index)) for index in range(count)]
         return self.slots
 
-    def run(self, slots: Sequence[Slot], last_epoch: Epoch, position: bytes, run_epoch: RunEpoch) -> None:
-        if self._collections and last_epoch < 0:
-            held = {op: spec.values for op, spec in self._collections.items()}
-            self._run_epoch(Epoch(0), held, run_epoch)
-        following = int(position or b"0")
-        for index in range(following, max((len(spec.epochs) for spec in self._scripts.values()), default=0)):
-            if self._stopped:
-                break
+    def resume(self, last_epoch: Epoch, position: bytes) -> None:
+        self._epoch, self._next_script = last_epoch, int(position or b"0")
+
+    def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        if self._collections and self._epoch < 0:
+            self._run_epoch({op: spec.values for op, spec in self._collections.items()}, run_epoch)
+        last = max((len(spec.epochs) for spec in self._scripts.values()), default=0)
+        while self._next_script < last and not self._stopped:
+            index = self._next_script
             records = {op: spec.epochs[index] for op, spec in self._scripts.items() if index < len(spec.epochs)}
-            self._run_epoch(Epoch(index + 1), records, run_epoch)
+            self._run_epoch(records, run_epoch, script=index)
+        self.driver.check()
+
+    def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        self._run_epoch({}, run_epoch)
         self.driver.check()
 
     def interrupt(self) -> None:
@@ -98,8 +116,8 @@ class LocalEngine:
             self._stopped = True
             self._changed.notify_all()
 
-    def position(self, epoch: Epoch) -> bytes:
-        return str(max(int(epoch), 0)).encode()
+    def position(self) -> bytes:
+        return str(self._next_script).encode()
 
     # -- checkpoints under way ----------------------------------------------------------------------------------
 
@@ -112,10 +130,16 @@ class LocalEngine:
             self._unsettled.discard(checkpoint_id)
             self._changed.notify_all()
 
-    def _run_epoch(self, epoch: Epoch, records: dict[int, tuple[Any, ...]], run_epoch: RunEpoch) -> None:
-        self.at(Moment(Step.BEFORE_EPOCH, epoch))
+    def _run_epoch(self, records: Records, run_epoch: RunEpoch, script: int | None = None) -> None:
+        def execute(epoch: Epoch) -> None:
+            self._execute(epoch, records)
+            self._epoch = epoch
+            if script is not None:
+                self._next_script = script + 1
+
+        self.at(Moment(Step.BEFORE_EPOCH, self._epoch + 1))
         self.driver.check()
-        run_epoch(epoch, lambda: self._execute(epoch, records))
+        run_epoch(execute)
         if self._lockstep:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or not self._unsettled)
@@ -124,7 +148,7 @@ class LocalEngine:
 
     # -- moving records -----------------------------------------------------------------------------------------
 
-    def _execute(self, epoch: Epoch, records: dict[int, tuple[Any, ...]]) -> None:
+    def _execute(self, epoch: Epoch, records: Records) -> None:
         flow = [(0, batch) for batch in self._source_side(records)]
         for level in self._plan.levels:
             arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
@@ -137,54 +161,60 @@ class LocalEngine:
             ]
         self._to_spark_sinks(epoch, flow)
 
-    def _source_side(self, records: dict[int, tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-        wire = Wire(self._plan.wire(1))
+    def _source_side(self, records: Records) -> Iterator[pa.RecordBatch]:
+        wire = self._wire(1)
         plain = {op.id: op for op in self._plan.source_side if not op.is_source}
         here = {op.id for op in self._plan.source_side}
-        level = RunningLevel(
-            operators={op_id: RunningOperator(op, _stateless(op)) for op_id, op in plain.items()},
-            outputs=tuple(edge for edge in wire.edges if edge.source in here),
-            wire_in=None,
-            wire_out=wire,
-        )
+        edges = tuple(edge for edge in wire.edges if edge.source in here)
+        level = source_level(plain, edges, wire, self._plan.levels[0].parallelism)
         for source, values in records.items():
             if values:
                 yield from level.pass_on(source, Batch(self._types[source], rows=list(values)))
+        yield from level.flush()
 
     def _exchange(
         self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each row to its subtask: what runtime/spark says in SQL."""
-        wire = Wire(self._plan.wire(level.index))
+        wire = self._wire(level.index)
         dealt = 0
         for partition, batch in flow:
-            for edge, rows in wire.unpack(batch):
-                targets = self._targets(level, edge, rows, partition, dealt)
+            if wire.controlled:
+                addressed = batch.filter(batch.column(1).is_valid())
+                batch = batch.filter(batch.column(1).is_null())
+                yield from _parted(addressed, addressed.column(1).to_numpy(zero_copy_only=False))
+            for rows in wire.unpack(batch):
+                targets = self._targets(level, rows, partition, dealt)
                 dealt += rows.num_rows
-                packed = wire.pack(edge, *_values_and_keys(edge, rows))
-                for subtask in np.unique(targets).tolist():
-                    yield subtask, packed.filter(pa.array(targets == subtask))
+                yield from _parted(wire.pack(rows.edge, rows.values, rows.keys, rows.timestamps), targets)
 
-    def _targets(self, level: Level, edge: Edge, rows: pa.RecordBatch, partition: int, dealt: int) -> Any:
+    def _targets(self, level: Level, rows: EdgeRows, partition: int, dealt: int) -> Any:
+        edge = rows.edge
         if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
             return np.full(rows.num_rows, partition % level.parallelism)
         if edge.partitioning is Partitioning.REBALANCE:
             return np.arange(dealt, dealt + rows.num_rows) % edge.parallelism
         assert edge.key is not None
-        _, keys = split_key(edge, rows)
+        assert edge.target is not None
+        _, keys = records_and_keys(rows)
         assert keys is not None
-        groups = self._plan.max_parallelism
+        groups = self._plan.key_groups_of(edge.target)
         return key_groups(keys.rows, edge.key.type, groups) * edge.parallelism // groups
+
+    def _wire(self, level: int) -> Wire:
+        wire = wire_before(self._plan, level)
+        assert wire is not None
+        return wire
 
     def _to_spark_sinks(self, epoch: Epoch, flow: Sequence[tuple[int, pa.RecordBatch]]) -> None:
         """A Spark sink's function gets a list of records here, in place of a DataFrame."""
         if not self._plan.spark_sinks:
             return
-        wire = Wire(self._plan.wire(len(self._plan.levels) + 1))
+        wire = self._wire(len(self._plan.levels) + 1)
         arrived: dict[int, list[Any]] = {edge.id: [] for edge in self._plan.spark_sinks}
         for _, batch in flow:
-            for edge, rows in wire.unpack(batch):
-                arrived[edge.id] += from_arrow(edge.type, rows)
+            for rows in wire.unpack(batch):
+                arrived[rows.edge.id] += from_arrow(rows.edge.type, rows.values)
         for edge in self._plan.spark_sinks:
             kind = next(op.kind for op in self._plan.operators if op.id == edge.spark_sink)
             assert isinstance(kind, SinkKind)
@@ -193,14 +223,9 @@ class LocalEngine:
             kind.spec.function(arrived[edge.id], int(epoch))
 
 
-def _stateless(operator: Operator) -> Any:
-    return make_process(operator, context=FunctionContext(operator.name, 0, 1, None), store=None, writer=None)
-
-
-def _values_and_keys(edge: Edge, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    width = len(edge.type.columns)
-    keys = rows.select(list(range(width, rows.num_columns))) if rows.num_columns > width else None
-    return rows.select(list(range(width))), keys
+def _parted(batch: pa.RecordBatch, targets: Any) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for subtask in np.unique(targets).tolist():
+        yield subtask, batch.filter(pa.array(targets == subtask))
 
 
 class LocalSlot:
@@ -226,7 +251,7 @@ class LocalSlot:
     def configure(self, setup: SlotSetup) -> None:
         self._life.check()
         with watched_by(self._life):
-            self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)))
+            self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)), clock=self._engine.clock)
         self._life.check()
 
     def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -256,6 +281,10 @@ class LocalSlot:
         self._at(Step.EPOCH_ENDED, epoch)
         self._life.check()
         return report
+
+    def end_of_input(self) -> None:
+        with self._lock:
+            self._alive().end_of_input()
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
         self._life.last_checkpoint = checkpoint_id

@@ -25,10 +25,13 @@ from checkdam.runtime.master import JobMaster
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import infer_type, type_info
 from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.mounts import mount, watched_by
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Trouble
@@ -84,7 +87,8 @@ class LocalJob:
     """One job over scripted epochs: `build(environment, stream)` writes it with the ordinary API.
 
     Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
-    Records are Python values of one type; the storage may be any double, or None for a job without checkpoints.
+    Records are Python values of one type. The storage may be any double, or None: then the checkpoints go where
+    `checkpoints` says (such as "memory://test"), or there are none.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class LocalJob:
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
+        if storage is None and checkpoints.storage is not None:
+            storage = open_storage(checkpoints.storage)
         self._storage = storage
         self._parallelism = parallelism
         self._checkpoints = replace(checkpoints, storage=mount(storage) if storage is not None else None)
@@ -138,18 +144,25 @@ class LocalJob:
         environment, checkpoints = self._built(launch), self._checkpoints
         restored = environment._find_restored("local job", checkpoints)
         job = replace(environment._job("local job", environment._operators, checkpoints, restored), job_id=self._job_id)
-        engine = self._engine = LocalEngine(job.plan, self._troubles, lockstep=self._lockstep)
+        engine = self._engine = LocalEngine(job.plan, self._troubles, lockstep=self._lockstep, clock=self._clock)
         given = None if restored is None or restored.claim else restored
         with watched_by(engine.driver):
             self._master = JobMaster(job, engine, restored=given, listener=self.heard, clock=self._clock)
         engine.settle_rest = self._settle_rest
+        if isinstance(self._clock, ManualClock):
+            self._clock.on_advance = self._look_again
         self._master.run()
         return self.heard
+
+    def _look_again(self) -> None:
+        running = self._master._running if self._master is not None else None
+        if running is not None:
+            running.look_again()
 
     def _settle_rest(self) -> None:
         running = self._master._running if self._master is not None else None
         if running is not None:
-            running._committer.submit(lambda: None).result()
+            running.settle()
 
     def cancel(self) -> None:
         assert self._master is not None
@@ -169,23 +182,28 @@ class LocalJob:
 
     def state(self, uid: str, descriptor: ValueStateDescriptor | None = None) -> dict[Any, Any]:
         """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state described."""
-        checkpoint = self.checkpoint()
-        operator = next(op for op in self.job().plan.operators if op.uid == uid)
+        checkpoint, plan = self.checkpoint(), self.job().plan
+        operator = next(op for op in plan.operators if op.uid == uid)
         assert operator.key is not None
+        groups = plan.key_groups_of(operator.id)
         owner = StoreOwner(
             uid=OperatorUid(uid),
             subtask=SubtaskIndex(0),
             attempt=Attempt("reader"),
-            key_groups=KeyGroupRange(0, checkpoint.max_parallelism - 1),
-            max_parallelism=checkpoint.max_parallelism,
+            key_groups=KeyGroupRange(0, groups - 1),
+            max_parallelism=groups,
             key_type=operator.key.type,
         )
         handles = [h for entry in checkpoint.operators if entry.uid == uid for h in entry.subtasks.values()]
         assert self._storage is not None
         files = subtree(self._storage, self._job_id)
         store = self.job().backend.open(owner, handles, files, "", claim=False)
-        wanted = descriptor or ValueStateDescriptor(OP_STATE, operator.output_type.hint)
-        return dict(store.value_table(wanted).entries)
+        kept = operator.output_type if descriptor is None else type_info(descriptor.type)
+        spec = StateSpec(OP_STATE if descriptor is None else descriptor.name, StateKind.VALUE, kept)
+        try:
+            return dict(store.cells(spec).all())
+        finally:
+            store.close()
 
     def _built(self, launch: Launch) -> StreamExecutionEnvironment:
         environment = StreamExecutionEnvironment(launch)

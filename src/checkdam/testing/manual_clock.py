@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 
@@ -9,6 +10,7 @@ class ManualClock:
     def __init__(self, start: datetime = datetime(2024, 1, 1, tzinfo=UTC)) -> None:
         self._now = start.astimezone(UTC)
         self._monotonic = 0.0
+        self.on_advance: Callable[[], None] = lambda: None  # wakes whoever waits for time to pass
 
     def now(self) -> datetime:
         return self._now
@@ -23,3 +25,4 @@ class ManualClock:
             raise ValueError("a clock does not go back")
         self._now += step
         self._monotonic += step.total_seconds()
+        self.on_advance()

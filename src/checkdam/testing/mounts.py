@@ -115,8 +115,8 @@ class WatchedStorage:
         self.watch.after(operation, path)
 
 
-_unfinished: list[BinaryIO] = []
-"""Streams of the dead: closing them, as forgetting them would, is more than a killed process does."""
+_open_streams: set[BinaryIO] = set()
+"""Those of the dead stay here: to close them, as the garbage collector would, is more than a killed process does."""
 
 
 class _WatchedOutput(io.RawIOBase):
@@ -125,6 +125,7 @@ class _WatchedOutput(io.RawIOBase):
         self._watch = storage.watch
         self._path = path
         self._stream = storage.storage.open_output(path)
+        _open_streams.add(self._stream)
 
     def writable(self) -> bool:
         return True
@@ -137,17 +138,10 @@ class _WatchedOutput(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        if not self._watch.is_dead:
-            self._watch_close()
-        else:
-            _unfinished.append(self._stream)
-
-    def _watch_close(self) -> None:
-        try:
-            self._watch.before("close", self._path)
-        except BaseException:
-            _unfinished.append(self._stream)
-            raise
+        if self._watch.is_dead:
+            return
+        self._watch.before("close", self._path)
+        _open_streams.discard(self._stream)
         self._stream.close()
         self._watch.after("close", self._path)
 

@@ -11,3 +11,7 @@ class ScriptedSource:
     """Records of a test, cut into epochs by the test; a position is the index of the epoch that comes next."""
 
     epochs: tuple[tuple[Any, ...], ...]
+
+    @property
+    def is_static(self) -> bool:
+        return False

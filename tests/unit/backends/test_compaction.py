@@ -7,10 +7,12 @@ import msgspec
 import pytest
 
 from checkdam.backends import compaction
-from checkdam.backends.compaction import CHAIN_LENGTH, merge, plan
-from checkdam.backends.state_file import FileInfo, StateFileWriter, StateInfo, read_state_file
+from checkdam.backends.compaction import CHAIN_LENGTH, Pruning, merge, plan
+from checkdam.backends.state_file import BlockContent, FileInfo, StateFileWriter, StateInfo, read_state_file
 from checkdam.errors import StorageError
+from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import StateFile
+from checkdam.state.types import type_info
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
 GROUPS = 8
@@ -27,7 +29,8 @@ def write(storage: MemoryStorage, path: str, kind: str, states: dict[str, Change
             removed = [key for key in mine if key not in found]
             if mine:
                 parts = (list(found), list(found.values()), removed)
-                writer.add_block(index, [group], [len(found)], [len(removed)], *map(msgspec.msgpack.encode, parts))
+                encoded = map(msgspec.msgpack.encode, parts)
+                writer.add_block(index, BlockContent([group], [len(found)], [len(removed)], *encoded))
     return writer.finish()
 
 
@@ -145,3 +148,13 @@ def test_chains_stay_short_and_each_byte_is_rewritten_a_bounded_number_of_times(
 
     assert rewritten <= (written + base) * (1 + math.log((written + base) / smallest, 1.5))
     assert longest <= 12
+
+
+def test_what_is_left_of_a_pruned_value_is_written() -> None:
+    values = serializer(type_info(list[int]))
+    entries = {b"a": values.encode_one([1, 9]), b"b": values.encode_one([9]), b"c": values.encode_one([1])}
+
+    gone = Pruning(values, lambda stored: [each for each in stored if each > 5] or None).apply(entries)
+
+    assert gone == {b"c"}
+    assert entries == {b"a": values.encode_one([9]), b"b": values.encode_one([9])}

@@ -7,7 +7,14 @@ import msgspec
 import pytest
 
 from checkdam.backends import state_file
-from checkdam.backends.state_file import FileInfo, StateFileReader, StateFileWriter, StateInfo, read_state_file
+from checkdam.backends.state_file import (
+    BlockContent,
+    FileInfo,
+    StateFileReader,
+    StateFileWriter,
+    StateInfo,
+    read_state_file,
+)
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import StateFile
@@ -23,8 +30,7 @@ def write(storage: MemoryStorage, blocks: int = 8, groups_per_block: int = 4) ->
     for state in range(2):
         for block in range(blocks):
             groups = list(range(block * groups_per_block, (block + 1) * groups_per_block))
-            writer.add_block(
-                state,
+            content = BlockContent(
                 groups,
                 [g % 3 for g in groups],
                 [g % 2 for g in groups],
@@ -32,6 +38,7 @@ def write(storage: MemoryStorage, blocks: int = 8, groups_per_block: int = 4) ->
                 msgspec.msgpack.encode([g * 10 + i + state for g in groups for i in range(g % 3)]),
                 msgspec.msgpack.encode([f"{g}-gone" for g in groups for _ in range(g % 2)]),
             )
+            writer.add_block(state, content)
     return writer.finish()
 
 
@@ -127,11 +134,11 @@ def test_a_missing_file_is_damage_that_names_it() -> None:
 def test_a_newer_version_is_refused_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     with monkeypatch.context() as newer:
-        newer.setattr(state_file, "VERSION", 2)
+        newer.setattr(state_file, "VERSION", 3)
         file = write(storage)
-    assert struct.unpack_from(">I", storage.read(file.path), 8) == (2,)
+    assert struct.unpack_from(">I", storage.read(file.path), 8) == (3,)
 
-    with pytest.raises(FormatTooNewError, match="version 2"):
+    with pytest.raises(FormatTooNewError, match="version 3"):
         read_state_file(storage, file.path, file.size)
 
 
@@ -146,7 +153,7 @@ def test_a_large_file_is_streamed_and_shows_only_when_whole(monkeypatch: pytest.
     info = FileInfo("base", "op", 0, 1, 32, '"str"', STATES)
     writer = StateFileWriter(empty, "f", info)
     for group in range(50):
-        writer.add_block(0, [group], [1], [0], b"\x91\x01", b"\x91\x01", b"\x90")
+        writer.add_block(0, BlockContent([group], [1], [0], b"\x91\x01", b"\x91\x01", b"\x90"))
     writer.abandon()
     assert empty.list("") == []
 

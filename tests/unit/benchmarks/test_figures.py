@@ -3,14 +3,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from benchmarks.__main__ import COMPARISONS, comparisons
+from benchmarks.kinds import ALONE
+from benchmarks.measuring import Measurements, Side, steady_seconds
 from benchmarks.processes import SideFailedError, Sides
 from benchmarks.report import Figure, write_json
+from benchmarks.sizes import QUICK
 from benchmarks.state import one_epoch_each
-from benchmarks.throughput import steady_seconds
-from benchmarks.words import Changes, Input, changes, uniform
+from benchmarks.words import Changes, Input, changes, pairs, uniform
+
+OURS, THEIRS = Side("ours", "ours", {"records": 4}), Side("theirs", "theirs", {"records": 4})
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,33 @@ def test_a_side_that_saw_other_records_is_not_compared() -> None:
         steady_seconds(epochs, Input("", 1, (4, 4)), first=1)
 
 
+def test_epochs_of_different_sizes_are_not_compared(tmp_path: Path) -> None:
+    measurements = Measurements(_Scripted(tmp_path, {"ours": [1.0, 2.0], "theirs": [1.0, 5.0]}), tmp_path)
+    measurements.measure([OURS], Input("", 1, (4, 4)), first=1)
+    measurements.measure([Side("theirs", "theirs", {"records": 2})], Input("", 1, (2, 2)), first=1)
+
+    assert measurements.rate(OURS).value == 4.0
+    with pytest.raises(ValueError, match=r"\(4, 2\) records"):
+        measurements.speed(OURS, THEIRS)
+
+
+def test_how_many_times_as_fast_is_told_by_the_medians_of_epochs(tmp_path: Path) -> None:
+    ends = {"ours": [1.0, 2.0, 4.0, 6.0], "theirs": [1.0, 11.0, 41.0, 51.0]}
+    measurements = Measurements(_Scripted(tmp_path, ends), tmp_path)
+
+    measurements.measure([OURS, THEIRS], Input("", 1, (4,) * 4), first=1)
+
+    assert measurements.speed(OURS, THEIRS) == 5.0
+
+
+def test_a_comparison_tells_why_a_side_of_it_failed(tmp_path: Path) -> None:
+    measurements = Measurements(_Scripted(tmp_path, {"ours": [1.0, 2.0]}), tmp_path)
+    measurements.measure([OURS, THEIRS], Input("", 1, (4, 4)), first=1)
+
+    with pytest.raises(SideFailedError, match="theirs broke"):
+        measurements.speed(OURS, THEIRS)
+
+
 def test_only_checkpoints_of_one_epoch_count_and_each_with_its_own_changes() -> None:
     source = Changes(Input("", 1, (9, 2, 2, 2, 2)), (20, 30, 40, 50))
     taken = [{"epoch": epoch} for epoch in (1, 3, 4, 5)]
@@ -66,6 +99,42 @@ def test_the_input_has_the_records_and_files_it_says(tmp_path: Path) -> None:
     epochs = [[line for file in pair for line in file] for pair in _pairs(_lines(tmp_path / "words"))]
     assert made.epochs == tuple(map(len, epochs)) == (10, 7)
     assert {word for epoch in epochs for word in epoch} <= {"word0", "word1", "word2"}
+
+
+def test_every_line_of_pairs_is_a_word_and_one_of_its_entries(tmp_path: Path) -> None:
+    made = pairs(tmp_path / "pairs", [300, 100], keys=3, entries=4)
+
+    lines = [path.read_text().splitlines() for path in sorted((tmp_path / "pairs").iterdir())]
+    assert made.epochs == tuple(len(one) + len(other) for one, other in _pairs(lines)) == (300, 100)
+    assert {line for file in lines for line in file} == {
+        f"word{key} e{entry}" for key in range(3) for entry in range(4)
+    }
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_state_is_restored_as_it_was_written_at_any_parallelism(tmp_path: Path, backend: str) -> None:
+    """The sides themselves look whether the keys are there."""
+    kept, sides = {"directory": str(tmp_path / "kept"), "backend": backend, "keys": 2_000}, Sides(tmp_path)
+
+    full, later = sides.run("write_state", "write", **kept, changed=20, checkpoints=2, parallelism=2)["bytes"]
+    restored = sides.run("restore_state", "restore", **kept, parallelism=6)
+
+    assert 0 < later < full / 2
+    assert len(restored["each"]) == 6
+    assert restored["seconds"] == pytest.approx(sum(restored["each"]))
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_every_kind_of_state_is_measured_without_spark(tmp_path: Path, backend: str) -> None:
+    sizes = {"keys": 50, "maps": 5, "entries": 10, "records": 200, "epochs": 3}
+
+    seconds = Sides(tmp_path).run("kinds", "kinds", backend=backend, **sizes)
+
+    assert {kind: len(each) for kind, each in seconds.items()} == dict.fromkeys(ALONE, 2)
+
+
+def test_every_comparison_has_a_name_to_ask_for_it_by(tmp_path: Path) -> None:
+    assert tuple(comparisons(Sides(tmp_path), QUICK, tmp_path)[1]) == COMPARISONS
 
 
 def test_each_epoch_changes_distinct_words_of_those_held(tmp_path: Path) -> None:
@@ -87,9 +156,24 @@ def test_files_are_older_the_sooner_they_are_to_be_read(tmp_path: Path) -> None:
 
 def test_a_side_that_fails_is_told_with_what_it_said_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SideFailedError, match="FileNotFoundError"):
-        Sides(tmp_path).run("restore_state", "no such state", directory=str(tmp_path / "absent"), keys=1)
+        Sides(tmp_path).run(
+            "restore_state", "no such state", directory=str(tmp_path / "absent"), backend="hashmap", keys=1
+        )
 
     assert not list(tmp_path.iterdir())
+
+
+class _Scripted(Sides):
+    """Sides whose epochs end at times that are told, with the records of the input; others break."""
+
+    def __init__(self, root: Path, ends: dict[str, list[float]]) -> None:
+        super().__init__(root)
+        self._ends = ends
+
+    def run(self, side: str, what: str, **arguments: Any) -> Any:
+        if side not in self._ends:
+            raise SideFailedError(f"{side} broke")
+        return {"epochs": [{"ended_at": end, "records": arguments["records"]} for end in self._ends[side]]}
 
 
 def _lines(directory: Path) -> list[list[str]]:

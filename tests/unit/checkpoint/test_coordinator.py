@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,14 @@ from checkdam.checkpoint.coordinator import (
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, OperatorSnapshot, SlotSnapshot, StateFile
+from checkdam.state.snapshots import (
+    KeyedStateHandle,
+    OperatorSnapshot,
+    OperatorStateHandle,
+    Redistribution,
+    SlotSnapshot,
+    StateFile,
+)
 from checkdam.testing.manual_clock import ManualClock
 
 ID = CheckpointId
@@ -527,3 +535,70 @@ def test_the_next_event_is_the_trigger_or_the_timeout_whichever_comes_first() ->
     assert job.coordinator.seconds_until_next_event() == 30  # no room for a third
     job.clock.advance(31)
     assert job.coordinator.seconds_until_next_event() == 0
+
+
+# Sources that finish one subtask after another
+
+
+def source_snapshot(subtask: int, *, finished: bool, mode: Redistribution | None) -> SlotSnapshot:
+    new = file(f"1-{subtask}")
+    state = None if mode is None else OperatorStateHandle((("offsets", mode, (20,)),), new)
+    operator = OperatorSnapshot(OperatorUid("numbers"), "Numbers", operator_state=state, is_finished=finished)
+    return SlotSnapshot(ID(1), SubtaskIndex(subtask), (operator,), (new,) if state else ())
+
+
+def test_union_state_is_declined_while_only_some_subtasks_have_finished_and_that_is_no_failure() -> None:
+    job = Job(tolerable_failures=0)
+    job.coordinator.trigger(EPOCH(1))
+
+    waiting = job.coordinator.acknowledge(source_snapshot(0, finished=True, mode=Redistribution.UNION))
+    [abort] = job.coordinator.acknowledge(source_snapshot(1, finished=False, mode=Redistribution.UNION))
+
+    assert waiting == []
+    assert isinstance(abort, AbortCheckpoint)
+    assert 'operator "Numbers" has union list state, and some but not all' in abort.reason
+    assert abort.new_files == (file("1-0"), file("1-1"))
+    assert job.coordinator.in_progress == []
+    assert job.complete(epoch=2) == 2
+
+
+def test_a_finished_subtask_without_union_state_of_its_own_counts_too() -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(source_snapshot(0, finished=True, mode=None))
+
+    [abort] = job.coordinator.acknowledge(source_snapshot(1, finished=False, mode=Redistribution.UNION))
+
+    assert isinstance(abort, AbortCheckpoint)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "mode"),
+    [
+        (True, True, Redistribution.UNION),
+        (False, False, Redistribution.UNION),
+        (True, False, Redistribution.SPLIT),
+        (True, False, Redistribution.BROADCAST),
+        (True, False, None),
+    ],
+)
+def test_other_states_and_whole_operators_are_taken(first: bool, second: bool, mode: Redistribution | None) -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(source_snapshot(0, finished=first, mode=mode))
+
+    [write] = job.coordinator.acknowledge(source_snapshot(1, finished=second, mode=mode))
+
+    assert isinstance(write, WriteMetadata)
+    assert write.acknowledged.files() == (set() if mode is None else {file("1-0"), file("1-1")})
+
+
+def test_the_files_of_operator_state_belong_to_the_checkpoint_whoever_wrote_them() -> None:
+    job = Job(subtasks=1)
+    job.coordinator.trigger(EPOCH(1))
+    reported = source_snapshot(0, finished=False, mode=Redistribution.SPLIT)
+
+    [write] = job.coordinator.acknowledge(dataclasses.replace(reported, new_files=()))
+
+    assert isinstance(write, WriteMetadata)
+    assert write.acknowledged.files() == {file("1-0")}

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry, to_metadata
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.flink_metadata import Metadata, encode
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
+from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint, verify_files
 from checkdam.errors import (
     CheckpointDamagedError,
@@ -24,7 +25,7 @@ from checkdam.errors import (
 )
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
@@ -197,6 +198,23 @@ def test_a_failed_write_says_whether_the_checkpoint_may_exist(fault: Fault) -> N
 
 
 # ------------------------------------------------------------------------------------------ verify
+
+
+def test_a_missing_file_of_operator_state_is_damage(storage: Storage, store: CheckpointStore) -> None:
+    file = StateFile("shared/operator", len("shared/operator"))
+    entry = OperatorEntry(OperatorUid("numbers"), "", 1, 128, operator_states={SubtaskIndex(0): _in_file(file)})
+    whole = dataclasses.replace(checkpoint(1), operators=(entry,))
+    stored(storage, whole)
+    store.verify(whole)
+
+    storage.delete(f"{JOB}/{file.path}")
+
+    with pytest.raises(CheckpointDamagedError, match=r"shared/operator.* is gone"):
+        store.verify(whole)
+
+
+def _in_file(file: StateFile) -> OperatorStateHandle:
+    return OperatorStateHandle((("all", Redistribution.UNION, (30,)),), file)
 
 
 def test_a_checkpoint_with_all_its_files_verifies(storage: Storage, store: CheckpointStore) -> None:

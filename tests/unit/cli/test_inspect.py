@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
+from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.operator_state import keep
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.cli import inspection
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
-from checkdam.state.types import type_info
+from checkdam.state.serializers import serializer
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStatePart, Redistribution
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import StateTtlConfig
+from checkdam.state.types import tuple_of, type_info
 from checkdam.storage import open_storage
 from checkdam.storage.subtree import Subtree
 
@@ -28,25 +32,83 @@ UID = OperatorUid("counter")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def _handle(root: Path) -> KeyedStateHandle:
-    """Two states in a base and a delta: 10 keys counted, one of them removed, one added, and three last words."""
+TTL = StateTtlConfig(timedelta(hours=1))
+TIMED = tuple_of([type_info(str), type_info(int)])
+
+
+KEYED_STATES = [
+    ("count", "value", "int", 100, False),
+    ("last words", "value", "tuple[str, float]", 3, False),
+    ("seen", "list", "list[str]", 1, True),
+    ("pages", "map", "dict[int, str]", 4, True),
+    ("_timers/event", "timer", "time", 4, False),
+]
+
+
+def _handle(root: Path, backend: KeyedStateBackend) -> KeyedStateHandle:
+    """All kinds of state in a base and a delta: 100 keys counted, one of them removed, one added, and more."""
     storage = Subtree(open_storage(str(root)), JOB)
-    owner = StoreOwner(UID, SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 127), 128, type_info(str))
-    store = HashMapStateBackend().open(owner, (), storage, "", claim=True)
-    count = store.value_table(ValueStateDescriptor("count", int))
-    last = store.value_table(ValueStateDescriptor("last words", tuple[str, float]))
-    count.put_all({f"k{i}": i for i in range(10)})
+    owner = StoreOwner(
+        UID, SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 127), 128, type_info(str), lambda: root / "working"
+    )
+    store = backend.open(owner, (), storage, "", claim=True)
+    count = store.cells(StateSpec("count", StateKind.VALUE, type_info(int)))
+    last = store.table(StateSpec("last words", StateKind.VALUE, type_info(tuple[str, float])))
+    seen = store.cells(
+        StateSpec("seen", StateKind.LIST, type_info(list[tuple[str, int]]), ttl=TTL), lambda value: value
+    )
+    pages = store.maps(StateSpec("pages", StateKind.MAP, TIMED, type_info(int), ttl=TTL), lambda value: value)
+    timers = store.maps(StateSpec("_timers/event", StateKind.TIMER, type_info(bool), type_info(int)))
+    for number in range(100):
+        store.current_key = f"k{number}"
+        count.update(number)
+    store.end_epoch()
     store.seal(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     store.current_key = "k0"
-    count.handle.clear()
-    count.put_all({"k1": 100, "new": 1})
+    count.clear()
+    for key, value in {"k1": 100, "new": 1}.items():
+        store.current_key = key
+        count.update(value)
+    seen.update([("x", 5)])
+    for number in range(4):
+        pages.put(number, ("a", 5))
+        timers.put(1000 + number, True)
     last.put_all({"k1": ("a", 1.0), "k2": ("b", 2.0), "k3": ("c", 3.0)})
-    return store.seal(CheckpointId(2)).write(storage, "shared")
+    store.end_epoch()
+    handle = store.seal(CheckpointId(2)).write(storage, "shared")
+    store.close()
+    return handle
+
+
+def _all_fresh(stored: Any) -> Any:
+    return stored
+
+
+def _operator_state(root: Path) -> OperatorEntry:
+    """Two subtasks: one with small states, one with a large one; a third has finished."""
+    storage = Subtree(open_storage(str(root)), JOB)
+    offsets = OperatorStatePart("offsets", Redistribution.UNION, serializer(type_info(int)).spec, (b"1", b"22"))
+    rules = OperatorStatePart("rules", Redistribution.BROADCAST, serializer(TIMED).spec, (b"x" * 30_000,))
+    return OperatorEntry(
+        OperatorUid("numbers"),
+        "numbers",
+        3,
+        128,
+        operator_states={
+            SubtaskIndex(0): keep((offsets,), storage, "shared/operator-0"),
+            SubtaskIndex(1): keep((offsets, rules), storage, "shared/operator-1"),
+        },
+        finished=frozenset({SubtaskIndex(2)}),
+    )
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
+    return _checkpoint(tmp_path, HashMapStateBackend())
+
+
+def _checkpoint(tmp_path: Path, backend: KeyedStateBackend) -> Path:
     written = CompletedCheckpoint(
         checkpoint_id=CheckpointId(2),
         job_id=JOB,
@@ -57,8 +119,9 @@ def checkpoint(tmp_path: Path) -> Path:
         parallelism=1,
         max_parallelism=128,
         operators=(
-            OperatorEntry(UID, "count words", 1, 128, {SubtaskIndex(0): _handle(tmp_path)}),
+            OperatorEntry(UID, "count words", 1, 128, {SubtaskIndex(0): _handle(tmp_path, backend)}),
             OperatorEntry(OperatorUid("files"), "files(out)", 1, 128, committables=(b"1", b"2")),
+            _operator_state(tmp_path),
         ),
         settings={"mode": "exactly_once", "retention": "retain_on_failure"},
     )
@@ -84,14 +147,39 @@ def test_json_tells_all_there_is(checkpoint: Path, capsys: pytest.CaptureFixture
         "mode": "exactly_once",
     }
     assert found["completed_at"] == "2026-01-02T03:04:05.080000Z"
-    counter, files = found["operators"]
+    counter, files, numbers = found["operators"]
     assert (counter["uid"], counter["key_type"], counter["files"]) == ("counter", "str", 2)
-    assert counter["bytes"] == found["bytes"] == sum(f.stat().st_size for f in checkpoint.parent.glob("shared/*"))
-    assert counter["states"] == [
-        {"name": "count", "kind": "value", "type": "int", "entries": 10, "entries_are_exact": True},
-        {"name": "last words", "kind": "value", "type": "tuple[str, float]", "entries": 3, "entries_are_exact": True},
-    ]
+    assert (counter["backend"], numbers["backend"]) == ("hashmap", None)
+    assert found["bytes"] == sum(f.stat().st_size for f in checkpoint.parent.glob("shared/*"))
+    assert found["bytes"] == counter["bytes"] + numbers["bytes"]
+    assert [_facts(state) for state in counter["states"]] == KEYED_STATES
+    assert all(state["entries_are_exact"] for state in counter["states"])
     assert files["uncommitted_outputs"] == 2
+    assert numbers["finished_subtasks"] == 1
+    assert [(*_facts(state), state["bytes"]) for state in numbers["states"]] == [
+        ("offsets", "operator union list", "int", 4, False, 6),
+        ("rules", "broadcast", "tuple[str, int]", 1, False, 30_000),
+    ]
+
+
+def test_rocksdb_state_is_shown_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _checkpoint(tmp_path, RocksDBStateBackend(memory="16 MB"))
+
+    counter = _inspected(path, capsys)["operators"][0]
+
+    assert (counter["backend"], counter["key_type"]) == ("rocksdb", "str")
+    assert sorted(_facts(state) for state in counter["states"]) == sorted(KEYED_STATES)
+    monkeypatch.setattr(inspection, "READ_IN_FULL_BYTES", 0)
+    large = _inspected(path, capsys)["operators"][0]["states"]
+    assert {state["entries"] for state in large} == {None}
+    assert command_line(["inspect", str(path)]) == 0
+    assert "?" in capsys.readouterr().out
+
+
+def _facts(state: dict[str, Any]) -> tuple[Any, ...]:
+    return state["name"], state["kind"], state["type"], state["entries"], state["ttl"]
 
 
 def test_the_page_for_people_shows_the_same(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +190,9 @@ def test_the_page_for_people_shows_the_same(checkpoint: Path, capsys: pytest.Cap
     assert "2026-01-02 03:04:05 UTC, took 80 ms" in page
     assert "tuple[str, float]" in page
     assert "2 outputs to publish" in page
+    assert "map, TTL" in page
+    assert "numbers ×3, 1 finished" in page
+    assert "broadcast" in page
 
 
 def test_of_large_states_only_the_index_is_read_unless_asked(
@@ -110,9 +201,9 @@ def test_of_large_states_only_the_index_is_read_unless_asked(
     monkeypatch.setattr(inspection, "READ_IN_FULL_BYTES", 0)
 
     counted = _inspected(checkpoint, capsys)["operators"][0]["states"][0]
-    assert (counted["entries"], counted["entries_are_exact"]) == (12, False)  # 10 in the base, 2 in the delta
+    assert (counted["entries"], counted["entries_are_exact"]) == (102, False)  # 100 in the base, 2 in the delta
     counted = _inspected(checkpoint, capsys, "--full")["operators"][0]["states"][0]
-    assert (counted["entries"], counted["entries_are_exact"]) == (10, True)
+    assert (counted["entries"], counted["entries_are_exact"]) == (100, True)
 
 
 @pytest.mark.parametrize("path", sorted(FLINK.iterdir()), ids=lambda path: path.name)

@@ -10,7 +10,8 @@ from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.config import Configuration
 from checkdam.errors import JobGraphError
-from checkdam.graph.functions import MapFunction, RuntimeContext
+from checkdam.graph.contexts import RuntimeContext
+from checkdam.graph.functions import MapFunction
 from checkdam.graph.levels import JobPlan, Partitioning, plan_job
 
 Pair = tuple[str, int]

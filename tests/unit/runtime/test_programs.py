@@ -10,7 +10,8 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import JobGraphError, UserFunctionError
-from checkdam.graph.functions import FilterFunction, KeyedProcessFunction, MapFunction, ProcessContext, RuntimeContext
+from checkdam.graph.contexts import ProcessContext, RuntimeContext
+from checkdam.graph.functions import FilterFunction, KeyedProcessFunction, MapFunction
 from checkdam.runtime.restart import NoRestart
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.testing import MemoryStorage

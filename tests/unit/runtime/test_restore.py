@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -9,10 +10,21 @@ from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckpointNotFoundError, JobGraphError, StateNotRestorableError
+from checkdam.graph.operators import Operator, TimestampsKind
+from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.runtime.restore import Restored, check_fit, find_job, max_parallelism_for, newest_first
+from checkdam.runtime.completion import assigner_names
+from checkdam.runtime.restore import (
+    Restored,
+    check_fit,
+    find_job,
+    keep_max_parallelism,
+    max_parallelism_for,
+    newest_first,
+)
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution
+from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
@@ -20,6 +32,7 @@ from checkdam.testing.word_count import WordCount
 
 UID = OperatorUid("count")
 HANDLE = KeyedStateHandle(KeyGroupRange(0, 127), ())
+OPERATOR_STATE = OperatorStateHandle((("offsets", Redistribution.SPLIT, (40,)),), b"content")
 
 
 def restored(*operators: OperatorEntry, max_parallelism: int = 128) -> Restored:
@@ -42,7 +55,14 @@ def test_a_checkpoint_of_the_same_operators_fits() -> None:
     check_fit(restored(entry("count", keyed=True)), PLAN, allow_non_restored_state=False)
 
 
-@pytest.mark.parametrize("stray", [entry("gone", keyed=True), entry("gone", committables=(b"x",))])
+@pytest.mark.parametrize(
+    "stray",
+    [
+        entry("gone", keyed=True),
+        entry("gone", committables=(b"x",)),
+        replace(entry("gone"), operator_states={SubtaskIndex(0): OPERATOR_STATE}),
+    ],
+)
 def test_state_of_an_operator_that_is_gone_is_refused_unless_allowed(stray: OperatorEntry) -> None:
     with pytest.raises(StateNotRestorableError, match='chk-3" holds state of operator "gone"'):
         check_fit(restored(stray), PLAN, allow_non_restored_state=False)
@@ -54,9 +74,33 @@ def test_an_operator_without_any_state_may_be_gone() -> None:
     check_fit(restored(entry("gone")), PLAN, allow_non_restored_state=False)
 
 
-def test_another_max_parallelism_is_refused_whatever_is_allowed() -> None:
-    with pytest.raises(StateNotRestorableError, match="has max parallelism 64, the job 128"):
-        check_fit(restored(max_parallelism=64), PLAN, allow_non_restored_state=True)
+def test_another_max_parallelism_of_keyed_state_is_refused_whatever_is_allowed() -> None:
+    other = replace(entry("count", keyed=True), max_parallelism=64)
+
+    with pytest.raises(StateNotRestorableError, match='has max parallelism 64 for operator "count", the job 128'):
+        check_fit(restored(other), PLAN, allow_non_restored_state=True)
+    check_fit(restored(replace(other, subtasks={})), PLAN, allow_non_restored_state=False)
+
+
+def test_an_operator_keeps_the_max_parallelism_of_its_checkpoint_unless_the_job_sets_one() -> None:
+    given = restored(replace(entry("count", keyed=True), max_parallelism=64))
+
+    def kept(operators: Sequence[Operator], asked: int | None = None) -> dict[str | None, int | None]:
+        return {op.uid: op.max_parallelism for op in keep_max_parallelism(operators, given, asked, 4) if op.uid}
+
+    own = [replace(op, max_parallelism=32) if op.uid == "count" else op for op in PLAN.operators]
+    assert kept(PLAN.operators)["count"] == 64
+    assert kept(own)["count"] == 32
+    assert kept(PLAN.operators, asked=128)["count"] is None
+    assert keep_max_parallelism(PLAN.operators, None, None, 4) == list(PLAN.operators)
+
+
+def test_an_operator_wider_than_its_state_has_key_groups_is_refused_by_name() -> None:
+    given = restored(replace(entry("count", keyed=True), max_parallelism=4))
+    operators = [replace(op, parallelism=None) for op in PLAN.operators]
+
+    with pytest.raises(JobGraphError, match='parallelism 5 is above the max parallelism 4 of operator "count"'):
+        keep_max_parallelism(operators, given, None, 5)
 
 
 def test_max_parallelism_is_what_the_job_asks_for_else_that_of_its_checkpoint() -> None:
@@ -78,6 +122,44 @@ def test_a_restored_checkpoint_knows_its_path_its_state_and_its_output() -> None
     assert given.point().keyed == {UID: (HANDLE,)}
     assert given.committables(OperatorUid("out")) == (b"part",)
     assert given.committables(UID) == ()
+
+
+def test_operator_state_and_finished_subtasks_are_told_by_old_subtask() -> None:
+    numbers = OperatorUid("numbers")
+    given = restored(
+        OperatorEntry(
+            numbers,
+            "Numbers",
+            3,
+            128,
+            operator_states={SubtaskIndex(1): OPERATOR_STATE},
+            finished=frozenset({SubtaskIndex(0)}),
+        ),
+        OperatorEntry(OperatorUid("done"), "", 1, 128, finished=frozenset({SubtaskIndex(0)})),
+    )
+
+    point = given.point()
+
+    assert point.operator == {numbers: (None, OPERATOR_STATE, None)}
+    assert [point.had_finished(numbers, SubtaskIndex(subtask), 3) for subtask in range(3)] == [True, False, False]
+    assert not any(point.had_finished(numbers, SubtaskIndex(subtask), 2) for subtask in range(2))
+    assert all(point.had_finished(OperatorUid("done"), SubtaskIndex(subtask), 2) for subtask in range(2))
+    assert not point.had_finished(UID, SubtaskIndex(0), 1)
+
+
+def test_event_time_is_found_again_by_uid_or_by_place_whatever_ids_the_operators_have() -> None:
+    def assigner(number: int, uid: str | None) -> Operator:
+        kind = TimestampsKind(WatermarkStrategy.for_monotonous_timestamps(int))
+        return Operator(number, "", kind, (), type_info(int), uid=OperatorUid(uid) if uid else None)
+
+    before = replace(PLAN, operators=(assigner(3, "clicks"), assigner(4, None)))
+    after = replace(PLAN, operators=(assigner(7, "clicks"), assigner(8, None), assigner(9, "new")))
+    names = assigner_names(before)
+    seen = restored()
+    seen = replace(seen, checkpoint=replace(seen.checkpoint, event_time={names[3]: 30, names[4]: 40}))
+
+    assert seen.event_time(before) == {3: 30, 4: 40}
+    assert seen.event_time(after) == {7: 30, 8: 40}
 
 
 def test_a_checkpoint_with_a_file_missing_is_passed_over_before_any_slot_starts() -> None:

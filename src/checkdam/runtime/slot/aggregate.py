@@ -1,21 +1,114 @@
-"""Running sum, min and max: record by record, and for integers whole batches at a time with the same output."""
+"""Running aggregates: record by record, and for sums of integers whole batches at a time with the same output."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from checkdam.backends.contract import ValueTable
+from checkdam.backends.contract import KeyedStateStore, ValueTable
+from checkdam.graph.functions import callable_of
+from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator
+from checkdam.runtime.failures import user_error
+from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
 from checkdam.state.rows import column_to_list
+from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import TypeInfo
 
 _INT64_SAFE = 2**62
 _ROUND = 262_144
 """Records in a round: enough that most keys of a busy stream occur more than once, at some ten megabytes."""
+
+
+def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
+    """The working form of sum, min, max, reduce or aggregate, which keep one record or accumulator per key."""
+    kind, kept = operator.kind, operator.output_type
+    if isinstance(kind, AggregateFunctionKind):
+        table = store.table(StateSpec(OP_STATE, StateKind.AGGREGATING, kind.accumulator))
+        return _Gathering(operator, table, kind.function)
+    table = store.table(StateSpec(OP_STATE, StateKind.VALUE, kept))
+    if not isinstance(kind, AggregateKind):
+        return _Combining(operator, table, callable_of(operator.function))
+    one_by_one = _Combining(operator, table, record_combiner(kind.how, kind.field, kept))
+    columns = operator.key.columns if operator.key is not None else None
+    if kind.field is None or not VectorisedSum.applies(kind.how, kind.field, kept, columns):
+        return one_by_one
+    assert columns is not None
+    return _GatheringSum(VectorisedSum(kind.field, kept, table), one_by_one, operator, columns[0])
+
+
+class _PerKey(Process):
+    """Turns each record, with what its key has so far, into what its key has now; emits a result with each.
+
+    The state is touched once per key and batch. What is emitted must not be what is kept, if somebody behind could
+    change it.
+    """
+
+    def __init__(self, operator: Operator, table: ValueTable) -> None:
+        self._operator = operator
+        self._table = table
+        self._detaches = not operator.output_type.is_immutable
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
+        assert keys is not None
+        kept: dict[Any, Any] = dict.fromkeys(keys.rows)
+        distinct = list(kept)
+        kept.update(zip(distinct, self._table.get_all(distinct), strict=True))
+        produced: list[Any] = []
+        emit = (lambda result: produced.append(copy.deepcopy(result))) if self._detaches else produced.append
+        self._run(keys.rows, batch.rows, kept, emit)
+        self._table.put_all(kept)
+        return Batch(self._operator.output_type, rows=produced, timestamps=batch.timestamps)
+
+    def _run(self, keys: list[Any], rows: list[Any], kept: dict[Any, Any], emit: Callable[[Any], None]) -> None:
+        raise NotImplementedError
+
+
+class _Combining(_PerKey):
+    """sum, min, max and reduce: record and result are of one type."""
+
+    def __init__(self, operator: Operator, table: ValueTable, combine: Callable[[Any, Any], Any]) -> None:
+        super().__init__(operator, table)
+        self._combine = combine
+
+    def _run(self, keys: list[Any], rows: list[Any], kept: dict[Any, Any], emit: Callable[[Any], None]) -> None:
+        combine = self._combine
+        value = None
+        try:
+            for key, value in zip(keys, rows, strict=True):
+                before = kept[key]
+                kept[key] = result = value if before is None else combine(before, value)
+                if result is None:
+                    raise TypeError("two records were combined into None, which is no record")
+                emit(result)
+        except Exception as cause:
+            raise user_error(self._operator.name, value, cause) from cause
+
+
+class _Gathering(_PerKey):
+    """aggregate: an accumulator of its own type."""
+
+    def __init__(self, operator: Operator, table: ValueTable, function: Any) -> None:
+        super().__init__(operator, table)
+        self._function = function
+
+    def _run(self, keys: list[Any], rows: list[Any], kept: dict[Any, Any], emit: Callable[[Any], None]) -> None:
+        function = self._function
+        create, add, get_result = function.create_accumulator, function.add, function.get_result
+        value = None
+        try:
+            for key, value in zip(keys, rows, strict=True):
+                before = kept[key]
+                kept[key] = accumulator = add(value, create() if before is None else before)
+                if accumulator is None:
+                    raise TypeError("add(value, accumulator) returned None: it must return the accumulator")
+                emit(get_result(accumulator))
+        except Exception as cause:
+            raise user_error(self._operator.name, value, cause) from cause
 
 
 def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[Any, Any], Any]:
@@ -47,10 +140,9 @@ class VectorisedSum:
     def __init__(self, field: int, type: TypeInfo, table: ValueTable) -> None:
         self._field = field
         self._type = type
-        self._entries = table.entries
-        self._put_all = table.put_all
+        self._table = table
         self._names = [column.name for column in type.columns]
-        self._gathered: list[pa.RecordBatch] = []
+        self._gathered: list[Batch] = []
         self._rows = 0
 
     @staticmethod
@@ -68,14 +160,19 @@ class VectorisedSum:
 
     def gather(self, batch: Batch) -> bool:
         """Take records in; True when it is time for a round."""
-        self._gathered.append(batch.columns.rename_columns(self._names))  # each edge has its own names
+        self._gathered.append(batch)
         self._rows += len(batch)
         return self._rows >= _ROUND
 
     def take(self) -> Batch | None:
         """The records gathered so far, as one batch; None if there are none."""
         gathered, self._gathered, self._rows = self._gathered, [], 0
-        return Batch(self._type, columns=pa.concat_batches(gathered)) if gathered else None
+        if not gathered:
+            return None
+        columns = [batch.columns.rename_columns(self._names) for batch in gathered]  # each edge has its own names
+        stamped = all(batch.timestamps is not None for batch in gathered)
+        stamps = [stamp for batch in gathered for stamp in batch.timestamps or ()] if stamped else None
+        return Batch(self._type, columns=pa.concat_batches(columns), timestamps=stamps)
 
     def process(self, batch: Batch) -> Batch | None:
         """The output batch; None if this batch needs the record-by-record way (nulls, huge numbers)."""
@@ -86,8 +183,8 @@ class VectorisedSum:
         amounts = amounts_column.to_numpy(zero_copy_only=False)
         encoded = keys_column.dictionary_encode()
         keys = column_to_list(encoded.dictionary)
-        get, field = self._entries.get, self._field
-        before = [entry[field] if (entry := get(key)) is not None else 0 for key in keys]
+        field = self._field
+        before = [0 if entry is None else entry[field] for entry in self._table.get_all(keys)]
         largest = max(max(before), -min(before), int(amounts.max()), -int(amounts.min()))
         if largest * (len(batch) + 1) >= _INT64_SAFE:
             return None
@@ -95,9 +192,33 @@ class VectorisedSum:
         running, last = running_sums(encoded.indices.to_numpy(), amounts, np.array(before, dtype=np.int64))
         totals = last.tolist()
         pairs = zip(keys, totals, strict=True) if field == 1 else zip(totals, keys, strict=True)
-        self._put_all(dict(zip(keys, pairs, strict=True)))
+        self._table.put_all(dict(zip(keys, pairs, strict=True)))
         summed = columns.set_column(field, columns.schema.field(field), pa.array(running))
-        return Batch(self._type, columns=summed)
+        return Batch(self._type, columns=summed, timestamps=batch.timestamps)
+
+
+class _GatheringSum(Process):
+    """A vectorised sum as a process: gathers, and answers when there is enough or the level ends."""
+
+    def __init__(self, vectorised: VectorisedSum, one_by_one: Process, operator: Operator, key_column: int) -> None:
+        self._vectorised = vectorised
+        self._one_by_one = one_by_one
+        self._operator = operator
+        self._key_column = key_column
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
+        return self.flush() if self._vectorised.gather(batch) else None
+
+    def flush(self) -> Batch | None:
+        batch = self._vectorised.take()
+        if batch is None:
+            return None
+        summed = self._vectorised.process(batch)
+        if summed is not None:
+            return summed
+        assert self._operator.key is not None
+        keys = Batch(self._operator.key.type, columns=batch.columns.select([self._key_column]))
+        return self._one_by_one(batch, keys)
 
 
 def running_sums(codes: Any, amounts: Any, before: Any) -> tuple[Any, Any]:

@@ -59,6 +59,9 @@ class RemoteSlot:
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         return self._call("end_epoch", epoch, commit)  # type: ignore[no-any-return]  # a wire call
 
+    def end_of_input(self) -> None:
+        self._call("end_of_input")
+
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
         return self._call("seal", checkpoint_id, epoch)  # type: ignore[no-any-return]  # a wire call
 

@@ -1,42 +1,242 @@
-"""What user functions see of the slot they live in."""
+"""What user functions see of the slot they live in: the objects behind every `ctx`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
-from checkdam.errors import JobGraphError
-from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.handles import ValueState
+from checkdam.clock import Clock, SystemClock
+from checkdam.errors import JobGraphError, StateAccessError
+from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
+from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
+from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class OperatorTime:
+    """What time it is for one operator: by the clock, by the watermark, and by the record at hand."""
+
+    __slots__ = ("_clock", "current_watermark", "timestamp", "watermark")
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.timestamp: int | None = None  # of the record or event-time timer being processed
+        self.watermark = MIN_WATERMARK  # what state ages by: that all input has ended makes nothing old
+        self.current_watermark = MIN_WATERMARK
+
+    def processing_time(self) -> int:
+        """Milliseconds since 1970."""
+        return (self._clock.now() - _BEGINNING) // _MILLISECOND
+
+    def advance(self, watermark: int) -> None:
+        self.current_watermark = watermark
+        if watermark != MAX_WATERMARK:
+            self.watermark = watermark
 
 
 @dataclass(frozen=True)
 class FunctionContext:
-    """Handed to `open`."""
+    """Handed to `open`; without keyed state where the stream has no keys."""
 
     operator_name: str
     subtask_index: int
     parallelism: int
-    store: KeyedStateStore | None
+    keyed: KeyedStateAccess | None = None
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        if self.store is None:
+        return self._keyed(descriptor).get_state(descriptor)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._keyed(descriptor).get_list_state(descriptor)
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        return self._keyed(descriptor).get_reducing_state(descriptor)
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        return self._keyed(descriptor).get_aggregating_state(descriptor)
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._keyed(descriptor).get_map_state(descriptor)
+
+    def _keyed(self, descriptor: StateDescriptor) -> KeyedStateAccess:
+        if self.keyed is None:
             raise JobGraphError(
                 f'operator "{self.operator_name}" asks for keyed state "{descriptor.name}" on a stream without keys',
                 hint="Put key_by(…) in front of it.",
             )
-        return self.store.value_state(descriptor)
+        return self.keyed
 
 
-class KeyedContext:
-    """Handed to `process_element` with each record."""
+@dataclass(frozen=True)
+class InitializationContext:
+    """Handed to `initialize_state`."""
+
+    is_restored: bool
+    operator_state_store: OperatorStateStore
+    keyed_state_store: KeyedStateAccess
+
+
+@dataclass(frozen=True)
+class SnapshotContext:
+    """Handed to `snapshot_state`."""
+
+    checkpoint_id: int
+    checkpoint_timestamp: int
+
+
+@dataclass(frozen=True)
+class GeneratorContext:
+    """Handed to a source function's `run`."""
+
+    subtask_index: int
+    parallelism: int
+
+
+class RecordContext:
+    """Handed to a function with each record of a stream without keys."""
+
+    __slots__ = ("_outputs", "_time", "timer_service")
+
+    def __init__(self, time: OperatorTime, timer_service: TimerService, outputs: SideOutputs) -> None:
+        self._time = time
+        self._outputs = outputs
+        self.timer_service = timer_service
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._time.timestamp
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        self._outputs.add(tag.name, value, self.timestamp)
+
+
+class KeyedContext(RecordContext):
+    """Handed to a function with each record of a keyed stream."""
 
     __slots__ = ("_store",)
 
-    def __init__(self, store: KeyedStateStore) -> None:
+    def __init__(
+        self, store: KeyedStateStore, time: OperatorTime, timer_service: TimerService, outputs: SideOutputs
+    ) -> None:
+        super().__init__(time, timer_service, outputs)
         self._store = store
 
     @property
     def current_key(self) -> Any:
         return self._store.current_key
+
+
+class _OfBroadcast:
+    """The part of a context that knows broadcast state."""
+
+    __slots__ = ()
+    _states: Mapping[str, Any]
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> Any:
+        found = self._states.get(descriptor.name)
+        if found is None:
+            known = ", ".join(f'"{name}"' for name in self._states)
+            raise StateAccessError(
+                f'there is no broadcast state "{descriptor.name}"; the stream was broadcast with {known}',
+                hint="Name its descriptor where the stream is broadcast: rules.broadcast(RULES).",
+            )
+        return found
+
+
+class BroadcastContext(_OfBroadcast, RecordContext):
+    """Handed out on a side without keys of an operator with broadcast state."""
+
+    __slots__ = ("_states",)
+
+    def __init__(
+        self, states: Mapping[str, Any], time: OperatorTime, timer_service: TimerService, outputs: SideOutputs
+    ) -> None:
+        super().__init__(time, timer_service, outputs)
+        self._states = states
+
+    @property
+    def current_key(self) -> Any:
+        raise StateAccessError(
+            "there is no current key here", hint="Only records of a keyed stream have one: key_by(…) before connect(…)."
+        )
+
+
+class KeyedBroadcastContext(_OfBroadcast, KeyedContext):
+    """Handed out on the keyed side, or with a timer, of an operator with broadcast state."""
+
+    __slots__ = ("_states",)
+
+    def __init__(
+        self,
+        states: Mapping[str, Any],
+        store: KeyedStateStore,
+        time: OperatorTime,
+        timer_service: TimerService,
+        outputs: SideOutputs,
+    ) -> None:
+        super().__init__(store, time, timer_service, outputs)
+        self._states = states
+
+
+class TimerContext(_OfBroadcast):
+    """Handed to `on_timer`: the record's context, but for the timer's own time and domain."""
+
+    __slots__ = ("_outputs", "_states", "_store", "time_domain", "timer_service", "timestamp")
+
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        timer_service: TimerService,
+        outputs: SideOutputs,
+        states: Mapping[str, Any],
+    ) -> None:
+        self._store = store
+        self._outputs = outputs
+        self._states = states
+        self.timer_service = timer_service
+        self.timestamp = MIN_WATERMARK
+        self.time_domain = TimeDomain.EVENT_TIME
+
+    @property
+    def current_key(self) -> Any:
+        return self._store.current_key
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        self._outputs.add(tag.name, value, self.timestamp)
+
+
+class InvokeContext:
+    """Handed to a sink function with each record."""
+
+    __slots__ = ("_time",)
+
+    def __init__(self, time: OperatorTime) -> None:
+        self._time = time
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._time.timestamp
+
+    @property
+    def current_processing_time(self) -> int:
+        return self._time.processing_time()
+
+    @property
+    def current_watermark(self) -> int:
+        return self._time.current_watermark

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
-from checkdam.graph.operators import KeySelector, Operator
+from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
 from checkdam.runtime.failures import user_error
+from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
 from checkdam.runtime.slot.messages import OperatorCounts
-from checkdam.runtime.slot.operators import Process
-from checkdam.runtime.wire import Wire, has_own_key
+from checkdam.runtime.slot.process import Process
+from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.rows import column_to_list, to_arrow
 
@@ -34,6 +35,14 @@ class RunningOperator:
         return counts
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Records that wait until all broadcast records of the epoch are in."""
+
+    batch: Batch
+    keys: Batch | None
+
+
 @dataclass
 class RunningLevel:
     """The chain of a level. Also serves the source side, whose records come straight from a source."""
@@ -43,87 +52,143 @@ class RunningLevel:
     wire_in: Wire | None
     wire_out: Wire | None
     carried: frozenset[int] = frozenset()
-    _downstream: dict[int, list[int]] = field(default_factory=dict)
-    _leaving: dict[int, list[tuple[Edge, Callable[[Batch], pa.RecordBatch]]]] = field(default_factory=dict)
+    event_time: SeenTimestamps | EventTime | None = None
+    behind: int = 0  # how many partitions the next exchange has, which all are to hear of event time
+    _downstream: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    _aside: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    _leaving: dict[int, list[tuple[Edge, Callable[[Batch], Iterator[pa.RecordBatch]]]]] = field(default_factory=dict)
+    _held: dict[int, list[_Held]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for running in self.operators.values():
-            for upstream in running.operator.inputs:
-                self._downstream.setdefault(upstream, []).append(running.operator.id)
+        for op_id, running in self.operators.items():
+            operator = running.operator
+            if isinstance(operator.kind, SideOutputKind):
+                for upstream in operator.inputs:
+                    self._aside.setdefault((upstream, operator.kind.tag), []).append(op_id)
+                continue
+            for upstream in operator.inputs:
+                self._downstream.setdefault(upstream, []).append((op_id, 0))
+            if isinstance(operator.kind, ConnectKind) and operator.kind.broadcast:
+                self._held[op_id] = []
         for edge in self.outputs:
             assert self.wire_out is not None
             self._leaving.setdefault(edge.source, []).append((edge, _packer(edge, self.wire_out)))
 
     @property
     def output_schema(self) -> pa.Schema:
-        return NO_OUTPUT if self.wire_out is None or not self.wire_out.edges else self.wire_out.schema
+        return NO_OUTPUT if self.wire_out is None else self.wire_out.schema
 
     def receive(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Run what one Arrow batch of the exchange in front of the level brings."""
         assert self.wire_in is not None
-        for edge, rows in self.wire_in.unpack(batch):
+        for control in self.wire_in.unpack_control(batch):
+            assert self.event_time is not None
+            self.event_time.merge_control(control)
+        for rows in self.wire_in.unpack(batch):
+            edge = rows.edge
             if edge.id in self.carried:
                 assert self.wire_out is not None
-                yield _repack(self.wire_out, edge, rows)
+                packed = self.wire_out.pack(edge, rows.values, rows.keys, rows.timestamps)
+                yield from self.wire_out.address(edge, packed)
             else:
                 assert edge.target is not None
-                values, keys = split_key(edge, rows)
-                yield from self.run(edge.target, values, keys)
+                values, keys = records_and_keys(rows)
+                yield from self.run(edge.target, values, keys, edge.side)
 
-    def run(self, operator: int, batch: Batch, keys: Batch | None) -> Iterator[pa.RecordBatch]:
-        """Push records into one operator, and what it gives down the chain."""
+    def run(self, operator: int, batch: Batch, keys: Batch | None, side: int = 0) -> Iterator[pa.RecordBatch]:
+        """Push records into one operator, and what it gives down the chain.
+
+        Where the other side is broadcast, they are held back until all that is broadcast in this epoch has come.
+        """
         running = self.operators[operator]
         running.records_in += len(batch)
-        produced = running.process(batch, keys)
-        if produced is None or not len(produced):
-            return
-        running.records_out += len(produced)
-        yield from self.pass_on(operator, produced)
+        if side == 0 and operator in self._held:
+            self._held[operator].append(_Held(batch, keys))
+        else:
+            yield from self._given(operator, running.process(batch, keys, side))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Let every operator give what it has gathered; no more records come in this epoch."""
+        """No more records come in this epoch: drive each operator to its end, in order, then tell what was seen."""
         for op, running in self.operators.items():
-            gathered = getattr(running.process, "flush", None)
-            produced = gathered() if gathered is not None else None
-            if produced is not None and len(produced):
-                running.records_out += len(produced)
-                yield from self.pass_on(op, produced)
+            process = running.process
+            for held in self._take_held(op):
+                yield from self._given(op, process(held.batch, held.keys, 0))
+            yield from self._given(op, process.pull())
+            yield from self._given(op, process.flush())
+            if isinstance(self.event_time, EventTime):
+                yield from self._given(op, process.advance(self.event_time.watermark_of(op)))
+        if self.event_time is not None and self.wire_out is not None and self.wire_out.controlled:
+            told = self.event_time.control()
+            if told:
+                yield self.wire_out.pack_control(told, self.behind)
+
+    def _take_held(self, operator: int) -> list[_Held]:
+        held = self._held.get(operator)
+        if not held:
+            return []
+        self._held[operator] = []
+        return held
+
+    def _given(self, operator: int, produced: Batch | None) -> Iterator[pa.RecordBatch]:
+        """Pass on what an operator gave, and what it emitted aside meanwhile."""
+        running = self.operators[operator]
+        aside = running.process.take_side_outputs()
+        if produced is not None and len(produced):
+            running.records_out += len(produced)
+            yield from self.pass_on(operator, produced)
+        for tag, batch in aside.items():
+            for target in self._aside.get((operator, tag), ()):
+                self.operators[target].records_in += len(batch)
+                self.operators[target].records_out += len(batch)
+                yield from self.pass_on(target, batch)
 
     def pass_on(self, operator: int, produced: Batch) -> Iterator[pa.RecordBatch]:
         """Hand what an operator gave to everything behind it."""
         targets, leaving = self._downstream.get(operator, ()), self._leaving.get(operator, ())
         shared = len(targets) + len(leaving) > 1 and not produced.type.is_immutable
         columns = produced.columns if shared else None  # taken before anybody can change a record
-        for target in targets:
-            own = produced if columns is None else Batch(produced.type, columns=columns)
-            yield from self.run(target, own, None)
+
+        def own() -> Batch:
+            if columns is None:
+                return produced
+            return Batch(produced.type, columns=columns, timestamps=produced.timestamps)
+
+        for target, side in targets:
+            yield from self.run(target, own(), None, side)
         for _, pack in leaving:
-            yield pack(produced if columns is None else Batch(produced.type, columns=columns))
+            yield from pack(own())
 
 
-def running_level(plan: JobPlan, level: Level, operators: dict[int, RunningOperator]) -> RunningLevel:
-    following = plan.wire(level.index + 1)
+def running_level(
+    plan: JobPlan, level: Level, operators: dict[int, RunningOperator], event_time: EventTime
+) -> RunningLevel:
+    is_last = level.index == len(plan.levels)
     return RunningLevel(
         operators=operators,
         outputs=level.outputs,
-        wire_in=Wire(plan.wire(level.index)),
-        wire_out=Wire(following) if following else None,
+        wire_in=wire_before(plan, level.index),
+        wire_out=wire_before(plan, level.index + 1),
         carried=frozenset(edge.id for edge in level.carried),
+        event_time=event_time,
+        behind=0 if is_last else plan.levels[level.index].parallelism,
     )
 
 
-def split_key(edge: Edge, rows: pa.RecordBatch) -> tuple[Batch, Batch | None]:
-    """The records of an edge and their keys, out of the edge's columns; strings shared between both are made once."""
-    width = len(edge.type.columns)
-    values = rows.select(list(range(width))) if rows.num_columns > width else rows
-    key = edge.key
+def records_and_keys(rows: EdgeRows) -> tuple[Batch, Batch | None]:
+    """The records of an edge and their keys; strings shared between both are made once."""
+    values, keys = _split_key(rows)
+    if rows.timestamps is not None and rows.timestamps.null_count < rows.num_rows:
+        values.timestamps = rows.timestamps.to_pylist()
+    return values, keys
+
+
+def _split_key(rows: EdgeRows) -> tuple[Batch, Batch | None]:
+    edge, key = rows.edge, rows.edge.key
     if key is None:
-        return Batch(edge.type, columns=values), None
-    if has_own_key(edge):
-        return Batch(edge.type, columns=values), Batch(
-            key.type, columns=rows.select(list(range(width, len(rows.columns))))
-        )
-    return _with_key_columns(edge, key, values)
+        return Batch(edge.type, columns=rows.values), None
+    if rows.keys is not None:
+        return Batch(edge.type, columns=rows.values), Batch(key.type, columns=rows.keys)
+    return _with_key_columns(edge, key, rows.values)
 
 
 def _with_key_columns(edge: Edge, key: KeySelector, values: pa.RecordBatch) -> tuple[Batch, Batch]:
@@ -161,14 +226,14 @@ class _LazyPair:
         return self._lists
 
 
-def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], pa.RecordBatch]:
+def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch]]:
     """Turns records that leave by an edge into rows of the exchange, computing the key where no column holds it."""
     if not has_own_key(edge):
-        return lambda batch: wire.pack(edge, batch.columns)
+        return lambda batch: wire.address(edge, wire.pack(edge, batch.columns, None, batch.timestamps))
     assert edge.key is not None
     key, select = edge.key, callable_of(edge.key.function)
 
-    def pack(batch: Batch) -> pa.RecordBatch:
+    def pack(batch: Batch) -> Iterator[pa.RecordBatch]:
         keys = []
         value = None
         try:
@@ -176,12 +241,6 @@ def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], pa.RecordBatch]:
                 keys.append(select(value))
         except Exception as cause:
             raise user_error("key_by", value, cause) from cause
-        return wire.pack(edge, batch.columns, to_arrow(key.type, keys))
+        return wire.address(edge, wire.pack(edge, batch.columns, to_arrow(key.type, keys), batch.timestamps))
 
     return pack
-
-
-def _repack(wire: Wire, edge: Edge, rows: pa.RecordBatch) -> pa.RecordBatch:
-    width = len(edge.type.columns)
-    keys = rows.select(list(range(width, rows.num_columns))) if rows.num_columns > width else None
-    return wire.pack(edge, rows.select(list(range(width))), keys)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Attempt, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,19 @@ class RestorePoint:
     storage: str
     keyed: Mapping[OperatorUid, tuple[KeyedStateHandle, ...]]
     claim: bool  # whether the files are the job's own, so that its snapshots may build on them
+    operator: Mapping[OperatorUid, tuple[OperatorStateHandle | None, ...]] = field(default_factory=dict)
+    """The operator state of every subtask there was, in their order; None for one that had none."""
+    finished: Mapping[OperatorUid, tuple[bool, ...]] = field(default_factory=dict)
+    """By old subtask: whether it had read all its input; operators that had none such are left out."""
+
+    def had_finished(self, uid: OperatorUid, subtask: SubtaskIndex, parallelism: int) -> bool:
+        """Whether this subtask has nothing more to read.
+
+        After a change of parallelism that is so when all had finished: else what the finished ones kept was dealt out
+        with the rest.
+        """
+        before = self.finished.get(uid, ())
+        return bool(before) and (all(before) or (len(before) == parallelism and before[subtask]))
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,8 @@ class SlotSetup:
     last_epoch: Epoch  # the epoch the state stands at; the next one must be its successor
     storage: str | None  # None: no checkpoints
     restore: RestorePoint | None = None
+    event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
+    local_directory: str | None = None  # where working files go; None: with other temporary files
 
 
 @dataclass(frozen=True)
@@ -51,3 +66,7 @@ class EpochReport:
     printed: tuple[str, ...] = ()
     committables: Mapping[OperatorUid, tuple[bytes, ...]] = field(default_factory=dict)  # at-least-once output
     keys: int = 0
+    event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
+    unfinished_sources: bool = False  # a source function of this slot may have more records
+    next_due: int | None = None
+    """When something comes due by the clock though no records come, in milliseconds since 1970."""

@@ -1,228 +1,228 @@
-"""Operators at work: each takes batches, calls the user's function record by record, and passes batches on."""
+"""From an operator of the plan to its working form: which process runs it, and what its function is handed."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from checkdam.backends.contract import KeyedStateStore, ValueTable
+from checkdam.backends.contract import NO_KEY, KeyedStateStore
+from checkdam.backends.keyed_state import KeyedState
+from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import SinkWriter
-from checkdam.errors import CheckdamError
-from checkdam.graph.functions import callable_of
+from checkdam.errors import CheckdamError, StateAccessError
+from checkdam.graph.contexts import TimerService
+from checkdam.graph.functions import callable_of, has_timers
 from checkdam.graph.operators import (
-    OP_STATE,
+    AggregateFunctionKind,
     AggregateKind,
+    ConnectKind,
     FilterKind,
     FlatMapKind,
     MapKind,
     Operator,
     ProcessKind,
     ReduceKind,
+    SideOutputKind,
+    SinkFunctionKind,
     SinkKind,
+    SourceFunctionKind,
+    TimestampsKind,
 )
 from checkdam.runtime.failures import user_error
-from checkdam.runtime.slot.aggregate import VectorisedSum, record_combiner
-from checkdam.runtime.slot.context import FunctionContext, KeyedContext
-from checkdam.state.batch import Batch
-from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.runtime.slot.aggregate import aggregate_process
+from checkdam.runtime.slot.context import (
+    BroadcastContext,
+    FunctionContext,
+    GeneratorContext,
+    InitializationContext,
+    InvokeContext,
+    KeyedBroadcastContext,
+    KeyedContext,
+    OperatorTime,
+    RecordContext,
+    TimerContext,
+)
+from checkdam.runtime.slot.event_time import AssignTimestamps
+from checkdam.runtime.slot.keyed import Call, DueTimers, KeyedProcess, as_flat
+from checkdam.runtime.slot.operator_state import OperatorStates, ReadOnlyBroadcastMap
+from checkdam.runtime.slot.plain import BroadcastProcess, PassThrough, PlainProcess, UnkeyedProcess, WriterProcess
+from checkdam.runtime.slot.process import Process
+from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.sources import SourceProcess
+from checkdam.runtime.slot.timers import ClockOnly, Timers
+from checkdam.state.types import TypeInfo
 
-Process = Callable[[Batch, Batch | None], Batch | None]
-"""Takes records and, on a keyed stream, their keys; gives what goes on."""
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an operator finds around it; by default what a plain function needs, wherever it runs."""
+
+    time: OperatorTime = field(default_factory=OperatorTime)
+    clock: Clock = field(default_factory=SystemClock)
+    states: OperatorStates | None = None
+    side_types: Mapping[str, TypeInfo] = field(default_factory=dict)  # of the side outputs that somebody reads
+    is_stamped: bool = False  # behind an assigner of timestamps
+    is_restored: bool = False
+    had_finished: bool = False  # a source function that had no more records when the checkpoint was cut
+    observe: Callable[[int, int], None] | None = None  # told the largest timestamp, if the operator assigns them
 
 
 def make_process(
     operator: Operator,
     *,
     context: FunctionContext,
-    store: KeyedStateStore | None,
-    writer: SinkWriter | None,
+    store: KeyedStateStore | None = None,
+    writer: SinkWriter | None = None,
+    around: Surroundings | None = None,
 ) -> Process:
-    """The working form of one operator. The user's function is opened here, once."""
-    if isinstance(operator.kind, SinkKind):
-        return _sink(writer)
-    if isinstance(operator.kind, AggregateKind):
-        assert store is not None
-        return _aggregate(operator, operator.kind, _op_state(operator, store))
-    function = operator.rich_function
-    if function is not None:
-        try:
-            function.open(context)
-        except CheckdamError:
-            raise
-        except Exception as cause:
-            raise user_error(operator.name, "(none: in open)", cause) from cause
-    if isinstance(operator.kind, ReduceKind):
-        assert store is not None
-        return _reduce(operator, _op_state(operator, store), callable_of(operator.function))
-    if isinstance(operator.kind, ProcessKind):
-        assert store is not None
-        return _keyed_flat(operator, store, callable_of(operator.function), KeyedContext(store))
-    call = callable_of(operator.function)
+    """The working form of one operator. The user's function is initialised and opened here, once."""
+    around = around or Surroundings()
+    kind = operator.kind
+    if isinstance(kind, SinkKind):
+        return PassThrough() if writer is None else WriterProcess(writer)
+    if isinstance(kind, SideOutputKind):
+        return PassThrough()
+    if isinstance(kind, TimestampsKind):
+        assert around.observe is not None
+        return AssignTimestamps(operator, around.observe)
     if store is not None:
-        return _keyed_plain(operator, store, call)
-    if isinstance(operator.kind, MapKind):
-        return _map(operator, call)
-    if isinstance(operator.kind, FlatMapKind):
-        return _flat_map(operator, call)
-    if isinstance(operator.kind, FilterKind):
-        return _filter(operator, call)
+        store.current_key = NO_KEY
+    broadcast = _declared_broadcast(operator, around)
+    _begin(operator, context, around)
+    if isinstance(kind, SourceFunctionKind):
+        generator = GeneratorContext(context.subtask_index, context.parallelism)
+        return SourceProcess(operator, generator, around.clock, is_finished=around.had_finished)
+    if isinstance(kind, AggregateKind | AggregateFunctionKind | ReduceKind):
+        assert store is not None
+        return aggregate_process(operator, store)
+    if store is not None:
+        after_record = context.keyed.for_every_record() if isinstance(context.keyed, KeyedState) else None
+        return _keyed(operator, store, around, broadcast, after_record)
+    return _unkeyed(operator, around, broadcast)
+
+
+def _begin(operator: Operator, context: FunctionContext, around: Surroundings) -> None:
+    """Bring the function to life: operator state first, then `open`."""
+    if operator.checkpointed_function is not None:
+        assert around.states is not None
+        beginning = InitializationContext(around.is_restored, around.states, context)
+        guarded(operator, "initialize_state", operator.checkpointed_function.initialize_state, beginning)
+    if operator.rich_function is not None:
+        guarded(operator, "open", operator.rich_function.open, context)
+
+
+def guarded(operator: Operator, where: str, call: Callable[[Any], None], argument: Any) -> None:
+    """Call the user's code outside of any record; what it raises names operator and method."""
+    try:
+        call(argument)
+    except StateAccessError as error:
+        raise StateAccessError(f'operator "{operator.name}" in {where}(): {error.message}', hint=error.hint) from error
+    except CheckdamError:
+        raise
+    except Exception as cause:
+        raise user_error(operator.name, f"(none: in {where})", cause) from cause
+
+
+def _declared_broadcast(operator: Operator, around: Surroundings) -> Mapping[str, Any]:
+    if not isinstance(operator.kind, ConnectKind) or not operator.kind.broadcast:
+        return {}
+    assert around.states is not None
+    return {each.name: around.states.declare_broadcast(each) for each in operator.kind.broadcast}
+
+
+def _read_only(states: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: ReadOnlyBroadcastMap(state) for name, state in states.items()}
+
+
+def _keyed(
+    operator: Operator,
+    store: KeyedStateStore,
+    around: Surroundings,
+    broadcast: Mapping[str, Any],
+    after_record: Callable[[], None] | None,
+) -> Process:
+    function, time, outputs = operator.function, around.time, SideOutputs(around.side_types)
+    timers, service = None, _no_timers(operator, time)
+    visible = _read_only(broadcast)
+    if has_timers(function):
+        registered = service = Timers(store, time)
+        ctx = TimerContext(store, service, outputs, visible)
+        timers = DueTimers(operator, time, registered, ctx, function.on_timer)
+    process = KeyedProcess(
+        operator,
+        store,
+        time,
+        _calls(operator, KeyedBroadcastContext(visible, store, time, service, outputs))
+        if broadcast
+        else _calls(operator, KeyedContext(store, time, service, outputs), InvokeContext(time)),
+        outputs=outputs,
+        timers=timers,
+        after_record=after_record,
+        is_stamped=around.is_stamped,
+    )
+    return BroadcastProcess(process, _broadcast_side(operator, around, broadcast, outputs)) if broadcast else process
+
+
+def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None = None) -> list[tuple[Call, Any]]:
+    """What to call with the records of each side of a keyed operator."""
+    kind, function = operator.kind, operator.function
+    if isinstance(kind, ConnectKind) and not kind.broadcast:
+        return [(function.process_element1, ctx), (function.process_element2, ctx)]
+    if isinstance(kind, ProcessKind | ConnectKind):
+        return [(callable_of(function), ctx)]
+    if isinstance(kind, SinkFunctionKind):
+        return [(_without_result(callable_of(function)), sink_ctx)]
+    return [(as_flat(operator, callable_of(function)), ctx)]
+
+
+def _unkeyed(operator: Operator, around: Surroundings, broadcast: Mapping[str, Any]) -> Process:
+    call, time, outputs = callable_of(operator.function), around.time, SideOutputs(around.side_types)
+    if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
+        return PlainProcess(operator, call)
+    if isinstance(operator.kind, SinkFunctionKind):
+        return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time))
+    service = _no_timers(operator, time)
+    if broadcast:
+        seen = BroadcastContext(_read_only(broadcast), time, service, outputs)
+        main = UnkeyedProcess(operator, time, call, seen, outputs)
+        return BroadcastProcess(main, _broadcast_side(operator, around, broadcast, outputs))
+    if isinstance(operator.kind, ProcessKind):
+        return UnkeyedProcess(operator, time, call, RecordContext(time, service, outputs), outputs)
     raise TypeError(f"no way to run {operator.kind!r}")
 
 
-def _op_state(operator: Operator, store: KeyedStateStore) -> ValueTable:
-    return store.value_table(ValueStateDescriptor(OP_STATE, operator.output_type.hint))
+def _broadcast_side(
+    operator: Operator, around: Surroundings, states: Mapping[str, Any], outputs: SideOutputs
+) -> UnkeyedProcess:
+    time = around.time
+    service = ClockOnly(
+        time,
+        f'operator "{operator.name}" uses timers in process_broadcast_element, where there is no key for them',
+        hint="Use them in process_element or on_timer.",
+    )
+    ctx = BroadcastContext(states, time, service, outputs)
+    return UnkeyedProcess(operator, time, operator.function.process_broadcast_element, ctx, outputs)
 
 
-def _map(operator: Operator, call: Callable[[Any], Any]) -> Process:
-    def process(batch: Batch, keys: Batch | None) -> Batch:
-        produced: list[Any] = []
-        append = produced.append
-        value = None
-        try:
-            for value in batch.rows:
-                append(call(value))
-        except Exception as cause:
-            raise user_error(operator.name, value, cause) from cause
-        return Batch(operator.output_type, rows=produced)
-
-    return process
-
-
-def _flat_map(operator: Operator, call: Callable[[Any], Any]) -> Process:
-    def process(batch: Batch, keys: Batch | None) -> Batch:
-        produced: list[Any] = []
-        extend = produced.extend
-        value = None
-        try:
-            for value in batch.rows:
-                some = call(value)
-                if some is not None:
-                    extend(some)
-        except Exception as cause:
-            raise user_error(operator.name, value, cause) from cause
-        return Batch(operator.output_type, rows=produced)
-
-    return process
+def _no_timers(operator: Operator, time: OperatorTime) -> TimerService:
+    if operator.key is None:
+        return ClockOnly(
+            time,
+            f'operator "{operator.name}" uses timers on a stream without keys',
+            hint="Put key_by(…) in front of it, and make its function a KeyedProcessFunction.",
+        )
+    return ClockOnly(
+        time,
+        f'operator "{operator.name}" uses timers, and its function does not define on_timer(timestamp, ctx)',
+        hint="Define what is to happen when a timer is due.",
+    )
 
 
-def _filter(operator: Operator, call: Callable[[Any], Any]) -> Process:
-    def process(batch: Batch, keys: Batch | None) -> Batch:
-        kept: list[Any] = []
-        value = None
-        try:
-            for value in batch.rows:
-                if call(value):
-                    kept.append(value)
-        except Exception as cause:
-            raise user_error(operator.name, value, cause) from cause
-        return Batch(operator.output_type, rows=kept)
+def _without_result(call: Callable[[Any, Any], Any]) -> Call:
+    """A sink's function, whose result goes nowhere."""
 
-    return process
+    def invoke(value: Any, ctx: Any) -> None:
+        call(value, ctx)
 
-
-def _keyed_flat(operator: Operator, store: KeyedStateStore, call: Callable[..., Any], ctx: KeyedContext) -> Process:
-    """process_element: the hottest loop of all."""
-
-    def process(batch: Batch, keys: Batch | None) -> Batch:
-        assert keys is not None
-        produced: list[Any] = []
-        extend = produced.extend
-        value = None
-        try:
-            for store.current_key, value in zip(keys.rows, batch.rows, strict=True):
-                some = call(value, ctx)
-                if some is not None:
-                    extend(some)
-        except Exception as cause:
-            raise user_error(operator.name, value, cause) from cause
-        return Batch(operator.output_type, rows=produced)
-
-    return process
-
-
-def _keyed_plain(operator: Operator, store: KeyedStateStore, call: Callable[[Any], Any]) -> Process:
-    """map, flat_map and filter on a keyed stream, whose function may keep state."""
-    if isinstance(operator.kind, MapKind):
-
-        def as_many(value: Any, ctx: KeyedContext) -> Any:
-            return (call(value),)
-    elif isinstance(operator.kind, FilterKind):
-
-        def as_many(value: Any, ctx: KeyedContext) -> Any:
-            return (value,) if call(value) else None
-    else:
-
-        def as_many(value: Any, ctx: KeyedContext) -> Any:
-            return call(value)
-
-    return _keyed_flat(operator, store, as_many, KeyedContext(store))
-
-
-def _reduce(operator: Operator, table: ValueTable, combine: Callable[[Any, Any], Any]) -> Process:
-    """Combine each record with what its key has so far; emits the result with each record.
-
-    What is emitted must not be what is kept, if somebody downstream could change it.
-    """
-    entries = table.entries
-    detached = None if operator.output_type.is_immutable else copy.deepcopy
-
-    def process(batch: Batch, keys: Batch | None) -> Batch:
-        assert keys is not None
-        changed: dict[Any, Any] = {}
-        produced: list[Any] = []
-        value = None
-        try:
-            for key, value in zip(keys.rows, batch.rows, strict=True):
-                kept = changed[key] if key in changed else entries.get(key)
-                changed[key] = result = value if kept is None else combine(kept, value)
-                produced.append(result if detached is None else detached(result))
-        except Exception as cause:
-            raise user_error(operator.name, value, cause) from cause
-        table.put_all(changed)
-        return Batch(operator.output_type, rows=produced)
-
-    return process
-
-
-def _aggregate(operator: Operator, kind: AggregateKind, table: ValueTable) -> Process:
-    one_by_one = _reduce(operator, table, record_combiner(kind.how, kind.field, operator.output_type))
-    columns = operator.key.columns if operator.key is not None else None
-    if kind.field is None or not VectorisedSum.applies(kind.how, kind.field, operator.output_type, columns):
-        return one_by_one
-    assert columns is not None
-    return _GatheringSum(VectorisedSum(kind.field, operator.output_type, table), one_by_one, operator, columns[0])
-
-
-class _GatheringSum:
-    """A vectorised sum as a process: gathers, and answers when there is enough or the level ends."""
-
-    def __init__(self, vectorised: VectorisedSum, one_by_one: Process, operator: Operator, key_column: int) -> None:
-        self._vectorised = vectorised
-        self._one_by_one = one_by_one
-        self._operator = operator
-        self._key_column = key_column
-
-    def __call__(self, batch: Batch, keys: Batch | None) -> Batch | None:
-        return self.flush() if self._vectorised.gather(batch) else None
-
-    def flush(self) -> Batch | None:
-        batch = self._vectorised.take()
-        if batch is None:
-            return None
-        summed = self._vectorised.process(batch)
-        if summed is not None:
-            return summed
-        assert self._operator.key is not None
-        keys = Batch(self._operator.key.type, columns=batch.columns.select([self._key_column]))
-        return self._one_by_one(batch, keys)
-
-
-def _sink(writer: SinkWriter | None) -> Process:
-    def process(batch: Batch, keys: Batch | None) -> Batch | None:
-        if writer is None:
-            return batch  # a Spark sink: the records leave through its edge
-        writer.write(batch)
-        return None
-
-    return process
+    return invoke

@@ -69,6 +69,10 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         with self._lock:
             return self._configured().end_epoch(epoch, commit=commit)
 
+    def _on_end_of_input(self) -> None:
+        with self._lock:
+            self._configured().end_of_input()
+
     def _on_seal(self, checkpoint_id: Any, epoch: Epoch) -> float:
         with self._lock:
             return self._configured().seal(checkpoint_id, epoch)

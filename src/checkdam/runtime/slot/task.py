@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
+import xxhash
 
-from checkdam.backends.contract import KeyedStateStore, Sealed, StoreOwner
-from checkdam.connectors.contract import Prepare, SinkWriter, WriterContext
+from checkdam.backends.contract import KeyedStateStore, Sealed
+from checkdam.checkpoint.operator_state import INLINE_LIMIT, pack
+from checkdam.clock import Clock, SystemClock
+from checkdam.connectors.contract import Prepare, SinkWriter
 from checkdam.connectors.simple_sinks import PrintWriter
-from checkdam.errors import CheckdamError, SlotLostError
-from checkdam.graph.operators import Operator, SinkKind
-from checkdam.ids import CheckpointId, Epoch, OperatorUid
+from checkdam.errors import CheckdamError, SlotLostError, StorageError
+from checkdam.graph.operators import SinkKind
+from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import user_error
-from checkdam.runtime.slot.context import FunctionContext
+from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
+from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.operators import make_process
-from checkdam.state.key_groups import key_group_range
-from checkdam.state.snapshots import KeyedStateHandle, OperatorSnapshot, SlotSnapshot, StateFile
+from checkdam.runtime.slot.opening import OpenOperator, Slot
+from checkdam.state.snapshots import (
+    KeyedStateHandle,
+    OperatorSnapshot,
+    OperatorStateHandle,
+    OperatorStatePart,
+    SlotSnapshot,
+    StateFile,
+)
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
@@ -37,6 +47,8 @@ class _Cut:
     """What the synchronous part of a snapshot hands to the asynchronous one."""
 
     checkpoint_id: CheckpointId
+    parts: dict[int, tuple[OperatorStatePart, ...]]
+    finished: frozenset[int]
     sealed: dict[int, Sealed]
     prepared: dict[int, Prepare]
     sync_seconds: float
@@ -46,16 +58,21 @@ class SlotTask:
     """One subtask of every level. Not thread-safe but for `snapshot`, which may wait while epochs go on."""
 
     def __init__(
-        self, setup: SlotSetup, storage: Storage | None = None, restore_storage: Storage | None = None
+        self,
+        setup: SlotSetup,
+        storage: Storage | None = None,
+        restore_storage: Storage | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._setup = setup
         self._plan = setup.plan
         whole = storage or (open_storage(setup.storage) if setup.storage else None)
         self._storage = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
-        self._restore_storage = restore_storage
-        self._stores: dict[int, KeyedStateStore] = {}
-        self._writers: dict[int, SinkWriter] = {}
-        self._opened: list[Operator] = []
+        clock = clock or SystemClock()
+        self._time = OperatorTime(clock)
+        self._event_time = EventTime(setup.plan, clock, setup.event_time, last_epoch=setup.last_epoch)
+        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup, restore_storage))
+        self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
         self._broken: str | None = None
@@ -91,25 +108,56 @@ class SlotTask:
         self._refuse_if_broken()
         if epoch != self._epoch + 1:
             raise SlotLostError(f"slot {self._setup.subtask} stands at epoch {self._epoch}, cannot end {epoch}")
+        self._broken = f"epoch {epoch} was not ended"  # until it is
+        for _, store in self._stores():
+            store.end_epoch()
+        self._event_time.end_epoch(epoch)
+        self._broken = None
         self._epoch, self._level_done = epoch, 0
         operators = {op_id: r.take_counts() for level in self._levels.values() for op_id, r in level.operators.items()}
-        printed = [line for w in self._writers.values() if isinstance(w, PrintWriter) for line in w.take_lines()]
-        committables = {self._uid(op): w.cut()() for op, w in self._transactional()} if commit else {}
-        keys = sum(store.key_count for store in self._stores.values())
-        return EpochReport(epoch, self._setup.subtask, operators, tuple(printed), committables, keys)
+        writers = [opened.writer for opened in self._operators.values()]
+        printed = [line for writer in writers if isinstance(writer, PrintWriter) for line in writer.take_lines()]
+        committables = {self._operators[op].uid: w.cut()() for op, w in self._transactional()} if commit else {}
+        processes = [opened.process for opened in self._operators.values()]
+        dues = [self._event_time.next_due(), *(process.next_due for process in processes)]
+        return EpochReport(
+            epoch,
+            self._setup.subtask,
+            operators,
+            tuple(printed),
+            committables,
+            keys=sum(store.key_count for _, store in self._stores()),
+            event_time=self._event_time.largest,
+            unfinished_sources=not all(process.is_finished for process in processes),
+            next_due=min((due for due in dues if due is not None), default=None),
+        )
+
+    def end_of_input(self) -> None:
+        """No source will bring anything any more: the next epoch is at the end of event time."""
+        self._refuse_if_broken()
+        self._event_time.end_of_input()
 
     def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
-        """Cut the state as of this epoch; the synchronous part. Returns the seconds it took."""
+        """Cut the state as of this epoch; the synchronous part. Returns the seconds it took.
+
+        A function that fails in snapshot_state, or holds state that cannot be kept, costs this checkpoint only: the
+        output of sinks is cut last, when nothing can fail any more.
+        """
         self._refuse_if_broken()
         if epoch != self._epoch or self._level_done:
             raise SlotLostError(f"slot {self._setup.subtask} cannot cut checkpoint {checkpoint_id} at epoch {epoch}")
         started = time.perf_counter()
-        sealed = {op: s.seal(checkpoint_id) for op, s in self._stores.items()} if self._storage is not None else {}
+        parts: dict[int, tuple[OperatorStatePart, ...]] = {}
+        sealed: dict[int, Sealed] = {}
+        if self._storage is not None:
+            context = SnapshotContext(checkpoint_id, self._time.processing_time())
+            parts = {op: opened.snapshot_state(context) for op, opened in self._operators.items()}
+            sealed = {op: store.seal(checkpoint_id) for op, store in self._stores()}
+        finished = frozenset(op for op, opened in self._operators.items() if opened.is_finished)
         prepared = {op: writer.cut() for op, writer in self._transactional()}
         elapsed = time.perf_counter() - started
-        self._snapshots[checkpoint_id] = self._writing.submit(
-            self._write, _Cut(checkpoint_id, sealed, prepared, elapsed)
-        )
+        cut = _Cut(checkpoint_id, parts, finished, sealed, prepared, elapsed)
+        self._snapshots[checkpoint_id] = self._writing.submit(self._write, cut)
         return elapsed
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
@@ -123,16 +171,33 @@ class SlotTask:
         started = time.perf_counter()
         # Output first: should the state not be written, the next checkpoint still publishes what this one cut.
         committables = {op: self._prepared(op, cut.checkpoint_id, prepare) for op, prepare in cut.prepared.items()}
-        handles: dict[int, KeyedStateHandle] = {}
+        keyed: dict[int, KeyedStateHandle] = {}
+        operator: dict[int, OperatorStateHandle] = {}
         new_files: list[StateFile] = []
-        for op, sealed in cut.sealed.items():
-            assert self._storage is not None
-            handles[op] = sealed.write(self._storage, SHARED)
-            new_files.extend(sealed.new_files)
+        try:
+            for op, parts in cut.parts.items():
+                if parts:
+                    operator[op] = self._write_operator_state(op, cut.checkpoint_id, parts, new_files)
+            for op, sealed in cut.sealed.items():
+                assert self._storage is not None
+                keyed[op] = sealed.write(self._storage, SHARED)
+                new_files.extend(sealed.new_files)
+        except BaseException:
+            self._remove(new_files)
+            raise
         operators = tuple(
-            OperatorSnapshot(self._uid(op), self._operator(op).name, handles.get(op), committables.get(op, ()))
-            for op in sorted(handles.keys() | committables.keys())
+            OperatorSnapshot(
+                uid=self._operators[op].uid,
+                name=self._operators[op].operator.name,
+                keyed=keyed.get(op),
+                committables=committables.get(op, ()),
+                operator_state=operator.get(op),
+                is_finished=op in cut.finished,
+            )
+            for op in sorted(keyed.keys() | operator.keys() | committables.keys() | cut.finished)
         )
+        files = [file for handle in keyed.values() for file in handle.files]
+        contents = [handle.content for handle in operator.values()]
         return SlotSnapshot(
             checkpoint_id=cut.checkpoint_id,
             subtask=self._setup.subtask,
@@ -140,8 +205,26 @@ class SlotTask:
             new_files=tuple(new_files),
             sync_seconds=cut.sync_seconds,
             async_seconds=time.perf_counter() - started,
-            state_bytes=sum(file.size for handle in handles.values() for file in handle.files),
+            state_bytes=sum(file.size for file in files)
+            + sum(len(each) if isinstance(each, bytes) else each.size for each in contents),
         )
+
+    def _write_operator_state(
+        self,
+        op: int,
+        checkpoint_id: CheckpointId,
+        parts: tuple[OperatorStatePart, ...],
+        new_files: list[StateFile],
+    ) -> OperatorStateHandle:
+        content, offsets = pack(parts)
+        if len(content) <= INLINE_LIMIT:
+            return OperatorStateHandle(offsets, content)
+        assert self._storage is not None
+        owner = f"{xxhash.xxh3_128_hexdigest(self._operators[op].uid.encode())}-{self._setup.subtask}"
+        path = f"{SHARED}/{owner}-{checkpoint_id}-{self._setup.attempt}.operator"
+        new_files.append(StateFile(path, len(content)))
+        self._storage.write(path, content)
+        return OperatorStateHandle(offsets, new_files[-1])
 
     def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
         """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
@@ -149,7 +232,8 @@ class SlotTask:
         try:
             waiting[checkpoint_id] = prepare()
         except Exception as error:
-            self._lost_output = f'output of "{self._operator(op).name}" was not written: {error}'
+            name = self._operators[op].operator.name
+            self._lost_output = f'output of "{name}" was not written: {error}'
             raise SlotLostError(f"slot {self._setup.subtask} gave up: {self._lost_output}") from error
         earlier = waiting.copy()  # `completed` may take from it meanwhile
         return tuple(each for number in sorted(earlier) for each in earlier[number])
@@ -158,33 +242,37 @@ class SlotTask:
         for waiting in self._unpublished.values():
             for covered in [earlier for earlier in list(waiting) if earlier <= checkpoint_id]:
                 del waiting[covered]
-        for store in self._stores.values():
+        for _, store in self._stores():
             store.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
-        for store in self._stores.values():
+        for _, store in self._stores():
             store.aborted(checkpoint_id)
         self._writing.submit(self._remove_files_of, self._snapshots.pop(checkpoint_id, None))
 
     def _remove_files_of(self, snapshot: Future[SlotSnapshot] | None) -> None:
-        if snapshot is None or snapshot.exception() is not None or self._storage is None:
-            return
-        for file in snapshot.result().new_files:
-            self._storage.delete(file.path)
+        if snapshot is not None and snapshot.exception() is None:
+            self._remove(snapshot.result().new_files)
+
+    def _remove(self, files: Sequence[StateFile]) -> None:
+        """Remove files that no checkpoint will need; what the storage keeps is swept by the next start."""
+        for file in files:
+            assert self._storage is not None
+            with suppress(StorageError):
+                self._storage.delete(file.path)
 
     def close(self) -> None:
         """Close every function that was opened, also after a failure; the first error is raised at the end."""
         self._writing.shutdown(wait=True)
         errors: list[Exception] = []
-        closings = [("sink", w.close) for w in self._writers.values()]
-        closings += [(op.name, op.rich_function.close) for op in reversed(self._opened) if op.rich_function is not None]
-        for name, closing in closings:
-            try:
-                closing()
-            except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
-                errors.append(user_error(name, "(none: in close)", error))
-        self._opened, self._writers = [], {}
+        for opened in reversed(self._operators.values()):
+            for closing in opened.closings():
+                try:
+                    closing()
+                except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
+                    errors.append(user_error(opened.operator.name, "(none: in close)", error))
+        self._operators = {}
         if errors:
             raise errors[0]
 
@@ -192,64 +280,30 @@ class SlotTask:
         levels = {}
         try:
             for level in self._plan.levels:
-                mine = [op for op in level.operators if self._setup.subtask < (op.parallelism or 1)]
-                here = {op.id: self._open_operator(_own_copy(op)) for op in mine}
-                levels[level.index] = running_level(self._plan, level, here)
-        except BaseException:
-            self.close()
+                here = {}
+                for operator in level.operators:
+                    if self._setup.subtask < (operator.parallelism or 1):
+                        opened = self._operators[operator.id] = OpenOperator(operator, self._slot)
+                        here[operator.id] = RunningOperator(opened.operator, opened.open())
+                levels[level.index] = running_level(self._plan, level, here, self._event_time)
+        except BaseException as failure:
+            try:
+                self.close()
+            except CheckdamError as another:
+                failure.add_note(f"and then: {another}")
             raise
         return levels
 
-    def _open_operator(self, operator: Operator) -> RunningOperator:
-        if operator.key is not None and operator.is_stateful and not isinstance(operator.kind, SinkKind):
-            self._stores[operator.id] = self._open_store(operator)
-        if isinstance(operator.kind, SinkKind) and not operator.kind.spec.returns_to_spark:
-            setup = self._setup
-            context = WriterContext(
-                setup.job_id, self._uid(operator.id), setup.attempt, setup.subtask, operator.parallelism or 1
-            )
-            self._writers[operator.id] = operator.kind.spec.open_writer(context)
-        store = self._stores.get(operator.id)
-        context_of = FunctionContext(operator.name, self._setup.subtask, operator.parallelism or 1, store)
-        self._opened.append(operator)
-        process = make_process(operator, context=context_of, store=store, writer=self._writers.get(operator.id))
-        return RunningOperator(operator, process)
-
-    def _open_store(self, operator: Operator) -> KeyedStateStore:
-        assert operator.key is not None
-        setup, restore = self._setup, self._setup.restore
-        groups = key_group_range(setup.subtask, operator.parallelism or 1, self._plan.max_parallelism)
-        owner = StoreOwner(
-            uid=self._uid(operator.id),
-            subtask=setup.subtask,
-            attempt=setup.attempt,
-            key_groups=groups,
-            max_parallelism=self._plan.max_parallelism,
-            key_type=operator.key.type,
-        )
-        if restore is None:
-            return setup.backend.open(owner, (), None, "", claim=True)
-        storage = subtree(self._restore_storage or open_storage(restore.storage), restore.directory)
-        # Only what the subtask owns: with the same parallelism as before that is one handle, which it may build on.
-        handles = [
-            handle
-            for handle in restore.keyed.get(owner.uid, ())
-            if handle.key_groups.first <= groups.last and groups.first <= handle.key_groups.last
-        ]
-        return setup.backend.open(owner, handles, storage, "", claim=restore.claim)
+    def _stores(self) -> Iterator[tuple[int, KeyedStateStore]]:
+        for op, opened in self._operators.items():
+            if opened.store is not None:
+                yield op, opened.store
 
     def _transactional(self) -> Iterator[tuple[int, SinkWriter]]:
-        for op, writer in self._writers.items():
-            kind = self._operator(op).kind
-            if isinstance(kind, SinkKind) and kind.spec.is_transactional:
-                yield op, writer
-
-    def _operator(self, op: int) -> Operator:
-        return next(each for each in self._plan.operators if each.id == op)
-
-    def _uid(self, op: int) -> OperatorUid:
-        operator = self._operator(op)
-        return operator.uid or OperatorUid(f"operator-{op}")
+        for op, opened in self._operators.items():
+            kind = opened.operator.kind
+            if opened.writer is not None and isinstance(kind, SinkKind) and kind.spec.is_transactional:
+                yield op, opened.writer
 
     def _refuse_if_broken(self) -> None:
         reason = self._lost_output or self._broken
@@ -261,11 +315,9 @@ class SlotTask:
         self._broken = str(reason)
 
 
-def _own_copy(operator: Operator) -> Operator:
-    """An operator with a function object of its own: one given to two operators must not share its state."""
-    if operator.rich_function is None:
-        return operator
-    return replace(operator, kind=cloudpickle.loads(cloudpickle.dumps(operator.kind)))
+def _files_to_restore(setup: SlotSetup, storage: Storage | None) -> Storage | None:
+    restore = setup.restore
+    return None if restore is None else subtree(storage or open_storage(restore.storage), restore.directory)
 
 
 class LevelRun:

@@ -1,4 +1,8 @@
-"""Epochs by Structured Streaming: each micro-batch is one Spark job through every level."""
+"""Epochs by Structured Streaming: each micro-batch is one Spark job through every level.
+
+What is there from the start comes before the query, in an epoch of its own; and epochs without records may come between
+two micro-batches. So micro-batches are counted apart from epochs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into abou
 
 
 class SparkEngine:
-    """Runs one job on Spark. Micro-batch b is epoch b + 1; epoch 0 holds what is there from the start."""
+    """Runs one job on Spark. Epoch 0 holds what is there from the start; the others come as micro-batches."""
 
     def __init__(self, session: SparkSession, plan: JobPlan, work: Path) -> None:
         self._session = session
@@ -42,8 +46,12 @@ class SparkEngine:
         self._query_directory = work / "query"
         self._stop = threading.Event()
         self._wake = threading.Event()  # the query has ended, or somebody wants it to
-        self._static_group: str | None = None  # the Spark job group of epoch 0 while it runs
+        self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
         self._in_epoch = threading.Lock()
+        self._last_epoch = Epoch(-1)
+        self._resumed = b""  # the position to go on from
+        self._batch: int | None = None  # the last micro-batch of this run
+        self._extra: DataFrame | None = None
         specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
         self._types = {op.id: op.output_type for op in plan.source_side}
         self._static = {source: spec for source, spec in specs.items() if is_static(spec)}
@@ -63,35 +71,49 @@ class SparkEngine:
             raise meaning_of(failure) from failure
         return [RemoteSlot(address, self._token) for address in addresses]
 
-    def run(self, slots: Sequence[Slot], last_epoch: Epoch, position: bytes, run_epoch: RunEpoch) -> None:
+    def resume(self, last_epoch: Epoch, position: bytes) -> None:
         if position:
             self._check_sources(position)
-        if self._static and last_epoch < 0:
-            self._run_static(slots, run_epoch)
+        self._last_epoch, self._resumed, self._batch, self._extra = last_epoch, position, None, None
+
+    def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        if self._static and self._last_epoch < 0:
+            sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._static.items()}
+            self._run_outside(self._flow(sources, slots), "epoch 0", run_epoch)
         if self._streams and not self._stop.is_set():
-            self._run_query(slots, position, run_epoch)
+            self._run_query(slots, run_epoch)
 
-    def _run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._static.items()}
-        flow = self._flow(sources, slots)
-        group = self._static_group = f"checkdam-{self._token[:8]}"
-        self._session.sparkContext.setJobGroup(group, "epoch 0", interruptOnCancel=True)
+    def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        if self._extra is None:
+            self._extra = self._flow({}, slots)
+        # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
+        flow = self._extra if len(self._plan.levels) == 1 and not self._plan.spark_sinks else self._extra.select("*")
+        self._run_outside(flow, "epoch without records", run_epoch)
+
+    def _run_outside(self, flow: DataFrame, description: str, run_epoch: RunEpoch) -> None:
+        """An epoch of its own, which is no micro-batch of the query."""
+        context = self._session.sparkContext
+        group = self._group = f"checkdam-{secrets.token_hex(4)}"
+        context.setJobGroup(group, description, interruptOnCancel=True)
         try:
-            run_epoch(Epoch(0), lambda: self._execute(flow, Epoch(0)))
+            run_epoch(lambda epoch: self._execute(flow, epoch))
         finally:
-            self._static_group = None
+            self._group = None
 
-    def _run_query(self, slots: Sequence[Slot], position: bytes, run_epoch: RunEpoch) -> None:
-        self._lay_out(position)
+    def _run_query(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        self._lay_out(self._resumed)
         sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._streams.items()}
         failures: list[BaseException] = []
 
         def on_batch(flow: DataFrame, batch: int) -> None:
-            epoch = Epoch(batch + 1)
+            def execute(epoch: Epoch) -> None:
+                self._execute(flow, epoch)
+                self._batch = batch  # from now on positions are those after it
+
             with self._in_epoch:
                 try:
                     if not self._stop.is_set():
-                        run_epoch(epoch, lambda: self._execute(flow, epoch))
+                        run_epoch(execute)
                 except BaseException as failure:
                     failures.append(failure)
                     raise
@@ -123,17 +145,21 @@ class SparkEngine:
     def interrupt(self) -> None:
         self._stop.set()
         self._wake.set()
-        if self._static_group is not None:
-            threading.Timer(_PATIENCE_SECONDS, self._break_off, [self._static_group]).start()
+        if self._group is not None:
+            timer = threading.Timer(_PATIENCE_SECONDS, self._break_off, [self._group])
+            timer.daemon = True
+            timer.start()
 
     def _break_off(self, group: str) -> None:
-        """Epoch 0 takes too long to be waited for."""
-        if self._static_group == group:
+        """An epoch outside the query takes too long to be waited for."""
+        if self._group == group:
             self._session.sparkContext.cancelJobGroup(group)
 
-    def position(self, epoch: Epoch) -> bytes:
+    def position(self) -> bytes:
+        if self._batch is None and self._resumed:
+            return self._resumed
         names = [*(describe(spec) for spec in self._static.values()), *(describe(s) for s in self._streams.values())]
-        return capture(self._query_directory, epoch - 1 if self._streams else -1, names)
+        return capture(self._query_directory, -1 if self._batch is None else self._batch, names)
 
     def _lay_out(self, position: bytes) -> None:
         shutil.rmtree(self._query_directory, ignore_errors=True)
@@ -154,7 +180,7 @@ class SparkEngine:
 
     def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
         addresses = [slot.address for slot in slots if isinstance(slot, RemoteSlot)]
-        return job_dataframe(self._plan, sources, addresses, self._token)
+        return job_dataframe(self._plan, self._session, sources, addresses, self._token)
 
     def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
         """Move one epoch's records; what leaves for Spark is kept until every Spark sink has seen it."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
@@ -17,10 +16,9 @@ from checkdam.graph.operators import MapKind, Operator
 from checkdam.ids import Epoch
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.slot.client import SlotAddress, exchange
-from checkdam.runtime.slot.context import FunctionContext
-from checkdam.runtime.slot.level import NO_OUTPUT, RunningLevel, RunningOperator
-from checkdam.runtime.slot.operators import make_process
-from checkdam.runtime.wire import EDGE, Wire, has_own_key
+from checkdam.runtime.slot.level import NO_OUTPUT
+from checkdam.runtime.slot.source_level import source_level
+from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.projection import FieldRef, projection_of
 
@@ -29,15 +27,15 @@ EPOCH_PROPERTY = "checkdam.epoch"
 
 
 def job_dataframe(
-    plan: JobPlan, sources: Mapping[int, DataFrame], addresses: Sequence[SlotAddress], token: str
+    plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame], addresses: Sequence[SlotAddress], token: str
 ) -> DataFrame:
     """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
-    flow = _source_side(plan, sources)
+    flow = _source_side(plan, session, sources)
     for level in plan.levels:
-        wire = Wire(plan.wire(level.index))
+        wire = _wire_before(plan, level.index)
         flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
-        following = plan.wire(level.index + 1)
-        schema = Wire(following).schema if following else NO_OUTPUT
+        following = wire_before(plan, level.index + 1)
+        schema = NO_OUTPUT if following is None else following.schema
         flow = flow.mapInArrow(
             _through_slot(level.index, wire.schema, tuple(addresses), token), from_arrow_schema(schema)
         )
@@ -46,27 +44,42 @@ def job_dataframe(
 
 def spark_sink_rows(plan: JobPlan, flow: DataFrame, edge: Edge) -> DataFrame:
     """The rows of one Spark sink out of the job's DataFrame, under the names their type gives them."""
-    wire = Wire(plan.wire(len(plan.levels) + 1))
+    wire = _wire_before(plan, len(plan.levels) + 1)
     rows = flow.filter(F.col(EDGE) == edge.id) if wire.tagged else flow
     names = [wire.schema.field(i).name for i in wire.columns[edge.id].values]
     return rows.select(*(F.col(n).alias(c.name) for n, c in zip(names, edge.type.columns, strict=True)))
 
 
-def _source_side(plan: JobPlan, sources: Mapping[int, DataFrame]) -> DataFrame:
-    wire = Wire(plan.wire(1))
+def _wire_before(plan: JobPlan, level: int) -> Wire:
+    wire = wire_before(plan, level)
+    assert wire is not None
+    return wire
+
+
+def _source_side(plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame]) -> DataFrame:
+    wire = _wire_before(plan, 1)
     flows = [_one_source(plan, wire, source, dataframe) for source, dataframe in sources.items()]
+    if not flows:
+        return _no_records(session, wire)
     together = flows[0]
     for flow in flows[1:]:
         together = together.unionAll(flow)
     return together
 
 
+def _no_records(session: SparkSession, wire: Wire) -> DataFrame:
+    """Not a relation that Spark knows to be empty: it would plan no partitions, and every slot is to be visited."""
+    none = session.range(0, 0, 1, 1)
+    return none.select(*(F.lit(None).cast(from_arrow_type(field.type)).alias(field.name) for field in wire.schema))
+
+
 def _one_source(plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
     columns = _columns_only(chain, edges, source, dataframe)
-    if columns is None:
-        return dataframe.mapInArrow(_source_chain(chain, edges, wire, source), from_arrow_schema(wire.schema))
+    if columns is None or wire.is_copied(edges[0]):
+        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism)
+        return dataframe.mapInArrow(run, from_arrow_schema(wire.schema))
     [edge] = edges
     own = dict(zip(wire.columns[edge.id].values, columns, strict=True))
     if wire.tagged:
@@ -114,52 +127,45 @@ def _columns_only(
 
 
 def _source_chain(
-    chain: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, source: int
+    chain: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, source: int, behind: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     plain = {op.id: op for op in chain.values() if op.id != source}
     source_type = chain[source].output_type
-    wire_edges = wire.edges
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            level = RunningLevel(
-                operators={op_id: RunningOperator(op, _stateless(op)) for op_id, op in plain.items()},
-                outputs=edges,
-                wire_in=None,
-                wire_out=Wire(wire_edges),
-            )
+            level = source_level(plain, edges, wire, behind)
             for batch in batches:
                 if batch.num_rows:
                     yield from level.pass_on(source, Batch(source_type, columns=batch))
+            yield from level.flush()
         except CheckdamError as error:
             raise RuntimeError(to_text(error)) from None
 
     return run
 
 
-def _stateless(operator: Operator) -> Any:
-    return make_process(operator, context=FunctionContext(operator.name, 0, 1, None), store=None, writer=None)
-
-
 def _partition(plan: JobPlan, level: Level, wire: Wire) -> str:
-    """The SQL expression of a row's subtask."""
+    """The SQL expression of a row's subtask: where it is addressed to, else where its edge leads it."""
     cases = [(edge, _edge_partition(plan, level, wire, edge)) for edge in wire.edges]
     if not wire.tagged:
         return cases[0][1]
     whens = " ".join(f"when {edge.id} then {expression}" for edge, expression in cases)
-    return f"case {EDGE} {whens} end"
+    by_edge = f"case {EDGE} {whens} end" if whens else "0"
+    return f"coalesce({TO}, {by_edge})" if wire.controlled else by_edge
 
 
 def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
-    if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
+    if edge.level != level.index or edge.partitioning in (Partitioning.FORWARD, Partitioning.BROADCAST):
         return f"pmod(spark_partition_id(), {level.parallelism})"  # behind a level, partition i is slot i
     if edge.partitioning is Partitioning.REBALANCE:
         return f"cast(floor(rand() * {edge.parallelism}) as int)" if edge.parallelism > 1 else "0"
     assert edge.key is not None
+    assert edge.target is not None
     place = wire.columns[edge.id]
     positions = place.keys or tuple(place.values[i] for i in edge.key.columns or ())
     names = ", ".join(wire.schema.field(i).name for i in positions)
-    groups = plan.max_parallelism
+    groups = plan.key_groups_of(edge.target)
     return f"cast((pmod(xxhash64({names}), {groups}L) * {edge.parallelism}L) div {groups}L as int)"
 
 

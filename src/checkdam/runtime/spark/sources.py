@@ -15,9 +15,7 @@ from checkdam.state.types import TypeInfo, named_tuple_type
 
 def is_static(spec: SourceSpec) -> bool:
     """Whether all its records are there from the start, so that they arrive in epoch 0."""
-    if isinstance(spec, DataFrameSource):
-        return not spec.dataframe.isStreaming
-    return isinstance(spec, CollectionSource)
+    return spec.is_static
 
 
 def describe(spec: SourceSpec) -> str:

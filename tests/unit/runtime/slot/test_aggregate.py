@@ -7,11 +7,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from checkdam.graph.operators import AggregateKind, KeySelector, Operator
+from checkdam.backends.contract import StoreOwner
+from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.errors import UserFunctionError
+from checkdam.graph.functions import AggregateFunction
+from checkdam.graph.operators import (
+    OP_STATE,
+    AggregateFunctionKind,
+    AggregateKind,
+    KeySelector,
+    Kind,
+    Operator,
+    ReduceKind,
+)
+from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.aggregate import VectorisedSum, record_combiner, running_sums
 from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.operators import make_process
 from checkdam.state.batch import Batch
+from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.rows import to_arrow
 from checkdam.state.types import TypeInfo, type_info
 
@@ -19,43 +33,30 @@ PAIR = type_info(tuple[str, int])
 SWAPPED = type_info(tuple[int, str])
 
 
-class Table:
-    def __init__(self) -> None:
-        self.entries: dict[Any, Any] = {}
-
-    def put_all(self, values: Any) -> None:
-        self.entries.update(values)
-
-
-class Store:
-    """As much of a store as an aggregate uses."""
-
-    def __init__(self) -> None:
-        self.table = Table()
-
-    def value_table(self, descriptor: Any) -> Table:
-        return self.table
+def aggregated(
+    kind: Kind, batches: list[list[Any]], of: TypeInfo, key: int, timestamps: list[int] | None = None
+) -> tuple[list[Batch], dict[Any, Any]]:
+    """What an operator gives and keeps, batch after batch, with its key in one of the columns."""
+    key_type = of.field_type(key)
+    owner = StoreOwner(
+        OperatorUid("it"), SubtaskIndex(0), Attempt("try"), KeyGroupRange(0, 127), 128, key_type=key_type
+    )
+    store = HashMapStateBackend().open(owner, (), None, "", claim=True)
+    operator = Operator(1, "it", kind, (0,), of, key=KeySelector(key_type, None, (key,)))
+    process = make_process(operator, context=FunctionContext("it", 0, 1), store=store)
+    produced: list[Batch] = []
+    for records in batches:
+        columns = to_arrow(of, records)
+        keys = Batch(key_type, columns=columns.select([key]))
+        given = (process(Batch(of, columns=columns, timestamps=timestamps), keys), process.flush())
+        produced += [batch for batch in given if batch is not None]
+    table: Any = store
+    return produced, dict(table._states[OP_STATE].state.all())
 
 
 def summed(batches: list[list[Any]], of: TypeInfo, field: int) -> tuple[list[Any], dict[Any, Any]]:
-    """What the operator gives and keeps, batch after batch, with its key in the other field."""
-    store, key = Store(), 1 - field
-    operator = Operator(
-        1, "sum", AggregateKind("sum", field), (0,), of, key=KeySelector(of.field_type(key), None, (key,))
-    )
-    process: Any = make_process(
-        operator,
-        context=FunctionContext("sum", 0, 1, None),
-        store=store,  # type: ignore[arg-type]  # as much of a store as an aggregate uses
-        writer=None,
-    )
-    produced: list[Any] = []
-    for records in batches:
-        columns = to_arrow(of, records)
-        keys = Batch(of.field_type(key), columns=columns.select([key]))
-        for given_back in (process(Batch(of, columns=columns), keys), getattr(process, "flush", lambda: None)()):
-            produced += given_back.rows if given_back is not None else []
-    return produced, store.table.entries
+    produced, kept = aggregated(AggregateKind("sum", field), batches, of, 1 - field)
+    return [record for batch in produced for record in batch.rows], kept
 
 
 def one_by_one(batches: list[list[Any]], field: int) -> tuple[list[Any], dict[Any, Any]]:
@@ -147,3 +148,74 @@ def test_all_fields_but_the_aggregated_one_stay_those_of_the_first_record(how: s
 
 def test_a_record_that_is_a_number_is_combined_as_it_is() -> None:
     assert record_combiner("max", None, type_info(int))(3, 5) == 5
+
+
+PAIRS = [("a", 1), ("b", 5), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (AggregateKind("sum", 1), [("a", 1), ("b", 5), ("a", 3)]),
+        (AggregateKind("max", 1), [("a", 1), ("b", 5), ("a", 2)]),
+        (ReduceKind(lambda kept, new: (kept[0], kept[1] * 10 + new[1])), [("a", 1), ("b", 5), ("a", 12)]),
+    ],
+)
+def test_each_result_has_the_timestamp_of_its_record(kind: Kind, expected: list[Any]) -> None:
+    [batch], _ = aggregated(kind, [PAIRS], PAIR, 0, [7, 8, 9])
+
+    assert batch.rows == expected
+    assert batch.timestamps == [7, 8, 9]
+
+
+class Mean(AggregateFunction):
+    """The accumulator is changed in place, as Flink's functions do."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def add(self, value: tuple[str, int], accumulator: list[int]) -> list[int]:
+        accumulator[0] += value[1]
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> tuple[str, int]:
+        return "mean", accumulator[0] // accumulator[1]
+
+
+def test_an_aggregate_function_keeps_its_accumulator_and_emits_its_result() -> None:
+    kind = AggregateFunctionKind(Mean(), type_info(list[int]))
+
+    produced, kept = aggregated(kind, [PAIRS, [("a", 6)]], PAIR, 0)
+
+    assert [batch.rows for batch in produced] == [[("mean", 1), ("mean", 5), ("mean", 1)], [("mean", 3)]]
+    assert kept == {"a": [9, 3], "b": [5, 1]}
+
+
+LISTS = type_info(tuple[str, list[int]])
+
+
+def test_what_is_emitted_is_not_what_is_kept() -> None:
+    def extend(kept: tuple[str, list[int]], new: tuple[str, list[int]]) -> tuple[str, list[int]]:
+        kept[1].extend(new[1])
+        return kept
+
+    [batch], kept = aggregated(ReduceKind(extend), [[("a", [1]), ("a", [2]), ("a", [3])]], LISTS, 0)
+    assert batch.rows == [("a", [1]), ("a", [1, 2]), ("a", [1, 2, 3])]
+    batch.rows[-1][1].clear()
+
+    assert kept == {"a": ("a", [1, 2, 3])}
+
+
+class ForgetsToReturn(Mean):
+    def add(self, value: Any, accumulator: list[int]) -> Any:
+        super().add(value, accumulator)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ReduceKind(lambda kept, new: None), AggregateFunctionKind(ForgetsToReturn(), type_info(list[int]))],
+)
+def test_a_function_that_returns_nothing_fails_on_the_record(kind: Kind) -> None:
+    with pytest.raises(UserFunctionError, match=r"failed on record \('a', .*TypeError.* None"):
+        aggregated(kind, [PAIRS], PAIR, 0)

@@ -10,22 +10,27 @@ import pytest
 import xxhash
 
 from checkdam.checkpoint import completed
-from checkdam.checkpoint.completed import (
-    SOURCES_UID,
-    CompletedCheckpoint,
-    OperatorEntry,
-    from_metadata,
-    to_metadata,
+from checkdam.checkpoint.completed import SOURCES_UID, CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.flink_handles import (
+    ByteStreamHandle,
+    IncrementalHandle,
+    OperatorStateOffsets,
+    RelativeFileHandle,
 )
-from checkdam.checkpoint.flink_handles import ByteStreamHandle, IncrementalHandle, RelativeFileHandle
-from checkdam.checkpoint.flink_metadata import Metadata, SubtaskState, decode, encode, operator_id
+from checkdam.checkpoint.flink_metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
+from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
 
 BASE, DELTA, OTHER = StateFile("shared/base", 1000), StateFile("shared/delta", 20), StateFile("shared/ключ🙂", 3)
+LARGE, SST = StateFile("shared/large", 30_000), StateFile("shared/sst-1", 7, "000012.sst")
+OFFSETS_AND_BYTES = OperatorStateHandle(
+    (("offsets", Redistribution.SPLIT, (20, 28)), ("rules", Redistribution.BROADCAST, (36,))), b"content"
+)
+IN_A_FILE = OperatorStateHandle((("all", Redistribution.UNION, ()),), LARGE)
 CHECKPOINT = CompletedCheckpoint(
     checkpoint_id=CheckpointId(7),
     job_id=JobId("0123456789abcdef0123456789abcdef"),
@@ -43,13 +48,23 @@ CHECKPOINT = CompletedCheckpoint(
             128,
             {
                 SubtaskIndex(0): KeyedStateHandle(KeyGroupRange(0, 63), (BASE, DELTA)),
-                SubtaskIndex(1): KeyedStateHandle(KeyGroupRange(64, 127), (OTHER,), "rocksdb"),
+                SubtaskIndex(1): KeyedStateHandle(KeyGroupRange(64, 127), (OTHER, SST), "rocksdb"),
             },
+            operator_states={SubtaskIndex(1): OFFSETS_AND_BYTES},
+        ),
+        OperatorEntry(
+            OperatorUid("numbers"),
+            "Numbers",
+            3,
+            32,
+            operator_states={SubtaskIndex(0): OFFSETS_AND_BYTES, SubtaskIndex(2): IN_A_FILE},
+            finished=frozenset({SubtaskIndex(1), SubtaskIndex(2)}),
         ),
         OperatorEntry(OperatorUid("sink"), "Files", 1, 128, committables=(b"\x00part-1", b""), coordinator=b"\xff"),
     ),
     source_position=b'v1\n{"offset": 3}',
     settings={"mode": "exactly_once", "backend": "hashmap"},
+    event_time={"clicks": 1_700_000_000_000, "assigner-1": -5},
 )
 
 
@@ -101,14 +116,14 @@ def test_files_are_all_files_of_all_subtasks_each_once() -> None:
     )
     checkpoint = dataclasses.replace(CHECKPOINT, operators=(*CHECKPOINT.operators, sharing))
 
-    assert checkpoint.files() == {BASE, DELTA, OTHER}
-    assert checkpoint.state_bytes == 1023
+    assert checkpoint.files() == {BASE, DELTA, OTHER, SST, LARGE}
+    assert checkpoint.state_bytes == 31_030
 
 
 def test_flink_sees_incremental_handles_with_movable_files() -> None:
     metadata = decode(to_metadata(CHECKPOINT))
 
-    count, _, sources = metadata.operators
+    count, _, _, sources = metadata.operators
     subtask = dict(count.subtasks or ())[0]
     assert isinstance(subtask, SubtaskState)
     handle = subtask.managed_keyed
@@ -124,6 +139,41 @@ def test_flink_sees_incremental_handles_with_movable_files() -> None:
         SOURCES_UID,
         ByteStreamHandle("source-position", CHECKPOINT.source_position),
     )
+
+
+def test_rocksdb_files_keep_the_names_rocksdb_gave_them() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+
+    subtask = dict(metadata.operators[0].subtasks or ())[1]
+    assert isinstance(subtask, SubtaskState)
+    assert isinstance(subtask.managed_keyed, IncrementalHandle)
+    assert [file.local_name for file in subtask.managed_keyed.shared] == ["000000.state", "000012.sst"]
+
+
+def test_flink_sees_operator_state_handles_and_finished_subtasks() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+
+    subtasks = dict(metadata.operators[1].subtasks or ())
+    inline, large = subtasks[0], subtasks[2]
+    assert isinstance(inline, SubtaskState)
+    assert isinstance(large, SubtaskState)
+    assert inline.managed_operator is not None
+    assert large.managed_operator is not None
+    assert inline.managed_operator.states == (
+        OperatorStateOffsets("offsets", 0, (20, 28)),
+        OperatorStateOffsets("rules", 2, (36,)),
+    )
+    assert inline.managed_operator.state == ByteStreamHandle("operator-state", b"content")
+    assert large.managed_operator.state == RelativeFileHandle("../shared/large", 30_000)
+    assert large.managed_operator.states == (OperatorStateOffsets("all", 1, ()),)
+    assert subtasks[1] == FinishedSubtask()
+
+
+def test_an_operator_all_of_whose_subtasks_have_finished_comes_back_as_it_was() -> None:
+    done = OperatorEntry(OperatorUid("done"), "", 2, 128, finished=frozenset({SubtaskIndex(0), SubtaskIndex(1)}))
+    checkpoint = dataclasses.replace(CHECKPOINT, operators=(done,))
+
+    assert from_metadata(to_metadata(checkpoint)) == checkpoint
 
 
 def test_every_flipped_bit_of_a_file_is_found() -> None:
@@ -148,9 +198,9 @@ def test_every_truncation_and_extension_of_a_file_is_found() -> None:
 def test_a_newer_format_is_refused_by_name() -> None:
     metadata = decode(to_metadata(CHECKPOINT))
     digest, own = metadata.master_states
-    newer = dataclasses.replace(metadata, master_states=(digest, dataclasses.replace(own, version=2, payload=b"?")))
+    newer = dataclasses.replace(metadata, master_states=(digest, dataclasses.replace(own, version=3, payload=b"?")))
 
-    with pytest.raises(FormatTooNewError, match="checkpoint format 2; this Checkdam reads up to 1"):
+    with pytest.raises(FormatTooNewError, match="checkpoint format 3; this Checkdam reads up to 2"):
         from_metadata(resealed(newer), "chk-7/_metadata")
 
 
@@ -193,10 +243,13 @@ def test_a_file_outside_the_job_directory_is_never_believed(name: str) -> None:
 
 def test_a_file_outside_the_job_directory_is_never_written() -> None:
     handle = KeyedStateHandle(KeyGroupRange(0, 127), (StateFile("../other/x", 1),))
-    operator = OperatorEntry(OperatorUid("count"), "", 1, 128, {SubtaskIndex(0): handle})
+    keyed = OperatorEntry(OperatorUid("count"), "", 1, 128, {SubtaskIndex(0): handle})
+    outside = OperatorStateHandle((), StateFile("/x", 1))
+    operator = OperatorEntry(OperatorUid("count"), "", 1, 128, operator_states={SubtaskIndex(0): outside})
 
-    with pytest.raises(ValueError, match="does not lie below"):
-        to_metadata(dataclasses.replace(CHECKPOINT, operators=(operator,)))
+    for entry in (keyed, operator):
+        with pytest.raises(ValueError, match="does not lie below"):
+            to_metadata(dataclasses.replace(CHECKPOINT, operators=(entry,)))
 
 
 def test_a_valid_checksum_over_nonsense_is_damage() -> None:

@@ -1,0 +1,92 @@
+"""State by itself, without a job around it: stores of either backend, in a process set up as a slot is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedStateStore, Sealed, StoreOwner
+from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
+from checkdam.runtime.slot.context import OperatorTime
+from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.state.handles import ValueState
+from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.types import type_info
+from checkdam.storage import open_storage
+
+BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend()}
+EPOCH = 100_000
+"""Records after which state alone comes to the end of an epoch."""
+
+_MAX_PARALLELISM = 128
+_UID = OperatorUid("count")
+
+
+class Subtask:
+    """The keyed state of one subtask, with files in and below a directory."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        directory: str,
+        handles: Sequence[KeyedStateHandle] = (),
+        *,
+        index: int = 0,
+        parallelism: int = 1,
+    ) -> None:
+        self._storage = open_storage(os.path.abspath(directory))
+        owned = key_group_range(index, parallelism, _MAX_PARALLELISM)
+        owner = StoreOwner(
+            _UID,
+            SubtaskIndex(index),
+            Attempt("bench"),
+            owned,
+            _MAX_PARALLELISM,
+            type_info(str),
+            lambda: Path(tempfile.mkdtemp()),
+        )
+        wanted = [
+            each for each in handles if each.key_groups.first <= owned.last and owned.first <= each.key_groups.last
+        ]
+        self.store: KeyedStateStore = backend.open(owner, wanted, self._storage, "", claim=True)
+        self.states = KeyedState(self.store, OperatorTime(), _UID)
+        self._checkpoints = 0
+
+    def count(self) -> ValueState[int]:
+        return self.states.get_state(ValueStateDescriptor("count", int, default=0))
+
+    def checkpoint(self) -> tuple[KeyedStateHandle, Sealed]:
+        """Take one and see it completed."""
+        self._checkpoints += 1
+        sealed = self.store.seal(CheckpointId(self._checkpoints))
+        handle = sealed.write(self._storage, "shared")
+        self.store.completed(CheckpointId(self._checkpoints))
+        return handle, sealed
+
+
+def subtasks_of(words: Sequence[str], parallelism: int) -> list[int]:
+    """Which subtask has the state of each word."""
+    groups: list[Any] = key_groups(words, type_info(str), _MAX_PARALLELISM).tolist()
+    return [subtask_of(group, parallelism, _MAX_PARALLELISM) for group in groups]
+
+
+def as_in_a_slot() -> None:
+    gc.set_threshold(100_000, 20, 20)
+
+
+def resident() -> int:
+    """Bytes of memory that the process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def most_resident() -> int:
+    """Bytes of memory that the process ever had."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,103 @@
+"""What a call on a stream declares, checked: types, keys, functions and uids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from checkdam.errors import JobGraphError
+from checkdam.graph.functions import callable_of
+from checkdam.graph.operators import KeySelector
+from checkdam.ids import OperatorUid
+from checkdam.state.projection import projection_of
+from checkdam.state.types import TypeInfo, result_type, type_info
+
+
+def declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:
+    """The type the user wrote, else the one found out, else that of values that travel pickled."""
+    if hint is not None:
+        return type_info(hint)
+    return inferred if inferred is not None else type_info(Any)
+
+
+def produced_type(function: Any, methods: Iterable[str], of: TypeInfo) -> TypeInfo | None:
+    """The type of what several methods of a function object yield; None where annotations do not tell one."""
+    found = {result_type(getattr(function, method), of=of, many=True) for method in methods} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
+    """How to find the key of records of type `of`: a function of the record, or the name or index of a column."""
+    if isinstance(key, str | int) and not isinstance(key, bool):
+        index = of.field_index(key)
+        if index is None:
+            raise JobGraphError(
+                f"key_by({key!r}): records of type {of.name} have no such column",
+                hint=f"The columns are {', '.join(c.name for c in of.columns)}.",
+            )
+        return KeySelector(of.field_type(index), None, (index,))
+    projection = projection_of(key, of)
+    columns = projection.key_columns() if projection is not None else None
+    inferred = projection.result_type(of) if projection is not None else result_type(key, of=of, many=False)
+    chosen = declared(key_type, inferred)
+    if chosen.is_opaque:
+        raise JobGraphError(
+            "the type of the key is not known",
+            hint="Write key_by(…, key_type=str), or annotate the function's result.",
+        )
+    if not chosen.is_immutable:
+        raise JobGraphError(
+            f"a key of type {chosen.name} could change under its state",
+            hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int].",
+        )
+    if chosen != inferred:
+        columns = None  # the column has another type than the key is said to have
+    is_tuple = projection is not None and projection.is_tuple
+    return KeySelector(chosen, key, columns, is_tuple)
+
+
+def check_kind(call: str, function: Any, wanted: type, defines: str, other: str = "") -> None:
+    """The function is of the class that the call takes; `defines` is what a subclass must have."""
+    if isinstance(function, wanted):
+        return
+    given = f"the class {function.__name__} itself" if isinstance(function, type) else type(function).__name__
+    remedy = f"Subclass {wanted.__name__} and define {defines}."
+    if isinstance(function, type) and issubclass(function, wanted):
+        remedy = f"Make one: {function.__name__}()."
+    article = "an" if wanted.__name__[0] in "AEIOU" else "a"
+    raise JobGraphError(f"{call} takes {article} {wanted.__name__}, not {given}", hint=f"{remedy} {other}".strip())
+
+
+def check_durable(what: str, of: TypeInfo) -> None:
+    if not of.is_durable:
+        raise JobGraphError(
+            f"{what} keeps records of type {of.name} as state, and that type has no durable form",
+            hint="Give the operator in front an output_type such as tuple[str, int].",
+        )
+
+
+def plain_callable(name: str, function: Any) -> Callable[..., Any]:
+    """The callable behind a user function, whichever form it was given in."""
+    try:
+        return callable_of(function)
+    except TypeError as error:
+        raise JobGraphError(f"{name}: {error}", hint="Pass a function, a lambda or a function object.") from None
+
+
+def checked_uid(uid: str) -> OperatorUid:
+    if not isinstance(uid, str) or not uid:
+        raise JobGraphError(f"a uid must be a non-empty text, not {uid!r}")
+    return OperatorUid(uid)
+
+
+def checked_number(setting: str, number: int) -> int:
+    """A whole number; whether it is in its bounds is known only with the whole job."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise JobGraphError(f"{setting}() takes a whole number, not {number!r}", hint=f"Write {setting}(4).")
+    return number
+
+
+def infer_common(values: Iterable[Any], infer: Callable[[Any], TypeInfo | None]) -> TypeInfo | None:
+    """The one type that all values have; None if they have none or differ."""
+    types = {infer(value) for value in values}
+    return types.pop() if len(types) == 1 else None

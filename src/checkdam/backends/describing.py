@@ -1,0 +1,49 @@
+"""What a snapshot tells of the states in it, whichever backend wrote it, without reading their entries."""
+
+from __future__ import annotations
+
+from checkdam.backends import hashmap_reading
+from checkdam.backends.state_file import StateInfo, read_state_file
+from checkdam.errors import StateNotRestorableError
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.storage.contract import Storage
+
+
+def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> list[StateInfo]:
+    """Every state of the snapshot once, as its newest file describes it.
+
+    Raises:
+        CheckpointDamagedError: a file is gone, truncated or altered.
+        FormatTooNewError: a file was written by a newer version.
+        StateNotRestorableError: no known backend wrote it.
+    """
+    if handle.backend == "hashmap":
+        readers = [read_state_file(storage, _path(directory, file.path), file.size) for file in handle.files]
+        return list({info.name: info for reader in readers for info in reader.info.states}.values())
+    if handle.backend == "rocksdb":
+        from checkdam.backends.rocksdb.files import read_info  # other jobs need not load its library
+
+        return read_info(handle, storage, directory).states if handle.files else []
+    raise _unknown(handle)
+
+
+def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
+    """The durable key type and the max parallelism of a snapshot; None if it is empty. Raises as `describe_handle`."""
+    if handle.backend == "hashmap":
+        return hashmap_reading.read_keys(handle, storage, directory)
+    if handle.backend == "rocksdb":
+        from checkdam.backends.rocksdb import reading  # other jobs need not load its library
+
+        return reading.read_keys(handle, storage, directory)
+    raise _unknown(handle)
+
+
+def _unknown(handle: KeyedStateHandle) -> StateNotRestorableError:
+    return StateNotRestorableError(
+        f'there is state of backend "{handle.backend}", which this version does not know',
+        hint="Use the version of checkdam that wrote it, or a newer one.",
+    )
+
+
+def _path(directory: str, path: str) -> str:
+    return f"{directory}/{path}" if directory else path

@@ -1,0 +1,5 @@
+"""Keyed state in RocksDB: larger than memory, within a budget of memory."""
+
+from checkdam.backends.rocksdb.backend import RocksDBStateBackend
+
+__all__ = ["RocksDBStateBackend"]

@@ -1,0 +1,135 @@
+"""One value per key, or per key and namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from checkdam.backends.rocksdb.table import UNKNOWN, StateTable
+
+
+class RocksDBCells(StateTable):
+    """Cells, and the table of all of them.
+
+    `_hot` holds what was touched lately, `_cooling` what was before that; None stands for a key known to have no value.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._hot: dict[Any, Any] = {}
+        self._cooling: dict[Any, Any] = {}
+        self._changes: dict[Any, Any] = {}
+
+    def value(self) -> Any:
+        key = self._current.current_key
+        found = self._hot.get(key, UNKNOWN)
+        return found if found is not UNKNOWN else self._load(key)
+
+    def update(self, value: Any) -> None:
+        key = self._current.current_key
+        self._hot[key] = value
+        changes = self._changes
+        changes[key] = value
+        if len(changes) >= self._check_at:
+            self._check_changes()
+
+    def clear(self) -> None:
+        if self.value() is not None:
+            self.update(None)
+
+    def get_all(self, keys: Sequence[Any]) -> list[Any]:
+        get = self._hot.get
+        found = [get(key, UNKNOWN) for key in keys]
+        missing = [key for key, value in zip(keys, found, strict=True) if value is UNKNOWN]
+        if not missing:
+            return found
+        loaded = self._load_all(missing)
+        return [loaded[key] if value is UNKNOWN else value for key, value in zip(keys, found, strict=True)]
+
+    def put_all(self, values: Mapping[Any, Any]) -> None:
+        self._hot.update(values)
+        self._changes.update(values)
+        if len(self._changes) >= self._check_at:
+            self._check_changes()
+
+    def _load(self, entry: Any) -> Any:
+        found = self._cooling.pop(entry, UNKNOWN)
+        if found is UNKNOWN:
+            found = self._changes.get(entry, UNKNOWN)
+        if found is not UNKNOWN:
+            self._hot[entry] = found
+            return found
+        key = self.encode_entry(entry)
+        stored = self.column.get(key)
+        value = self._hot[entry] = None if stored is None else self._values.decode_one(stored)
+        self._loaded(key, stored)
+        return value
+
+    def _load_all(self, entries: list[Any]) -> dict[Any, Any]:
+        loaded: dict[Any, Any] = {}
+        unknown: list[Any] = []
+        for entry in dict.fromkeys(entries):
+            found = self._cooling.pop(entry, UNKNOWN)
+            if found is UNKNOWN:
+                found = self._changes.get(entry, UNKNOWN)
+            if found is UNKNOWN:
+                unknown.append(entry)
+            else:
+                loaded[entry] = found
+        if unknown:
+            keys = self.encode_entries(unknown)
+            stored = self.column.get(keys)
+            decode = self._values.decode_one
+            loaded.update(
+                (entry, None if value is None else decode(value)) for entry, value in zip(unknown, stored, strict=True)
+            )
+            self._sample(len(keys), sum(len(key) + len(value or b"") for key, value in zip(keys, stored, strict=True)))
+        self._hot.update(loaded)
+        self._make_room()
+        return loaded
+
+    def waiting(self) -> int:
+        return len(self._changes)
+
+    def waiting_value(self, entry: Any) -> Any:
+        return self._changes.get(entry, UNKNOWN)
+
+    def change(self, entry: Any, value: Any) -> None:
+        self._hot[entry] = self._changes[entry] = value
+        if len(self._changes) >= self._check_at:
+            self._check_changes()
+
+    def changes(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self._changes.items())
+
+    def newest_changes(self, count: int) -> list[tuple[Any, Any]]:
+        return list(islice(reversed(self._changes.items()), count))
+
+    def forget_changes(self) -> None:
+        self._changes = {}
+
+    def held(self) -> int:
+        return len(self._hot) + len(self._cooling)
+
+    def evict(self, count: int) -> None:
+        if not self._cooling:
+            self._cooling, self._hot = self._hot, {}
+        for entry in list(islice(self._cooling, count)):
+            del self._cooling[entry]
+
+    def close(self) -> None:
+        super().close()
+        self._hot, self._cooling, self._changes = {}, {}, {}
+
+
+class RocksDBNamespacedCells(RocksDBCells):
+    """Cells whose entry key is a pair of key and namespace."""
+
+    def value(self) -> Any:
+        entry = (self._current.current_key, self._current.current_namespace)
+        found = self._hot.get(entry, UNKNOWN)
+        return found if found is not UNKNOWN else self._load(entry)
+
+    def update(self, value: Any) -> None:
+        self.change((self._current.current_key, self._current.current_namespace), value)

@@ -1,0 +1,122 @@
+"""The memory that all RocksDB stores of one process share, and how it is divided."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompactionStyle,
+    DBCompressionType,
+    Options,
+    UniversalCompactOptions,
+    WriteBufferManager,
+)
+
+from checkdam.errors import ConfigError
+
+SMALLEST = 16 << 20
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt]?)i?b?|bytes)", re.IGNORECASE)
+
+# Threads, compactions and files on their way to a checkpoint take about this much, whatever the budget. Of the rest:
+# blocks read and write buffers; objects of Python; and what is left over is for the slack of the allocators.
+_FIXED = 6 << 20
+_CACHE, _BUFFERS, _OBJECTS = 0.4, 0.16, 0.4
+
+
+def memory_bytes(size: int | str) -> int:
+    """A number of bytes, given as such or as text like "256 MB", "64mb" or "1.5g"; units are powers of 1024.
+
+    Raises:
+        ConfigError: it is no such size, or too small to work with.
+    """
+    found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    if found is not None:
+        size = int(float(found[1]) * _UNITS[(found[2] or "").lower()])
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise ConfigError(f"{size!r} is no amount of memory", hint='Write a number of bytes, or text like "256 MB".')
+    if size < SMALLEST:
+        raise ConfigError(
+            f"RocksDB cannot work with {size:,} bytes of memory", hint=f"Give it at least {SMALLEST >> 20} MB."
+        )
+    return size
+
+
+class SlotMemory:
+    """One budget: a cache of blocks that write buffers are charged to, and a share of objects for every open state.
+
+    Lives as long as the process; every store opened with the same budget uses the same one.
+    """
+
+    def __init__(self, budget: int) -> None:
+        divided = budget - _FIXED
+        self._cache = Cache(int(divided * _CACHE))
+        self._buffer_bytes = int(divided * _BUFFERS)
+        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._buffer_bytes, allow_stall=False, cache=self._cache
+        )
+        self._object_bytes = int(divided * _OBJECTS)
+        self._file_bytes = min(64 << 20, max(1 << 20, budget // 16))
+        self._lock = threading.Lock()
+        self._shares: dict[object, int] = {}  # what each open state takes for objects
+
+    def allowance(self, table: object, taken: int) -> int:
+        """Note what an open state takes for objects, and tell what it may take: what others leave, or an even part."""
+        with self._lock:
+            self._shares[table] = taken
+            left = self._object_bytes - sum(self._shares.values()) + taken
+            return max(left, self._object_bytes // len(self._shares))
+
+    def remove(self, table: object) -> None:
+        with self._lock:
+            self._shares.pop(table, None)
+
+    def options(self) -> Options:
+        """For a database or a column family of it; keys and values are plain bytes."""
+        options = Options(raw_mode=True)
+        options.create_if_missing(create_if_missing=True)
+        options.create_missing_column_families(create_missing_cfs=True)
+        options.set_write_buffer_manager(self._buffers)
+        options.set_write_buffer_size(max(1 << 20, self._buffer_bytes // 2))
+        options.set_arena_block_size(max(1 << 15, min(1 << 20, self._buffer_bytes // 64)))
+        options.set_max_write_buffer_number(3)
+        options.set_max_background_jobs(2)
+        options.set_block_based_table_factory(self._table_options())
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_target_file_size_base(self._file_bytes)
+        # Sorted runs are merged with runs of their own size only, so a small change never rewrites the large ones:
+        # that keeps incremental checkpoints small, at the price of some disk and of more runs to look into.
+        options.set_compaction_style(DBCompactionStyle.universal())
+        options.set_universal_compaction_options(UniversalCompactOptions())
+        options.set_level_zero_file_num_compaction_trigger(6)
+        options.set_compaction_readahead_size(256 << 10)
+        options.set_max_manifest_file_size(1 << 20)
+        options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(1 << 20)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+    def _table_options(self) -> BlockBasedOptions:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_cache_index_and_filter_blocks(v=True)  # without this they would lie outside the budget
+        blocks.set_bloom_filter(10, block_based=False)
+        blocks.set_block_size(8 << 10)
+        blocks.set_format_version(5)
+        return blocks
+
+
+_memories: dict[int, SlotMemory] = {}
+_memories_lock = threading.Lock()
+
+
+def slot_memory(budget: int) -> SlotMemory:
+    """The memory of that size in this process."""
+    with _memories_lock:
+        if budget not in _memories:
+            _memories[budget] = SlotMemory(budget)
+        return _memories[budget]

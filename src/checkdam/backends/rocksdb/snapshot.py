@@ -1,0 +1,140 @@
+"""A sealed RocksDB store on its way to files: a directory of linked tables, of which the new ones are copied."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkdam.backends.contract import StoreOwner
+from checkdam.backends.rocksdb.files import INFO_NAME, TABLE_SUFFIX, SnapshotInfo, copy_out, pack_info, place
+from checkdam.backends.state_file import StateInfo
+from checkdam.errors import CheckpointDeclinedError, StorageError
+from checkdam.ids import CheckpointId
+from checkdam.state.serializers import serializer
+from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.storage.contract import Storage
+
+_NOT_NEEDED = ("OPTIONS-", "LOG", "LOCK", "IDENTITY")
+
+
+@dataclass(frozen=True, slots=True)
+class DurableTable:
+    """A table that is durable already, with its checksum."""
+
+    file: StateFile
+    checksum: int
+
+
+class RocksDBSealed:
+    """One seal. `builds_on` are the tables of the last completed checkpoint, by their local names."""
+
+    def __init__(
+        self,
+        owner: StoreOwner,
+        checkpoint_id: CheckpointId,
+        *,
+        local: Path,
+        states: list[StateInfo],
+        builds_on: Mapping[str, DurableTable],
+        file_stem: str,
+    ) -> None:
+        self.tables: dict[str, DurableTable] | None = None  # once written: what the snapshot consists of
+        self._owner = owner
+        self._checkpoint_id = checkpoint_id
+        self._local = local
+        self._states = states
+        self._builds_on = builds_on
+        self._file_stem = file_stem
+        self._new_files: list[StateFile] = []
+        self._lock = threading.Lock()
+        self._is_aborted = False
+        self._is_being_written = False
+
+    @property
+    def new_files(self) -> tuple[StateFile, ...]:
+        return tuple(self._new_files)
+
+    def abort(self) -> None:
+        """Refuse to be written from now on, and let go of the local files."""
+        with self._lock:
+            self._is_aborted = True
+            if not self._is_being_written:
+                self._forget_local_files()
+
+    def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
+        attempted: list[str] = []
+        self._new_files.clear()
+        try:
+            with self._lock:
+                self._refuse_if_aborted()
+                self._is_being_written = True
+            try:
+                tables, files = self._copy_files(storage, place(directory, self._file_stem), attempted)
+            except FileNotFoundError:
+                self._refuse_if_aborted()  # the store was closed meanwhile, and its files are gone
+                raise
+            with self._lock:
+                self._refuse_if_aborted()
+                self.tables = tables
+        except BaseException:
+            self._new_files.clear()
+            for path in attempted:
+                with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+                    storage.delete(path)
+            raise
+        finally:
+            with self._lock:
+                self._is_being_written = False
+                self._is_aborted = self._is_aborted or self.tables is None
+                self._forget_local_files()
+        return KeyedStateHandle(self._owner.key_groups, files, "rocksdb")
+
+    def _copy_files(
+        self, storage: Storage, stem: str, attempted: list[str]
+    ) -> tuple[dict[str, DurableTable], tuple[StateFile, ...]]:
+        tables: dict[str, DurableTable] = {}
+        others: dict[str, bytes] = {}
+        for local in sorted(self._local.iterdir()):
+            self._refuse_if_aborted()
+            size = local.stat().st_size
+            known = self._builds_on.get(local.name)
+            if known is not None and known.file.size == size:
+                tables[local.name] = known
+            elif local.suffix == TABLE_SUFFIX:
+                attempted.append(f"{stem}-{local.name}")
+                tables[local.name] = DurableTable(*copy_out(local, storage, attempted[-1]))
+                self._new_files.append(tables[local.name].file)
+            elif size and not local.name.startswith(_NOT_NEEDED):
+                others[local.name] = local.read_bytes()
+        if not tables:
+            return {}, ()  # nothing is stored, so there is nothing to tell of either
+        attempted.append(f"{stem}-states")
+        info = pack_info(self._info({name: table.checksum for name, table in tables.items()}, others))
+        storage.write(attempted[-1], info)
+        self._new_files.append(StateFile(attempted[-1], len(info), INFO_NAME))
+        return tables, (*(table.file for table in tables.values()), self._new_files[-1])
+
+    def _info(self, checksums: dict[str, int], others: dict[str, bytes]) -> SnapshotInfo:
+        return SnapshotInfo(
+            uid=self._owner.uid,
+            subtask=self._owner.subtask,
+            checkpoint_id=self._checkpoint_id,
+            max_parallelism=self._owner.max_parallelism,
+            key_type=serializer(self._owner.key_type).spec,
+            states=self._states,
+            tables=checksums,
+            others=others,
+        )
+
+    def _refuse_if_aborted(self) -> None:
+        if self._is_aborted:
+            raise CheckpointDeclinedError(
+                f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
+            )
+
+    def _forget_local_files(self) -> None:
+        shutil.rmtree(self._local, ignore_errors=True)

@@ -1,0 +1,297 @@
+"""One state in a column family, behind Python objects: what cells and maps have in common."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.hashmap_snapshot import naming
+from checkdam.backends.restoring import StateReading
+from checkdam.backends.rocksdb.database import Change, Column, chunks
+from checkdam.backends.rocksdb.memory import SlotMemory
+from checkdam.backends.state_file import StateInfo, packed_array, state_info
+from checkdam.state.key_groups import key_groups, key_hasher
+from checkdam.state.serializers import serializer
+from checkdam.state.spec import StateSpec
+from checkdam.state.types import COMPOUND, Kind, TypeInfo
+
+UNKNOWN: Any = type("Unknown", (), {"__slots__": ()})()
+"""Stands for what the objects in memory do not tell; None tells that there is no value."""
+
+_CHANGES = 0.35  # of what a state may take: changes that wait to be written; the rest is for objects to read
+_CHUNK = 1024
+_AHEAD = 128
+_SAMPLED = 8
+_ASKED_EVERY = 64
+_SWEPT_STORED = b"\xff\xff\xff"  # above every key
+_SLOT = 90  # what an entry of a dict takes, with the room that a growing dict keeps free
+
+_SMALL = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.NONE})
+
+_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+class Current(Protocol):
+    """Where states look up what they are about."""
+
+    current_key: Any
+    current_namespace: Any
+
+
+def split(packed: bytes) -> list[bytes]:
+    """The elements of a msgpack array, each still encoded."""
+    return list(map(bytes, _pieces.decode(packed)))
+
+
+def footprint(of: TypeInfo) -> tuple[int, float]:
+    """What a value of a type takes in memory, about: so many bytes, and so many more for each byte of its encoding."""
+    if of.kind is Kind.LIST:
+        fixed, factor = footprint(of.fields[0][1])
+        return 72, max(factor, (8 + fixed) / 4)
+    if of.kind is Kind.MAP:
+        of_key, of_value = footprint(of.fields[0][1]), footprint(of.fields[1][1])
+        return 250, max(of_key[1], of_value[1], (_SLOT + of_key[0] + of_value[0]) / 8)
+    if of.kind in COMPOUND:
+        parts = [footprint(each) for _, each in of.fields]
+        return 64 + sum(fixed + 16 for fixed, _ in parts), max(factor for _, factor in parts)
+    return (50, 1.0) if of.kind in (Kind.STR, Kind.BYTES) else (32, 1.0) if of.kind in _SMALL else (56, 2.0)
+
+
+class StateTable:
+    """Reads through and writes behind: objects stay in memory while there is room, changes until they are written.
+
+    An entry key is what `StateSpec.entry_key` describes; in the database the key group stands before it. Since msgpack
+    tells where a value ends, the encoding of a key is never the beginning of another's, and all entries of a key, or
+    of a key and namespace, are one range.
+    """
+
+    def __init__(
+        self,
+        current: Current,
+        owner: StoreOwner,
+        spec: StateSpec,
+        prune: Prune | None,
+        column: Column,
+        memory: SlotMemory,
+    ) -> None:
+        self.info: StateInfo = state_info(spec)
+        self.spec = spec
+        self.column = column
+        self._current = current
+        self._owner = owner
+        self._prune = prune
+        self._memory = memory
+        self._entry_type = spec.entry_key(owner.key_type)
+        self._entry_keys = serializer(self._entry_type)
+        self._values = serializer(spec.value)
+        self._has_namespace = spec.namespace is not None
+        self._has_compound_keys = self._has_namespace or spec.map_key is not None
+        self._hash: Callable[[Any], int] = key_hasher(owner.key_type)
+        self._groups = [group.to_bytes(2, "big") for group in range(owner.max_parallelism)]
+        self._fixed, self._factor = self._footprint()
+        self._sampled_bytes, self._samples = self._fixed + 32, 1  # what entries took so far, to tell their mean
+        self._check_at = 64  # the number of waiting changes at which their size is looked at again
+        self._ahead: deque[tuple[bytes, Any, Any]] = deque()  # read for sweep: as in the database, entry key, value
+        self._swept_up_to = b""
+        self._allowance = memory.allowance(self, 0)
+        self._until_asked = 0
+
+    def close(self) -> None:
+        self._memory.remove(self)
+        self._ahead.clear()
+
+    def waiting(self) -> int:
+        """How many changes are not written yet."""
+        raise NotImplementedError
+
+    def waiting_value(self, entry: Any) -> Any:
+        """The changed value of an entry: None if it was removed, UNKNOWN if it did not change."""
+        raise NotImplementedError
+
+    def change(self, entry: Any, value: Any) -> None:
+        """Set an entry, whatever the current key; None removes it."""
+        raise NotImplementedError
+
+    def changes(self) -> Iterator[tuple[Any, Any]]:
+        """The changed entries, newest last."""
+        raise NotImplementedError
+
+    def newest_changes(self, count: int) -> list[tuple[Any, Any]]:
+        raise NotImplementedError
+
+    def forget_changes(self) -> None:
+        """They are written."""
+        raise NotImplementedError
+
+    def held(self) -> int:
+        """How many entries have objects in memory, besides changes."""
+        raise NotImplementedError
+
+    def evict(self, count: int) -> None:
+        """Drop the objects of about so many entries, those touched longest ago."""
+        raise NotImplementedError
+
+    # ---- the database
+
+    def encode_entry(self, entry: Any) -> bytes:
+        key = entry[0] if self._has_compound_keys else entry
+        return self._groups[self._hash(key) % self._owner.max_parallelism] + self._entry_keys.encode_key(entry)
+
+    def encode_entries(self, entries: list[Any]) -> list[bytes]:
+        keys = [entry[0] for entry in entries] if self._has_compound_keys else entries
+        groups = key_groups(keys, self._owner.key_type, self._owner.max_parallelism).tolist()
+        packed = split(self._entry_keys.encode_keys(entries))
+        prefixes = self._groups
+        return [prefixes[group] + key for group, key in zip(groups, packed, strict=True)]
+
+    def decode_entries(self, stored: Sequence[bytes]) -> list[Any]:
+        return self._entry_keys.decode(packed_array([key[2:] for key in stored]))
+
+    def write(self) -> None:
+        """Write all changes to the database. They are kept if a value does not fit its type."""
+        self._until_asked = 0
+        if not self.waiting():
+            self._make_room()
+            return
+        changes = self.changes()
+        with naming(self._owner, self.info):
+            while chunk := list(islice(changes, _CHUNK)):
+                self.column.write(self._encoded(chunk))
+        self.forget_changes()
+        self._check_at = 64
+        self._ahead.clear()  # what was read ahead may be outdated now
+        self._make_room()
+
+    def _encoded(self, changes: list[tuple[Any, Any]]) -> list[Change]:
+        keys = self.encode_entries([entry for entry, _ in changes])
+        present = [value for _, value in changes if value is not None]
+        packed = iter(split(self._values.encode_checked(present)))
+        encoded = [
+            (key, None if change[1] is None else next(packed)) for key, change in zip(keys, changes, strict=True)
+        ]
+        self._sample(len(encoded), sum(len(key) + len(value or b"") for key, value in encoded))
+        return encoded
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        self.write()
+        for chunk in chunks(self.column.scan(), _CHUNK):
+            keys, values = zip(*chunk, strict=True)
+            yield from zip(self.decode_entries(keys), self._values.decode(packed_array(values)), strict=True)
+
+    def count(self) -> int:
+        """How many entries there are; exactly, while there are few."""
+        estimate = self.column.estimated_entries + self.waiting()
+        if estimate > _CHUNK:
+            return estimate
+        self.write()
+        return sum(1 for _ in self.column.scan())
+
+    # ---- memory
+
+    def _footprint(self) -> tuple[int, float]:
+        of_key, of_value = footprint(self._entry_type), footprint(self.spec.value)
+        return of_key[0] + of_value[0] + _SLOT, max(of_key[1], of_value[1])
+
+    def _sample(self, entries: int, encoded_bytes: int) -> None:
+        self._samples += entries
+        self._sampled_bytes += int(entries * self._fixed + self._factor * encoded_bytes)
+        if self._samples > 1 << 16:  # so that the mean follows what entries are like now
+            self._samples >>= 1
+            self._sampled_bytes >>= 1
+
+    def _loaded(self, key: bytes, value: bytes | None) -> None:
+        """Take note of an entry that came into memory."""
+        self._sample(1, len(key) + len(value or b""))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Keep objects within what this state may take; others may have begun to take their part since."""
+        size = self._sampled_bytes / self._samples
+        self._until_asked -= 1
+        if self._until_asked < 0:
+            self._until_asked = _ASKED_EVERY
+            self._allowance = self._memory.allowance(self, int((self.held() + self.waiting()) * size))
+        surplus = self.held() - int(self._allowance * (1 - _CHANGES) / size)
+        if surplus > 0:
+            self.evict(surplus + self.held() // 16)
+
+    def _check_changes(self) -> None:
+        """Write the changes that wait if they take more than their share, judging by the newest."""
+        newest = self.newest_changes(_SAMPLED)
+        with naming(self._owner, self.info):
+            sizes = [
+                len(self._entry_keys.encode_key(entry)) + len(b"" if value is None else self._values.encode_one(value))
+                for entry, value in newest
+            ]
+        self._sample(len(newest), sum(sizes))
+        if self.waiting() * self._sampled_bytes > self._samples * self._allowance * _CHANGES:
+            self.write()
+        else:
+            self._check_at = self.waiting() + 256
+            self._make_room()
+
+    # ---- expiry and migration
+
+    def sweep(self, count: int) -> None:
+        """Look at the next `count` entries, round and round, and drop what has expired."""
+        if self._prune is None:
+            return
+        rounds = 0
+        for _ in range(count):
+            while not self._ahead:
+                rounds += not self._read_ahead(count)
+                if rounds > 1:
+                    return  # all there is was looked at
+            self._swept_up_to, entry, value = self._ahead.popleft()
+            self._drop_expired(entry, value)
+
+    def _read_ahead(self, count: int) -> bool:
+        """Get the next entries to sweep: those in the database, then changes that are only here; False after these."""
+        chunk = None
+        if self._swept_up_to != _SWEPT_STORED:
+            after = self._swept_up_to + b"\0" if self._swept_up_to else b""
+            chunk = next(chunks(self.column.scan(after), min(max(count, _AHEAD), _CHUNK)), None)
+        if chunk is not None:
+            keys, values = zip(*chunk, strict=True)
+            decoded = self._values.decode(packed_array(values))
+            self._ahead.extend(zip(keys, self.decode_entries(keys), decoded, strict=True))
+        elif self._swept_up_to != _SWEPT_STORED:
+            self._ahead.extend((_SWEPT_STORED, entry, value) for entry, value in self.changes())
+            self._swept_up_to = _SWEPT_STORED
+        else:
+            self._swept_up_to = b""
+            return False
+        return True
+
+    def _drop_expired(self, entry: Any, stored: Any) -> None:
+        assert self._prune is not None
+        changed = self.waiting_value(entry)
+        value = stored if changed is UNKNOWN else changed
+        if value is None:
+            return
+        fresh = self._prune(value)
+        if fresh is not value:
+            self.change(entry, fresh)
+
+    def sweep_all(self) -> None:
+        """Look at every entry once."""
+        self.write()
+        self._swept_up_to = b""
+        while self._read_ahead(_CHUNK):
+            while self._ahead:
+                self._swept_up_to, entry, value = self._ahead.popleft()
+                self._drop_expired(entry, value)
+        self.write()
+
+    def rewrite(self, reading: StateReading) -> None:
+        """Turn every stored value into one of the job's type."""
+        for chunk in chunks(self.column.scan(), _CHUNK):
+            keys, old = zip(*chunk, strict=True)
+            with naming(self._owner, self.info):
+                new = split(self._values.encode_checked(reading.values(packed_array(old))))
+            self.column.write(zip(keys, new, strict=True))

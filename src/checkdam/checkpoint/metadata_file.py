@@ -1,0 +1,339 @@
+"""The `_metadata` file of a checkpoint: Checkdam's facts in Flink's layout.
+
+Where they go in that layout:
+
+    master state "checkdam-digest"   xxh3_64 of the whole file with these 8 bytes zero; always the first, so that it
+                                     stands at the same place in every version and is checked before anything else
+    master state "checkdam"          job, epoch, times, settings (msgpack); its version is that of Checkdam's format
+    operators                        by uid; committables, finished subtasks and coordinator bytes are the coordinator
+                                     state
+      subtask's keyed state          an incremental handle: the state files, oldest first, as shared files under
+                                     names relative to `_metadata`, so that a job's directory can be moved as a whole
+      subtask's operator state       an operator state handle with the offset of each element; its content is in the
+                                     file or, by a relative name, in one of its own
+    operator "checkdam-sources"      the source position, as its coordinator state
+
+Format 1 had keyed state alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import xxhash
+
+from checkdam.checkpoint import flink_handles
+from checkdam.checkpoint.completed import RETENTION_SETTING, SOURCES_UID, CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.flink_handles import (
+    ByteStreamHandle,
+    IncrementalHandle,
+    NamedFile,
+    OperatorStateOffsets,
+    RelativeFileHandle,
+    StreamHandle,
+)
+from checkdam.checkpoint.flink_metadata import (
+    FinishedSubtask,
+    MasterState,
+    Metadata,
+    OperatorState,
+    SubtaskState,
+    decode,
+    encode,
+    operator_id,
+)
+from checkdam.checkpoint.flink_properties import checkpoint_properties
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
+
+FORMAT_VERSION: Final = 2
+
+_DIGEST_NAME = "checkdam-digest"
+_OWN_NAME = "checkdam"
+_HEADER_BYTES = 20  # magic, version, checkpoint id, number of master states
+_DIGEST_MARK = len(_DIGEST_NAME).to_bytes(2, "big") + _DIGEST_NAME.encode()
+_MARK_AT = _HEADER_BYTES + 12  # after the master state's magic, length and version
+_DIGEST_AT = _MARK_AT + len(_DIGEST_MARK) + 4  # after the payload's length
+_DIGEST_BYTES = 8
+_ABOVE = "../"  # from chk-<n>/ to the job's directory
+
+
+class _Description(msgspec.Struct, frozen=True):
+    job_id: str
+    job_name: str
+    epoch: int
+    triggered_at: datetime
+    completed_at: datetime
+    parallelism: int
+    max_parallelism: int
+    settings: dict[str, str]
+    event_time: dict[str, int] = {}
+
+
+class _Coordinator(msgspec.Struct, frozen=True):
+    committables: tuple[bytes, ...]
+    coordinator: bytes
+    finished: tuple[int, ...] = ()
+
+
+class _KeyedDescription(msgspec.Struct, frozen=True):
+    format: str
+    backend: str
+
+
+# ---------------------------------------------------------------------------------------------- writing
+
+
+def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
+    """The `_metadata` file of a checkpoint. The same checkpoint always gives the same bytes.
+
+    Raises:
+        ValueError: a state file lies outside the job's directory, or a uid or name is longer than 64 KB.
+    """
+    description = _Description(
+        checkpoint.job_id,
+        checkpoint.job_name,
+        checkpoint.epoch,
+        checkpoint.triggered_at.astimezone(UTC),
+        checkpoint.completed_at.astimezone(UTC),
+        checkpoint.parallelism,
+        checkpoint.max_parallelism,
+        dict(sorted(checkpoint.settings.items())),
+        dict(sorted(checkpoint.event_time.items())),
+    )
+    operators = [_operator_state(checkpoint, entry) for entry in checkpoint.operators]
+    if checkpoint.source_position:
+        operators.append(_sources_state(checkpoint))
+    data = encode(
+        Metadata(
+            checkpoint.checkpoint_id,
+            (
+                MasterState(1, _DIGEST_NAME, bytes(_DIGEST_BYTES)),
+                MasterState(FORMAT_VERSION, _OWN_NAME, msgspec.msgpack.encode(description)),
+            ),
+            tuple(operators),
+            checkpoint_properties(checkpoint.settings.get(RETENTION_SETTING, "")),
+        )
+    )
+    return _sealed(data)
+
+
+def _operator_state(checkpoint: CompletedCheckpoint, entry: OperatorEntry) -> OperatorState:
+    coordinator = None
+    if entry.committables or entry.coordinator or entry.finished:
+        packed = msgspec.msgpack.encode(
+            _Coordinator(entry.committables, entry.coordinator, tuple(sorted(entry.finished)))
+        )
+        coordinator = ByteStreamHandle("coordinator", packed)
+    indexes = sorted({*entry.subtasks, *entry.operator_states, *entry.finished})
+    subtasks = tuple((int(index), _subtask_state(checkpoint, entry, index)) for index in indexes)
+    return OperatorState(
+        operator_id(entry.uid), entry.parallelism, entry.max_parallelism, entry.name, entry.uid, coordinator, subtasks
+    )
+
+
+def _subtask_state(
+    checkpoint: CompletedCheckpoint, entry: OperatorEntry, index: SubtaskIndex
+) -> SubtaskState | FinishedSubtask:
+    keyed, operator = entry.subtasks.get(index), entry.operator_states.get(index)
+    if keyed is None and operator is None:
+        return FinishedSubtask()
+    return SubtaskState(
+        managed_operator=None if operator is None else _operator_state_handle(operator),
+        managed_keyed=None if keyed is None else _incremental_handle(checkpoint, entry.uid, index, keyed),
+    )
+
+
+def _operator_state_handle(handle: OperatorStateHandle) -> flink_handles.OperatorStateHandle:
+    content = handle.content
+    stream = ByteStreamHandle("operator-state", content) if isinstance(content, bytes) else _relative(content)
+    states = tuple(OperatorStateOffsets(name, int(mode), offsets) for name, mode, offsets in handle.offsets)
+    return flink_handles.OperatorStateHandle(states, stream)
+
+
+def _incremental_handle(
+    checkpoint: CompletedCheckpoint, uid: OperatorUid, index: SubtaskIndex, handle: KeyedStateHandle
+) -> IncrementalHandle:
+    meta = msgspec.msgpack.encode(_KeyedDescription("checkdam-state", handle.backend))
+    return IncrementalHandle(
+        checkpoint_id=checkpoint.checkpoint_id,
+        backend_id=str(uuid.uuid5(uuid.NAMESPACE_URL, f"checkdam:{checkpoint.job_id}/{uid}/{index}")),
+        first=handle.key_groups.first,
+        count=len(handle.key_groups),
+        meta=ByteStreamHandle("meta", meta),
+        shared=tuple(
+            NamedFile(file.name or _positional_name(position), _relative(file))
+            for position, file in enumerate(handle.files)
+        ),
+        private=(),
+        checkpointed_size=sum(file.size for file in handle.files),
+        handle_id=f"{checkpoint.job_id}-{checkpoint.checkpoint_id}-{operator_id(uid).hex()}-{index}",
+    )
+
+
+def _positional_name(position: int) -> str:
+    """What a file is called whose backend has no name for it."""
+    return f"{position:06}.state"
+
+
+def _relative(file: StateFile) -> RelativeFileHandle:
+    if not _is_inside(file.path):
+        raise ValueError(f'state file "{file.path}" does not lie below the job\'s directory')
+    return RelativeFileHandle(_ABOVE + file.path, file.size)
+
+
+def _sources_state(checkpoint: CompletedCheckpoint) -> OperatorState:
+    return OperatorState(
+        operator_id(SOURCES_UID),
+        parallelism=1,
+        max_parallelism=checkpoint.max_parallelism,
+        name="sources",
+        uid=SOURCES_UID,
+        coordinator=ByteStreamHandle("source-position", checkpoint.source_position),
+    )
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
+    """The checkpoint that `to_metadata` wrote; `path` names the file in errors.
+
+    Raises:
+        CheckpointDamagedError: a byte is altered, missing or added.
+        FormatTooNewError: a newer Checkdam wrote it.
+        StateNotRestorableError: Flink wrote it.
+    """
+    if data.startswith(_DIGEST_MARK, _MARK_AT) and data[_DIGEST_AT : _DIGEST_AT + _DIGEST_BYTES] != _digest(data):
+        raise _damaged(path, "its checksum does not match")
+    metadata = decode(data, path)
+    states = {state.name: state for state in metadata.master_states}
+    own = states.get(_OWN_NAME)
+    if own is None:
+        raise StateNotRestorableError(
+            f'"{path}" was written by Flink, not by Checkdam, and cannot be restored here yet',
+            hint='"checkdam inspect" shows what it holds.',
+        )
+    if not data.startswith(_DIGEST_MARK, _MARK_AT):
+        raise _damaged(path, "its checksum is missing")
+    if own.version > FORMAT_VERSION:
+        raise FormatTooNewError(
+            f'"{path}" has checkpoint format {own.version}; this Checkdam reads up to {FORMAT_VERSION}',
+            hint="Use the version of Checkdam that wrote it, or a newer one.",
+        )
+    try:
+        return _checkpoint(metadata, msgspec.msgpack.decode(own.payload, type=_Description))
+    except (msgspec.MsgspecError, ValueError) as error:  # a valid checksum over content no Checkdam writes
+        raise _damaged(path, str(error)) from error
+
+
+def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheckpoint:
+    sources = [operator for operator in metadata.operators if operator.uid == SOURCES_UID]
+    return CompletedCheckpoint(
+        checkpoint_id=CheckpointId(metadata.checkpoint_id),
+        job_id=JobId(description.job_id),
+        job_name=description.job_name,
+        epoch=Epoch(description.epoch),
+        triggered_at=description.triggered_at,
+        completed_at=description.completed_at,
+        parallelism=description.parallelism,
+        max_parallelism=description.max_parallelism,
+        operators=tuple(_operator_entry(operator) for operator in metadata.operators if operator.uid != SOURCES_UID),
+        source_position=b"".join(operator.coordinator.data for operator in sources if operator.coordinator),
+        settings=description.settings,
+        event_time=description.event_time,
+    )
+
+
+def _operator_entry(operator: OperatorState) -> OperatorEntry:
+    packed = _Coordinator((), b"")
+    if operator.coordinator is not None:
+        packed = msgspec.msgpack.decode(operator.coordinator.data, type=_Coordinator)
+    running = {
+        SubtaskIndex(index): subtask for index, subtask in operator.subtasks or () if isinstance(subtask, SubtaskState)
+    }
+    return OperatorEntry(
+        uid=OperatorUid(operator.uid),
+        name=operator.name,
+        parallelism=operator.parallelism,
+        max_parallelism=operator.max_parallelism,
+        subtasks=dict(_keyed_handles(running.items())),
+        committables=packed.committables,
+        coordinator=packed.coordinator,
+        operator_states=dict(_operator_state_handles(running.items())),
+        finished=frozenset(SubtaskIndex(index) for index in packed.finished),
+    )
+
+
+def _keyed_handles(
+    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]],
+) -> Iterator[tuple[SubtaskIndex, KeyedStateHandle]]:
+    for index, subtask in subtasks:
+        handle = subtask.managed_keyed
+        if handle is None and subtask.managed_operator is not None:
+            continue
+        if not isinstance(handle, IncrementalHandle) or not isinstance(handle.meta, ByteStreamHandle):
+            raise ValueError(f"keyed state in an unexpected form: {type(handle).__name__}")
+        described = msgspec.msgpack.decode(handle.meta.data, type=_KeyedDescription)
+        yield (
+            index,
+            KeyedStateHandle(
+                key_groups=KeyGroupRange(handle.first, handle.first + handle.count - 1),
+                files=tuple(_named_file(position, file) for position, file in enumerate(handle.shared)),
+                backend=described.backend,
+            ),
+        )
+
+
+def _operator_state_handles(
+    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]],
+) -> Iterator[tuple[SubtaskIndex, OperatorStateHandle]]:
+    for index, subtask in subtasks:
+        handle = subtask.managed_operator
+        if handle is not None:
+            offsets = tuple((state.name, Redistribution(state.mode), state.offsets) for state in handle.states)
+            stream = handle.state
+            content = stream.data if isinstance(stream, ByteStreamHandle) else _state_file(stream)
+            yield index, OperatorStateHandle(offsets, content)
+
+
+def _named_file(position: int, file: NamedFile) -> StateFile:
+    name = "" if file.local_name == _positional_name(position) else file.local_name
+    return _state_file(file.state, name)
+
+
+def _state_file(stream: StreamHandle | None, name: str = "") -> StateFile:
+    if not isinstance(stream, RelativeFileHandle):
+        raise ValueError(f"state file {name} without a relative path")
+    path = stream.name.removeprefix(_ABOVE)
+    if path == stream.name or not _is_inside(path):
+        raise ValueError(f'state file "{stream.name}" outside the job\'s directory')
+    return StateFile(path, stream.size, name)
+
+
+def _is_inside(path: str) -> bool:
+    return all(part not in ("", ".", "..") for part in path.split("/"))
+
+
+# ---------------------------------------------------------------------------------------------- checksum
+
+
+def _digest(data: bytes) -> bytes:
+    hasher = xxhash.xxh3_64(data[:_DIGEST_AT])
+    hasher.update(bytes(_DIGEST_BYTES))
+    hasher.update(memoryview(data)[_DIGEST_AT + _DIGEST_BYTES :])
+    return hasher.digest()
+
+
+def _sealed(data: bytes) -> bytes:
+    return data[:_DIGEST_AT] + _digest(data) + data[_DIGEST_AT + _DIGEST_BYTES :]
+
+
+def _damaged(path: str, what: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(f'"{path}" is damaged: {what}', hint="Use another checkpoint of the job.")

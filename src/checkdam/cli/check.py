@@ -1,0 +1,167 @@
+"""`checkdam check`: whether a job can start from a checkpoint, and what becomes of each state, with nothing run."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from checkdam.api.launch import DEFAULT_FILE, JobToExamine, Launch, set_launch
+from checkdam.cli.failures import EXIT_FAILED, say, told_to_user, user_traceback
+from checkdam.cli.job_file import run_job_file
+from checkdam.cli.run import configuration
+from checkdam.config import DEFAULT_PARALLELISM, MAX_PARALLELISM
+from checkdam.errors import CheckdamError, JobFileError
+from checkdam.graph.levels import JobPlan, plan_job
+from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
+from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
+
+_COLOURS = {Fate.AS_IS: "green", Fate.MIGRATES: "cyan", Fate.NEW: "blue", Fate.DROPPED: "yellow"}
+
+
+@click.command(short_help="Tell whether a job can start from a checkpoint, without running it.")
+@click.argument("job", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint (…/chk-4).")
+@click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator, as the job will be run.")
+@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
+@click.option("--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+@click.pass_context
+def check(
+    ctx: click.Context,
+    job: Path,
+    arguments: tuple[str, ...],
+    path: str,
+    parallelism: str | None,
+    settings: tuple[str, ...],
+    file: Path | None,
+    *,
+    allow_non_restored_state: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Tell what would become of each state if the program JOB started from the checkpoint in PATH.
+
+    The program runs up to env.execute(), where it ends. Of your functions only initialize_state(), open() and close()
+    of those that may keep state are called, once each, to learn what state they ask for; no record is read or written.
+    Spark starts only if the program itself needs it to build the job, as for the schema of a DataFrame.
+
+    \b
+      restored as is   the state is used as it was written
+      migrates         its type has changed, and its values are converted
+      new              the checkpoint does not have it: it starts empty
+      dropped          the job does not ask for it
+      incompatible     the job would not start
+
+    Exit code 0 if the job would start, 1 if it would not.
+
+    \b
+      checkdam check job.py -s data/checkpoints/<job>/chk-4
+    """
+    with told_to_user(verbose=verbose):
+        launch = Launch(
+            configuration=configuration(settings, {DEFAULT_PARALLELISM.key: parallelism}, file, verbose=False)
+        )
+        restored = from_path(path)
+        built = _build(job, arguments, launch, verbose=verbose)
+        if built is None:
+            ctx.exit(EXIT_FAILED)
+        plan = _plan(built, restored)
+        reports = check_restore(plan, restored, allow_non_restored_state=allow_non_restored_state)
+    if as_json:
+        view = {
+            "checkpoint": restored.path,
+            "job": built.name,
+            "would_start": not is_refused(reports),
+            "states": reports,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+    else:
+        show(reports)
+    ctx.exit(EXIT_FAILED if is_refused(reports) else 0)
+
+
+class _Built(BaseException):
+    """Ends the user's program where the job is built; no `except Exception` of theirs takes it for an error."""
+
+    def __init__(self, job: JobToExamine) -> None:
+        super().__init__()
+        self.job = job
+
+
+def _stop(job: JobToExamine) -> NoReturn:
+    raise _Built(job)
+
+
+def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> JobToExamine | None:
+    """The job that the program builds; None after telling what the program itself raised. Raises CheckdamError."""
+    launch.examine = _stop
+    set_launch(launch)
+    try:
+        run_job_file(job, arguments)
+    except _Built as built:
+        return built.job
+    except JobFileError as error:
+        if error.__cause__ is not None:
+            say(user_traceback(error.__cause__))
+        raise
+    except CheckdamError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
+        say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
+        return None
+    finally:
+        set_launch(None)
+    raise JobFileError(f'job file "{job}" never called env.execute(), so there is no job', hint="Call it at the end.")
+
+
+def _plan(job: JobToExamine, restored: Restored) -> JobPlan:
+    """The job as it would be restored; checks the graph as a run does."""
+    parallelism = job.configuration.get(DEFAULT_PARALLELISM) or 1
+    asked = job.configuration.get(MAX_PARALLELISM) if job.configuration.is_set(MAX_PARALLELISM) else None
+    groups = max_parallelism_for(restored, asked, parallelism)
+    operators = keep_max_parallelism(job.operators, restored, asked, parallelism)
+    return plan_job(job.name, operators, parallelism=parallelism, max_parallelism=groups)
+
+
+def show(reports: Sequence[StateReport]) -> None:
+    """A table on a terminal; a line for each state elsewhere."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(_table(reports))
+    else:
+        for report in reports:
+            fields = (report.uid, report.state or "-", report.kind, report.fate.value, report.reason)
+            click.echo("\t".join(fields).rstrip())
+    refused = sum(report.is_refused for report in reports)
+    if not reports:
+        click.echo("neither the job nor the checkpoint has state")
+    elif refused:
+        click.echo(f"the job would not start: {refused} of {len(reports)} states cannot be restored")
+
+
+def _table(reports: Sequence[StateReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("uid", "operator", "state", "kind", "on restore"):
+        table.add_column(name, no_wrap=name == "on restore", overflow="fold")
+    table.add_column("why", overflow="fold")
+    for _, of_operator in groupby(reports, key=lambda report: report.uid):
+        own: tuple[str, str] | None = None
+        for report in of_operator:
+            own = (report.uid, report.operator) if own is None else ("", "")
+            colour = "red" if report.is_refused else _COLOURS.get(report.fate, "red")
+            words = map(escape, (*own, report.state, report.kind))
+            table.add_row(*words, f"[{colour}]{report.fate.value}[/]", escape(report.reason))
+    return table

@@ -1,0 +1,180 @@
+"""What the runtime hands to user functions: the contracts of every `ctx`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from checkdam.errors import JobGraphError
+from checkdam.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
+
+
+class KeyedStateAccess(Protocol):
+    """The ways to ask for keyed state, each name once, in `open` or `initialize_state`."""
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]: ...
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+
+class RuntimeContext(KeyedStateAccess, Protocol):
+    """What a function may ask of the slot it lives in; handed to `open`. Keyed state only on a keyed stream."""
+
+    @property
+    def subtask_index(self) -> int: ...
+
+    @property
+    def parallelism(self) -> int: ...
+
+    @property
+    def max_parallelism(self) -> int: ...
+
+    @property
+    def operator_name(self) -> str: ...
+
+
+class OperatorStateStore(Protocol):
+    """The ways to ask for operator state, each name once, in `initialize_state`."""
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list per subtask; on rescaling the elements of all are dealt out evenly."""
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list per subtask; on every restore each subtask gets the elements of all."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """A mapping that every subtask keeps the same."""
+
+
+class FunctionInitializationContext(Protocol):
+    @property
+    def is_restored(self) -> bool:
+        """Whether the job starts from a checkpoint or savepoint."""
+
+    @property
+    def operator_state_store(self) -> OperatorStateStore: ...
+
+    @property
+    def keyed_state_store(self) -> KeyedStateAccess: ...
+
+
+class FunctionSnapshotContext(Protocol):
+    @property
+    def checkpoint_id(self) -> int: ...
+
+    @property
+    def checkpoint_timestamp(self) -> int:
+        """When the checkpoint was cut, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class OutputTag:
+    """Names a side output and its type; `ctx.output(tag, value)` writes to it, `get_side_output(tag)` reads it."""
+
+    name: str
+    type: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise JobGraphError(
+                f"an output tag must have a name, not {self.name!r}", hint='Write OutputTag("late", str).'
+            )
+
+
+class TimeDomain(Enum):
+    EVENT_TIME = "event time"
+    PROCESSING_TIME = "processing time"
+
+
+class TimerService(Protocol):
+    """Timers of the current key; times are milliseconds since 1970.
+
+    One timer per key, time and domain: registering it again changes nothing. One that is due already fires with the
+    epoch under way.
+    """
+
+    @property
+    def current_processing_time(self) -> int: ...
+
+    @property
+    def current_watermark(self) -> int:
+        """How far event time has come; the smallest 64-bit number before there is any."""
+
+    def register_event_time_timer(self, timestamp: int) -> None: ...
+
+    def register_processing_time_timer(self, timestamp: int) -> None: ...
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """One that is not registered is no error."""
+
+    def delete_processing_time_timer(self, timestamp: int) -> None: ...
+
+
+class Context(Protocol):
+    """What `process_element` may know about the record at hand."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """The record's event time in milliseconds since 1970; None if nothing has assigned one."""
+
+    @property
+    def timer_service(self) -> TimerService:
+        """The clock; timers only on keyed streams."""
+
+    def output(self, tag: OutputTag, value: Any) -> None:
+        """Emit a value to a side output."""
+
+
+class ProcessContext(Context, Protocol):
+    @property
+    def current_key(self) -> Any: ...
+
+
+class OnTimerContext(ProcessContext, Protocol):
+    """`timestamp` is the timer's."""
+
+    @property
+    def time_domain(self) -> TimeDomain: ...
+
+
+class ReadOnlyContext(ProcessContext, Protocol):
+    """`current_key` and timers only where the stream is keyed."""
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState[Any, Any]: ...
+
+
+class BroadcastContext(Context, Protocol):
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+
+class SourceContext(Protocol):
+    @property
+    def subtask_index(self) -> int: ...
+
+    @property
+    def parallelism(self) -> int: ...
+
+
+class SinkContext(Protocol):
+    @property
+    def timestamp(self) -> int | None: ...
+
+    @property
+    def current_processing_time(self) -> int: ...
+
+    @property
+    def current_watermark(self) -> int: ...

@@ -1,0 +1,55 @@
+"""How event time is told: where a record's timestamp comes from, and how late records may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from checkdam.errors import JobGraphError
+
+MIN_WATERMARK = -(2**63)
+MAX_WATERMARK = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """Timestamps, and the watermark that trails the largest of them by `max_out_of_orderness`.
+
+    `timestamp(record)` gives milliseconds since 1970, or a datetime. With `idleness`, a stream that brings nothing for
+    so long does not hold back the others.
+    """
+
+    timestamp: Callable[[Any], Any]
+    max_out_of_orderness: timedelta = timedelta(0)
+    idleness: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.timestamp):
+            raise JobGraphError(
+                f"a watermark strategy needs a function that tells a record's time, not {self.timestamp!r}",
+                hint="Write WatermarkStrategy.for_monotonous_timestamps(lambda record: record.time).",
+            )
+        if self.max_out_of_orderness < timedelta(0):
+            raise JobGraphError(f"records cannot be late by {self.max_out_of_orderness}, which is less than nothing")
+        if self.idleness is not None and self.idleness <= timedelta(0):
+            raise JobGraphError(f"idleness must be longer than nothing, not {self.idleness}")
+
+    @staticmethod
+    def for_monotonous_timestamps(
+        timestamp: Callable[[Any], Any], *, idleness: timedelta | None = None
+    ) -> WatermarkStrategy:
+        """Timestamps never fall: the watermark is right behind the largest."""
+        return WatermarkStrategy(timestamp, timedelta(0), idleness)
+
+    @staticmethod
+    def for_bounded_out_of_orderness(
+        max_out_of_orderness: timedelta, timestamp: Callable[[Any], Any], *, idleness: timedelta | None = None
+    ) -> WatermarkStrategy:
+        """Records may come late by so much and still be in time."""
+        return WatermarkStrategy(timestamp, max_out_of_orderness, idleness)
+
+    def watermark(self, largest: int) -> int:
+        """How far event time has come once this timestamp was seen: nothing up to it is expected any more."""
+        return largest - self.max_out_of_orderness // timedelta(milliseconds=1) - 1

@@ -1,0 +1,193 @@
+"""Event time in one slot: which timestamps were seen, and how far the watermark of each operator has come.
+
+The watermark of an assigner follows from the largest timestamp it has seen in the whole job. What one task has seen
+travels with the records, in control rows, to every subtask behind it: watermarks do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from checkdam.clock import Clock
+from checkdam.graph.levels import JobPlan
+from checkdam.graph.operators import Operator, TimestampsKind
+from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from checkdam.runtime.failures import user_error
+from checkdam.runtime.slot.process import Process
+from checkdam.state.batch import Batch
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class _Control(msgspec.Struct, array_like=True):
+    """What a control row says."""
+
+    largest: dict[int, int]
+    active: list[int]  # the assigners that had records in this epoch
+
+
+_decode = msgspec.msgpack.Decoder(_Control).decode
+
+
+class SeenTimestamps:
+    """The largest timestamp of each assigner, and which of them had records in the epoch under way."""
+
+    def __init__(self, largest: Mapping[int, int] | None = None) -> None:
+        self._largest: dict[int, int] = dict(largest or {})
+        self._active: set[int] = set()
+
+    @property
+    def largest(self) -> Mapping[int, int]:
+        return self._largest
+
+    @property
+    def active(self) -> frozenset[int]:
+        return frozenset(self._active)
+
+    def observe(self, assigner: int, timestamp: int) -> None:
+        self._active.add(assigner)
+        if timestamp > self._largest.get(assigner, MIN_WATERMARK):
+            self._largest[assigner] = timestamp
+
+    def merge_control(self, content: bytes) -> None:
+        """Take in what another task has seen."""
+        control = _decode(content)
+        self._active.update(control.active)
+        for assigner, timestamp in control.largest.items():
+            if timestamp > self._largest.get(assigner, MIN_WATERMARK):
+                self._largest[assigner] = timestamp
+
+    def control(self) -> bytes:
+        """What to tell the tasks behind this one; empty if there is nothing to tell."""
+        if not self._largest:
+            return b""
+        return msgspec.msgpack.encode(_Control(dict(self._largest), sorted(self._active)))
+
+    def end_epoch(self) -> None:
+        self._active.clear()
+
+
+class EventTime:
+    """What one slot knows of event time. Watermarks never fall, except to where they were when the slot restarts."""
+
+    def __init__(
+        self, plan: JobPlan, clock: Clock, largest: Mapping[int, int] | None = None, *, last_epoch: int = -1
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._seen = SeenTimestamps(largest)
+        self._static = plan.static_assigners if last_epoch >= 0 else frozenset()
+        self._looked_at = self._now()  # the moment at which the last epoch judged who is idle
+        self._is_looking = False  # the epoch under way has judged
+        idle = (each for each, strategy in plan.strategies.items() if strategy.idleness is not None)
+        self._last_active = dict.fromkeys(idle, self._looked_at)
+        self._reached: dict[int, int] = {}
+        self._is_over = False
+
+    @property
+    def largest(self) -> Mapping[int, int]:
+        """Per assigner, the largest timestamp seen so far; kept in checkpoints."""
+        return dict(self._seen.largest)
+
+    def observe(self, assigner: int, timestamp: int) -> None:
+        self._seen.observe(assigner, timestamp)
+
+    def merge_control(self, content: bytes) -> None:
+        self._seen.merge_control(content)
+
+    def control(self) -> bytes:
+        return self._seen.control()
+
+    def watermark_of(self, operator: int) -> int:
+        """How far event time has come for an operator: as far as the slowest stream that reaches it and is not idle."""
+        if self._is_over:
+            return MAX_WATERMARK
+        before = self._reached.get(operator, MIN_WATERMARK)
+        behind = [self._watermark(each) for each in self._plan.assigners.get(operator, ()) if not self._is_idle(each)]
+        reached = self._reached[operator] = max(before, min(behind, default=before))
+        return reached
+
+    def _watermark(self, assigner: int) -> int:
+        if assigner in self._static:
+            return MAX_WATERMARK
+        largest = self._seen.largest.get(assigner)
+        if largest is None:
+            return MIN_WATERMARK
+        return max(self._plan.strategies[assigner].watermark(largest), MIN_WATERMARK)
+
+    def _is_idle(self, assigner: int) -> bool:
+        deadline = self._deadline(assigner)
+        return deadline is not None and assigner not in self._seen.active and self._look() >= deadline
+
+    def _look(self) -> int:
+        """The clock, read once an epoch, so that all operators judge alike."""
+        if not self._is_looking:
+            self._is_looking, self._looked_at = True, self._now()
+        return self._looked_at
+
+    def _deadline(self, assigner: int) -> int | None:
+        """When a stream counts as idle if it goes on bringing nothing."""
+        idleness = self._plan.strategies[assigner].idleness
+        if idleness is None or assigner in self._static:
+            return None
+        return self._last_active[assigner] + -(-idleness // _MILLISECOND)
+
+    def next_due(self) -> int | None:
+        """When the next stream becomes idle, in milliseconds since 1970; in the past if no epoch has noticed yet."""
+        deadlines = (self._deadline(each) for each in self._last_active)
+        return min((each for each in deadlines if each is not None and each > self._looked_at), default=None)
+
+    def end_epoch(self, epoch: int) -> None:
+        self._look()
+        now = self._now()
+        for assigner in self._seen.active & self._last_active.keys():
+            self._last_active[assigner] = now
+        self._seen.end_epoch()
+        self._is_looking = False
+        if epoch >= 0:
+            self._static = self._plan.static_assigners
+
+    def end_of_input(self) -> None:
+        """No more records will ever come: from now on it is the end of time."""
+        self._is_over = True
+
+    def _now(self) -> int:
+        return (self._clock.now() - _BEGINNING) // _MILLISECOND
+
+
+class AssignTimestamps(Process):
+    """Gives records their event time by the user's function, and remembers the largest."""
+
+    def __init__(self, operator: Operator, observe: Callable[[int, int], None]) -> None:
+        assert isinstance(operator.kind, TimestampsKind)
+        self._operator = operator
+        self._function = operator.kind.strategy.timestamp
+        self._observe = observe
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
+        timestamps: list[int] = []
+        record = None
+        try:
+            for record in batch.rows:
+                timestamps.append(_milliseconds(self._function(record)))
+        except Exception as cause:
+            raise user_error(self._operator.name, record, cause) from cause
+        if timestamps:
+            self._observe(self._operator.id, max(timestamps))
+        return batch.with_timestamps(timestamps)
+
+
+def _milliseconds(told: Any) -> int:
+    """A timestamp as the user's function gave it; naive datetimes are taken as UTC."""
+    if type(told) is int:
+        if not MIN_WATERMARK < told < MAX_WATERMARK:
+            raise ValueError(f"timestamp {told} is not a time in milliseconds: it does not fit into 64 bits")
+        return told
+    if isinstance(told, datetime):
+        return ((told if told.tzinfo is not None else told.replace(tzinfo=UTC)) - _BEGINNING) // _MILLISECOND
+    raise TypeError(f"a timestamp is an int in milliseconds since 1970 or a datetime, not {told!r}")

@@ -1,0 +1,245 @@
+"""Operator state: lists and mappings that belong to a subtask and not to a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from checkdam.state.evolution import Compatibility, compare
+from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
+from checkdam.state.serializers import serializer, serializer_from_spec
+from checkdam.state.snapshots import OperatorStatePart, Redistribution
+from checkdam.state.types import TypeInfo, tuple_of, type_info
+
+Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
+"""What a subtask starts with, as `checkpoint.operator_state.redistribute` deals it out."""
+
+
+class OperatorStates:
+    """The operator states of one subtask of one operator; what a CheckpointedFunction knows as its store."""
+
+    def __init__(self, operator_name: str, restored: Restored, *, is_first_subtask: bool) -> None:
+        self._operator_name = operator_name
+        self._restored = dict(restored)
+        self._is_first_subtask = is_first_subtask
+        self._states: dict[str, tuple[Redistribution, _Codec, OperatorList | BroadcastMap]] = {}
+        self._declared: set[str] = set()
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._list(descriptor, Redistribution.SPLIT)
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._list(descriptor, Redistribution.UNION)
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        if descriptor.name in self._declared:
+            found = self._states[descriptor.name][2]
+            assert isinstance(found, BroadcastMap)
+            return found
+        return self._map(descriptor)
+
+    def declare_broadcast(self, descriptor: MapStateDescriptor) -> BroadcastMap:
+        """Open a state that the stream was broadcast with; the function may ask for it once more."""
+        found = self._map(descriptor)
+        self._declared.add(descriptor.name)
+        return found
+
+    def snapshot(self) -> tuple[OperatorStatePart, ...]:
+        """Every state as of now, encoded element by element; what nobody asked for is carried on.
+
+        Raises:
+            JobGraphError: an element is not of the declared type.
+        """
+        parts = [
+            OperatorStatePart(name, redistribution, codec.spec, codec.encode(state.elements()))
+            for name, (redistribution, codec, state) in self._states.items()
+        ]
+        for (_, redistribution), part in self._restored.items():
+            if redistribution is not Redistribution.UNION or self._is_first_subtask:  # each subtask holds all of it
+                parts.append(part)
+        return tuple(parts)
+
+    def _list(self, descriptor: ListStateDescriptor, redistribution: Redistribution) -> OperatorList:
+        codec = self._open(descriptor, redistribution, type_info(descriptor.type))
+        state = OperatorList(descriptor.name, self._take(descriptor.name, redistribution, codec))
+        self._states[descriptor.name] = redistribution, codec, state
+        return state
+
+    def _map(self, descriptor: MapStateDescriptor) -> BroadcastMap:
+        pair = tuple_of([type_info(descriptor.key_type), type_info(descriptor.value_type)])
+        codec = self._open(descriptor, Redistribution.BROADCAST, pair)
+        state = BroadcastMap(descriptor.name, dict(self._take(descriptor.name, Redistribution.BROADCAST, codec)))
+        self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
+        return state
+
+    def _open(
+        self, descriptor: ListStateDescriptor | MapStateDescriptor, redistribution: Redistribution, element: TypeInfo
+    ) -> _Codec:
+        name = descriptor.name
+        if name in self._states:
+            raise JobGraphError(
+                f'operator "{self._operator_name}" asks twice for operator state "{name}"',
+                hint="Give each state of an operator its own name, and ask for it once, in initialize_state().",
+            )
+        if descriptor.ttl is not None:
+            raise JobGraphError(
+                f'operator state "{name}" of operator "{self._operator_name}" has a time to live, which only keyed'
+                " state can have",
+                hint="Leave ttl out, and drop old elements in snapshot_state().",
+            )
+        other = next((mode for other, mode in self._restored if other == name and mode is not redistribution), None)
+        if other is not None and (name, redistribution) not in self._restored:
+            raise StateNotRestorableError(
+                f'operator state "{name}" of operator "{self._operator_name}" was a {_WORDS[other]} in the checkpoint'
+                f" and is a {_WORDS[redistribution]} in the job",
+                hint="Ask for it as it was, or give the new one another name.",
+            )
+        return _Codec(self._operator_name, name, element)
+
+    def _take(self, name: str, redistribution: Redistribution, codec: _Codec) -> list[Any]:
+        part = self._restored.pop((name, redistribution), None)
+        return codec.decode(part) if part is not None and part.elements else []
+
+
+_WORDS = {
+    Redistribution.SPLIT: "list state",
+    Redistribution.UNION: "union list state",
+    Redistribution.BROADCAST: "broadcast state",
+}
+
+
+class _Codec:
+    """The durable form of one state's elements."""
+
+    def __init__(self, operator_name: str, name: str, element: TypeInfo) -> None:
+        self._operator_name = operator_name
+        self._name = name
+        self._serializer = serializer(element)
+        self.spec = self._serializer.spec
+
+    def encode(self, elements: list[Any]) -> tuple[bytes, ...]:
+        try:
+            self._serializer.encode_checked(elements)
+        except JobGraphError as misfit:
+            raise JobGraphError(
+                f'operator state "{self._name}" of operator "{self._operator_name}": {misfit.message}',
+                hint=misfit.hint,
+            ) from misfit
+        return tuple(map(self._serializer.encode_one, elements))
+
+    def decode(self, part: OperatorStatePart) -> list[Any]:
+        verdict = compare(part.type, self._serializer.type)
+        if verdict.kind is Compatibility.AS_IS:
+            return list(map(self._serializer.decode_one, part.elements))
+        if verdict.kind is Compatibility.MIGRATES:
+            assert verdict.convert is not None
+            return [verdict.convert(old) for old in map(serializer_from_spec(part.type).decode_one, part.elements)]
+        raise StateNotRestorableError(
+            f'operator state "{self._name}" of operator "{self._operator_name}" does not fit its new type:'
+            f" {verdict.reason}",
+            hint=verdict.hint or "Declare it with the old type, or give the new one another name.",
+        )
+
+
+class OperatorList:
+    """A list of one subtask."""
+
+    def __init__(self, name: str, elements: list[Any]) -> None:
+        self._name = name
+        self._elements = elements
+
+    def add(self, value: Any) -> None:
+        self._elements.append(self._checked(value))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._elements.extend([self._checked(value) for value in values])
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._elements = [self._checked(value) for value in values]
+
+    def get(self) -> list[Any]:
+        return self._elements.copy()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def clear(self) -> None:
+        self._elements = []
+
+    def elements(self) -> list[Any]:
+        return self._elements
+
+    def _checked(self, value: Any) -> Any:
+        if value is None:
+            raise StateAccessError(f'None was added to list state "{self._name}", and None is no element')
+        return value
+
+
+class BroadcastMap(MapState[Any, Any]):
+    """A mapping that every subtask keeps the same."""
+
+    def __init__(self, name: str, entries: dict[Any, Any]) -> None:
+        self.name = name
+        self._entries = entries
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if value is None:
+            raise StateAccessError(
+                f'None was put into broadcast state "{self.name}" under {key!r}, and a value is never None',
+                hint="Remove the entry instead.",
+            )
+        self._entries[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._entries[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._entries))  # the function may put and remove while it reads
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def elements(self) -> list[Any]:
+        return list(self._entries.items())
+
+
+class ReadOnlyBroadcastMap(ReadOnlyMapState[Any, Any]):
+    """Broadcast state where it may only be read: subtasks see different records there, and would come to differ."""
+
+    def __init__(self, of: BroadcastMap) -> None:
+        self._of = of
+        self.get = of.get  # type: ignore[method-assign]  # read with every record: no second call in between
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._of[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._of
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise StateAccessError(
+            f'broadcast state "{self._of.name}" was written where it can only be read',
+            hint="Write it in process_broadcast_element, which every subtask calls with the same records.",
+        )
+
+    __setitem__ = __delitem__ = put = put_all = remove = update = pop = popitem = setdefault = clear = _refuse

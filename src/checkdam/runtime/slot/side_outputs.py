@@ -1,0 +1,37 @@
+"""What a function emits aside, tag by tag, until the level takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkdam.state.batch import Batch
+from checkdam.state.types import TypeInfo
+
+
+class SideOutputs:
+    """The side outputs of one operator. What nobody reads is let go at once."""
+
+    def __init__(self, types: Mapping[str, TypeInfo]) -> None:
+        self._types = types
+        self._rows: dict[str, list[Any]] = {}
+        self._stamps: dict[str, list[int | None]] = {}
+
+    def add(self, tag: str, value: Any, timestamp: int | None) -> None:
+        if tag not in self._types:
+            return
+        self._rows.setdefault(tag, []).append(value)
+        self._stamps.setdefault(tag, []).append(timestamp)
+
+    def take(self) -> Mapping[str, Batch]:
+        """By tag, what was added since the last call. Records have timestamps where all of a tag have one."""
+        if not self._rows:
+            return {}
+        rows, stamps = self._rows, self._stamps
+        self._rows, self._stamps = {}, {}
+        return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_complete(stamps[tag])) for tag in rows}
+
+
+def _complete(stamps: list[int | None]) -> list[int] | None:
+    complete = [stamp for stamp in stamps if stamp is not None]
+    return complete if len(complete) == len(stamps) else None

@@ -1,0 +1,30 @@
+"""The plain functions behind a source, where Spark runs them: no state, no timers, one short life an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from checkdam.graph.levels import Edge
+from checkdam.graph.operators import Operator
+from checkdam.runtime.slot.context import FunctionContext
+from checkdam.runtime.slot.event_time import SeenTimestamps
+from checkdam.runtime.slot.level import RunningLevel, RunningOperator
+from checkdam.runtime.slot.operators import Surroundings, make_process
+from checkdam.runtime.wire import Wire
+
+
+def source_level(operators: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, behind: int) -> RunningLevel:
+    """Level 0 for one task and epoch; `behind` is how many partitions the first exchange has."""
+    seen = SeenTimestamps()
+    around = Surroundings(observe=seen.observe)
+    processes = {
+        op.id: make_process(op, context=FunctionContext(op.name, 0, 1), around=around) for op in operators.values()
+    }
+    return RunningLevel(
+        operators={op_id: RunningOperator(op, processes[op_id]) for op_id, op in operators.items()},
+        outputs=edges,
+        wire_in=None,
+        wire_out=wire,
+        event_time=seen,
+        behind=behind,
+    )

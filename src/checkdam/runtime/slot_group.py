@@ -1,0 +1,44 @@
+"""The slots of one attempt, called all at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from checkdam.runtime.engine import Slot
+
+T = TypeVar("T")
+
+_CLOSING_SECONDS = 5.0
+"""How long the functions of a failed or cancelled attempt may take to close before their slots are killed."""
+
+
+class SlotGroup:
+    def __init__(self, size: int) -> None:
+        self.slots: Sequence[Slot] = ()
+        self._pool = ThreadPoolExecutor(max_workers=3 * size + 2, thread_name_prefix="slots")
+
+    def call(self, call: Callable[[Slot], T]) -> list[T]:
+        """Call every slot; all have answered when this returns, or the first error is raised."""
+        futures = [self._pool.submit(call, slot) for slot in self.slots]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def close_soon(self) -> None:
+        """Let functions close; a slot that is gone, or busy for too long, is not waited for."""
+        wait([self._pool.submit(slot.close) for slot in self.slots], timeout=_CLOSING_SECONDS)
+
+    def kill(self) -> None:
+        for slot in self.slots:
+            slot.kill()
+
+    def dispose(self) -> None:
+        """Wait for calls under way, which end at once with their slots."""
+        self._pool.shutdown(wait=True)
+
+    def disconnect(self) -> None:
+        for slot in self.slots:
+            slot.disconnect()

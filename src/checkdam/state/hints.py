@@ -1,0 +1,63 @@
+"""What users write beside or instead of plain Python types where state needs to know more."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from checkdam.errors import JobGraphError
+
+
+@dataclass(frozen=True, init=False)
+class Alias:
+    """Former names of a field of a dataclass or NamedTuple: `total: Annotated[int, Alias("sum")]`.
+
+    State written under one of them is restored into the field. The field's present name goes first, then the aliases
+    in order; several may be given, in one Alias or in several.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise JobGraphError("an Alias needs the former name of the field", hint='Write Alias("old_name").')
+        object.__setattr__(self, "names", names)
+
+
+@dataclass(frozen=True)
+class PickleType:
+    """Values of this class are kept pickled: `ValueStateDescriptor("model", PickleType(Model))`.
+
+    The way out for classes that have no durable form of their own. The state is recorded as pickled: it cannot be read
+    without the code of the class, fields that come and go are the class's own affair, and a class of another
+    name cannot take it over. For values of state, not for keys.
+    """
+
+    of: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, type):
+            raise JobGraphError(f"PickleType needs a class, not {self.of!r}", hint="Write PickleType(MyClass).")
+
+
+def aliases_of(hints: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The former names of each of these fields, as their annotations tell."""
+    marks = [[mark for mark in typing.get_args(hints.get(name))[1:] if isinstance(mark, Alias)] for name in names]
+    return tuple(tuple(former for mark in each for former in mark.names) for each in marks)
+
+
+def spark_as_arrow(hint: Any) -> pa.Schema | pa.DataType | None:
+    """The Arrow form of a Spark type; None for anything else. Who has one has imported Spark's types already."""
+    spark_types = sys.modules.get("pyspark.sql.types")
+    if spark_types is None or not isinstance(hint, spark_types.DataType):
+        return None
+    to_arrow = importlib.import_module("pyspark.sql.pandas.types")
+    convert = to_arrow.to_arrow_schema if isinstance(hint, spark_types.StructType) else to_arrow.to_arrow_type
+    found: pa.Schema | pa.DataType = convert(hint, timezone="UTC")
+    return found

@@ -1,0 +1,319 @@
+"""The handles of keyed state over what a backend stores: values with a default, lists, reductions, aggregates, maps.
+
+A plain value without a default needs no handle of its own: the backend's cells are one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
+from typing import Any, Protocol
+
+from checkdam.errors import StateAccessError
+from checkdam.state.descriptors import Aggregate
+from checkdam.state.fitting import Fit, KeyFit
+from checkdam.state.handles import MapState
+
+
+class Cell(Protocol):
+    """The value of the current key: the part of a backend's cells that handles use, which TTL stands in for."""
+
+    def value(self) -> Any: ...
+
+    def update(self, value: Any) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class Entries(Protocol):
+    """The entries of the current key: the part of a backend's maps that handles use, which TTL stands in for."""
+
+    def get(self, map_key: Any) -> Any: ...
+
+    def put(self, map_key: Any, value: Any) -> None: ...
+
+    def remove(self, map_key: Any) -> None: ...
+
+    def items(self) -> Iterator[tuple[Any, Any]]: ...
+
+    def is_empty(self) -> bool: ...
+
+    def clear(self) -> None: ...
+
+
+class ValueWithDefault:
+    """A value of which a key without one reads the default, shared by all: it must be immutable."""
+
+    __slots__ = ("_default", "_stored", "clear", "update")
+
+    def __init__(self, cell: Cell, default: Any) -> None:
+        self._stored = cell.value
+        self._default = default
+        self.update = cell.update  # the cell's own methods: nothing stands between
+        self.clear = cell.clear
+
+    def value(self) -> Any:
+        found = self._stored()
+        return self._default if found is None else found
+
+
+class ValueWithMutableDefault(ValueWithDefault):
+    """Gives each reader a default of its own, so that changing it in place touches no other key."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        found = self._stored()
+        return copy.deepcopy(self._default) if found is None else found
+
+
+class NoneRefused:
+    """Turns None away where it would be an element or a value: a state cannot tell it from nothing."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def error(self) -> StateAccessError:
+        return StateAccessError(f"{self._what} was None", hint="Leave it out, or use a value that stands for nothing.")
+
+    def checked(self, values: Iterable[Any]) -> list[Any]:
+        """A list of their own; `None in values` would ask the elements for their idea of equality."""
+        found = list(values)
+        if any(value is None for value in found):
+            raise self.error()
+        return found
+
+
+class StoredList:
+    """A list kept as one stored value. `get` and iteration give a copy, so the list may change while it is read."""
+
+    __slots__ = ("_cell", "_refused")
+
+    def __init__(self, cell: Cell, refused: NoneRefused) -> None:
+        self._cell = cell
+        self._refused = refused
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise self._refused.error()
+        held = self._cell.value()
+        if held is None:
+            self._cell.update([value])
+        else:
+            held.append(value)
+            self._cell.update(held)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Add them in order: all, or none if one of them is None."""
+        added = self._refused.checked(values)
+        if added:
+            held = self._cell.value() or []
+            held.extend(added)
+            self._cell.update(held)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._cell.update(self._refused.checked(values) or None)
+
+    def get(self) -> list[Any]:
+        return list(self._cell.value() or ())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def clear(self) -> None:
+        self._cell.clear()
+
+
+class StoredReduction:
+    """A value that added ones are reduced into. What is kept must be of the state's type, and so never None.
+
+    The first value added is kept as it is; adding None is an error.
+    """
+
+    __slots__ = ("_added", "_cell", "_exact", "_kept", "_reduce", "_result", "clear", "get")
+
+    def __init__(
+        self,
+        cell: Cell,
+        reduce: Callable[[Any, Any], Any],
+        *,
+        added: Fit,
+        result: Fit,
+        kept: Callable[[], Any] | None = None,
+    ) -> None:
+        """`kept` reads what to add to, where that differs from reading for the user."""
+        self._cell = cell
+        self._kept = cell.value if kept is None else kept
+        self._reduce = reduce
+        self._added = added
+        self._result = result
+        self._exact = result.exact
+        self.get = cell.value
+        self.clear = cell.clear
+
+    def add(self, value: Any) -> None:
+        kept = self._kept()
+        if kept is None or value is None:
+            self._added.check(value)
+            self._cell.update(value)
+            return
+        result = self._reduce(kept, value)
+        if type(result) is not self._exact:
+            self._result.check(result)
+        self._cell.update(result)
+
+
+class StoredAggregate:
+    """An accumulator that added values go into. It must be of the state's type after every `add`, and so never None.
+
+    Any value may be added that the aggregate takes, None as well.
+    """
+
+    __slots__ = ("_add", "_cell", "_create", "_exact", "_fit", "_kept", "_result", "clear")
+
+    def __init__(self, cell: Cell, aggregate: Aggregate, fit: Fit, *, kept: Callable[[], Any] | None = None) -> None:
+        self._cell = cell
+        self._kept = cell.value if kept is None else kept
+        self._create = aggregate.create_accumulator
+        self._add = aggregate.add
+        self._result = aggregate.get_result
+        self._fit = fit
+        self._exact = fit.exact
+        self.clear = cell.clear
+
+    def add(self, value: Any) -> None:
+        accumulator = self._kept()
+        accumulator = self._add(value, self._create() if accumulator is None else accumulator)
+        if type(accumulator) is not self._exact:
+            self._fit.check(accumulator)
+        self._cell.update(accumulator)
+
+    def get(self) -> Any:
+        accumulator = self._cell.value()
+        return None if accumulator is None else self._result(accumulator)
+
+
+class StoredMap(MapState[Any, Any]):
+    """A mapping of which every entry is stored on its own.
+
+    A key of another type than declared is an error wherever it is given, also to `in` and `get`; so is None as key or
+    value. A value changed in place counts as changed only once it is put again.
+
+    Iteration, also over `keys()`, `values()` and `items()`, is in no order that can be relied on. Unlike a dict's it
+    goes on when the map is changed meanwhile: each entry that stays is met once; one that is put or removed meanwhile
+    may be met as it was, as it is, or not at all.
+    """
+
+    __slots__ = ("_entries", "_exact", "_keys", "_refused")
+
+    def __init__(self, entries: Entries, keys: KeyFit, refused: NoneRefused) -> None:
+        self._entries = entries
+        self._keys = keys
+        self._exact = keys.exact
+        self._refused = refused
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is not self._exact:
+            self._keys.check(key)
+        found = self._entries.get(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if type(key) is not self._exact:
+            self._keys.check(key)
+        found = self._entries.get(key)
+        return default if found is None else found
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is not self._exact:
+            self._keys.check(key)
+        if value is None:
+            raise self._refused.error()
+        self._entries.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self[key]
+        self._entries.remove(key)
+
+    def remove(self, key: Any) -> None:
+        if type(key) is not self._exact:
+            self._keys.check(key)
+        self._entries.remove(key)
+
+    _NOTHING: Any = object()
+
+    def pop(self, key: Any, default: Any = _NOTHING) -> Any:
+        found = self.get(key)
+        if found is not None:
+            self._entries.remove(key)
+            return found
+        if default is self._NOTHING:
+            raise KeyError(key)
+        return default
+
+    def popitem(self) -> tuple[Any, Any]:
+        """Remove and return some entry; unlike a dict's not the latest."""
+        for key, value in self._entries.items():
+            self._entries.remove(key)
+            return key, value
+        raise KeyError("popitem(): the map is empty")
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        found = self.get(key)
+        if found is not None:
+            return found
+        self[key] = default
+        return default
+
+    def __iter__(self) -> Iterator[Any]:
+        for key, _ in self._entries.items():
+            yield key
+
+    def __len__(self) -> int:
+        """Counts the entries: it takes as long as reading them."""
+        return sum(1 for _ in self._entries.items())
+
+    def __bool__(self) -> bool:
+        return not self._entries.is_empty()
+
+    def values(self) -> ValuesView[Any]:
+        return _Values(self)
+
+    def items(self) -> ItemsView[Any, Any]:
+        return _Items(self)
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self._entries.items())
+
+    def is_empty(self) -> bool:
+        return self._entries.is_empty()
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+class _Values(ValuesView[Any]):
+    """Reads keys and values together: looking each key up again would fail once it is removed."""
+
+    _mapping: StoredMap
+
+    def __iter__(self) -> Iterator[Any]:
+        for _, value in self._mapping.pairs():
+            yield value
+
+    def __contains__(self, value: object) -> bool:
+        return any(each is value or each == value for each in self)
+
+
+class _Items(ItemsView[Any, Any]):
+    _mapping: StoredMap
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping.pairs()

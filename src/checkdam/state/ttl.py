@@ -1,0 +1,116 @@
+"""Time to live: how long an element of state is kept after it was last touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+
+from checkdam.errors import ConfigError
+
+
+def _check_positive(what: str, number: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigError(f"{what} takes a number of elements from 1, not {number!r}")
+
+
+class TtlUpdateType(Enum):
+    """What makes an element young again."""
+
+    ON_CREATE_AND_WRITE = "on create and write"
+    ON_READ_AND_WRITE = "on read and write"
+
+
+class TtlVisibility(Enum):
+    """Whether an expired element may still be read."""
+
+    NEVER_RETURN_EXPIRED = "never return expired"
+    RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return expired if not cleaned up"
+
+
+class TtlTime(Enum):
+    """The clock that age is told by.
+
+    In event time an element carries the timestamp of the record that touched it and is compared with the watermark.
+    """
+
+    PROCESSING_TIME = "processing time"
+    EVENT_TIME = "event time"
+
+
+@dataclass(frozen=True)
+class CleanupFullSnapshot:
+    """Expired elements are left out of snapshots that are written in full."""
+
+
+@dataclass(frozen=True)
+class CleanupIncrementally:
+    """With every access to the state, or with every record, a few elements are looked at and dropped if expired."""
+
+    cleanup_size: int = 5
+    run_for_every_record: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive("CleanupIncrementally", self.cleanup_size)
+
+
+@dataclass(frozen=True)
+class CleanupOnCompaction:
+    """Expired elements are dropped when files of state are merged; the time is asked anew after so many elements."""
+
+    query_time_after_num_entries: int = 1000
+
+    def __post_init__(self) -> None:
+        _check_positive("CleanupOnCompaction", self.query_time_after_num_entries)
+
+
+Cleanup = CleanupFullSnapshot | CleanupIncrementally | CleanupOnCompaction
+
+DEFAULT_CLEANUP: tuple[Cleanup, ...] = (CleanupFullSnapshot(), CleanupIncrementally(), CleanupOnCompaction())
+
+
+@dataclass(frozen=True)
+class StateTtlConfig:
+    """How long elements live, and how those that are past it leave.
+
+    An expired element never comes back through a restore. A read drops it where it may not be returned; `cleanup` says
+    what else removes it. None: nothing in the background.
+    """
+
+    time_to_live: timedelta
+    update_type: TtlUpdateType = TtlUpdateType.ON_CREATE_AND_WRITE
+    visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
+    time: TtlTime = TtlTime.PROCESSING_TIME
+    cleanup: tuple[Cleanup, ...] | None = DEFAULT_CLEANUP
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.time_to_live, timedelta) or self.time_to_live <= timedelta(0):
+            raise ConfigError(
+                f"a time to live must be longer than nothing, not {self.time_to_live!r}",
+                hint="Write StateTtlConfig(timedelta(hours=1)), or leave ttl out to keep state for ever.",
+            )
+        given = self.cleanup if self.cleanup is not None else ()
+        if not isinstance(given, tuple) or not all(isinstance(each, Cleanup) for each in given):
+            raise ConfigError(
+                f"cleanup must be a tuple of strategies or None, not {self.cleanup!r}",
+                hint="Write cleanup=(CleanupFullSnapshot(), CleanupIncrementally(10)).",
+            )
+        kinds = [type(each) for each in given]
+        if len(kinds) != len(set(kinds)):
+            raise ConfigError("cleanup names one strategy twice", hint="Keep one of each kind.")
+
+    @property
+    def milliseconds(self) -> int:
+        return max(1, self.time_to_live // timedelta(milliseconds=1))
+
+    @property
+    def prunes_full_snapshots(self) -> bool:
+        return any(isinstance(each, CleanupFullSnapshot) for each in self.cleanup or ())
+
+    @property
+    def incremental(self) -> CleanupIncrementally | None:
+        return next((each for each in self.cleanup or () if isinstance(each, CleanupIncrementally)), None)
+
+    @property
+    def on_compaction(self) -> CleanupOnCompaction | None:
+        return next((each for each in self.cleanup or () if isinstance(each, CleanupOnCompaction)), None)

@@ -1,0 +1,103 @@
+"""A type as durable text, kept beside the values of that type so that they can be read without the job's code."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from checkdam.errors import StateNotRestorableError
+from checkdam.state.types import (
+    Kind,
+    TypeInfo,
+    arrow_type_info,
+    compound_of,
+    list_of,
+    map_of,
+    optional_of,
+    tuple_of,
+    type_info,
+)
+
+
+def text_of(of: TypeInfo) -> str:
+    """The durable text of a type: equal for equal types, in every version."""
+    return json.dumps(_node(of), separators=(",", ":"), ensure_ascii=False)
+
+
+def type_from_text(text: str) -> TypeInfo:
+    """The type of a durable text. Its classes are unknown: dataclasses come as dicts, named tuples as tuples.
+
+    Raises:
+        StateNotRestorableError: the text is of no version known here.
+    """
+    try:
+        return _of_node(json.loads(text))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise StateNotRestorableError(
+            f"type description {text[:200]!r} is not understood", hint="It may be from a newer version."
+        ) from error
+
+
+def _node(of: TypeInfo) -> Any:
+    if of.nullable:
+        return {"optional": _shape_node(of)}
+    return _shape_node(of)
+
+
+def _shape_node(of: TypeInfo) -> Any:
+    if of.kind is Kind.LIST:
+        return {"list": _node(of.fields[0][1])}
+    if of.kind is Kind.MAP:
+        return {"map": [_node(of.fields[0][1]), _node(of.fields[1][1])]}
+    if of.kind is Kind.TUPLE:
+        return {"tuple": [_node(each) for _, each in of.fields]}
+    if of.fields:
+        name = of.name.removesuffix(" | None")
+        return {of.kind.value: name, "fields": [[field_name, _node(each)] for field_name, each in of.fields]}
+    name = of.name.removesuffix(" | None")
+    if of.kind is Kind.PICKLE:
+        return {"pickle": name.removeprefix("pickle[").removesuffix("]")}
+    return name if name in _NAMED else {"arrow": name}
+
+
+_NAMED = {each.name: each for each in map(type_info, (int, str, bytes, float, bool, datetime, date, Decimal, None))}
+_WITH_PARAMETERS = re.compile(
+    r"decimal128\((\d+), (-?\d+)\)|timestamp\[(s|ms|us|ns), tz=(.+)\]|fixed_size_binary\[(\d+)\]"
+)
+
+
+def _of_node(node: Any) -> TypeInfo:
+    if isinstance(node, str):
+        return _NAMED[node]
+    if "optional" in node:
+        of = _of_node(node["optional"])
+        return optional_of(of, typing.Optional[of.hint])  # noqa: UP045
+    if "list" in node:
+        return list_of(_of_node(node["list"]), list)
+    if "map" in node:
+        key, value = node["map"]
+        return map_of(_of_node(key), _of_node(value), dict)
+    if "tuple" in node:
+        return tuple_of([_of_node(each) for each in node["tuple"]])
+    if "pickle" in node:
+        return TypeInfo(Kind.PICKLE, f"pickle[{node['pickle']}]", pa.binary(), None)
+    if "arrow" in node:
+        return arrow_type_info(_arrow_type(node["arrow"]))
+    kind, maker = (Kind.DATACLASS, dict) if Kind.DATACLASS.value in node else (Kind.NAMED_TUPLE, tuple)
+    return compound_of(kind, node[kind.value], maker, [(name, _of_node(each)) for name, each in node["fields"]])
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    found = _WITH_PARAMETERS.fullmatch(text)
+    if found is None:
+        return pa.type_for_alias(text)
+    precision, scale, unit, zone, width = found.groups()
+    if precision:
+        return pa.decimal128(int(precision), int(scale))
+    return pa.timestamp(unit, tz=zone) if unit else pa.binary(int(width))

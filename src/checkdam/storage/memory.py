@@ -1,0 +1,165 @@
+"""Storage in the memory of one process, for tests: `memory://name` is the same tree wherever this process opens it.
+
+As Flink's JobManagerCheckpointStorage it takes only small files, so that a job that has outgrown it says so instead of
+filling the memory. Nothing of it outlives the process, and no other process can open it.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import threading
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final, cast
+from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
+
+from checkdam.errors import ConfigError, StorageError
+from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.filesystem import register_scheme
+from checkdam.storage.subtree import subtree
+
+SCHEME: Final = "memory"
+DEFAULT_MAX_STATE_SIZE: Final = 5 << 20
+MAX_STATE_SIZE_SETTING: Final = "execution.checkpointing.memory-storage.max-state-size"
+
+_numbers = itertools.count()
+_open: WeakValueDictionary[str, MemoryStorage] = WeakValueDictionary()
+_named: dict[str, MemoryStorage] = {}
+_opening = threading.Lock()
+
+
+class MemoryStorage:
+    """Files in this process. Pickles to itself within the process.
+
+    One made directly has no limit and lasts as long as somebody holds it; one opened as `memory://name` lasts as long
+    as the process, and refuses files above `max_state_size`.
+    """
+
+    def __init__(self, name: str | None = None, *, max_state_size: int | None = None) -> None:
+        self._uri = f"{SCHEME}://{name or f'unnamed-{next(_numbers)}'}"
+        self._files: dict[str, tuple[bytes, datetime]] = {}
+        self._lock = threading.Lock()
+        self.max_state_size = max_state_size
+        _open[self._uri] = self
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_memory, (self._uri,)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.check_size(path, len(data))
+        with self._lock:
+            self._files[_checked(path)] = (bytes(data), datetime.now(UTC))
+
+    def open_output(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, _Output(self, path))
+
+    def read(self, path: str) -> bytes:
+        try:
+            return self._files[_checked(path)][0]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return self.read(path)[offset : offset + length]
+
+    def status(self, path: str) -> FileStatus | None:
+        found = self._files.get(_checked(path))
+        return FileStatus(path, len(found[0]), found[1]) if found else None
+
+    def list(self, directory: str) -> list[FileStatus]:
+        prefix = f"{_checked(directory)}/" if directory else ""
+        with self._lock:
+            found = sorted(path for path in self._files if path.startswith(prefix))
+        return [status for path in found if (status := self.status(path))]
+
+    def rename(self, source: str, target: str) -> None:
+        with self._lock:
+            if _checked(source) not in self._files:
+                raise FileNotFoundError(source)
+            self._files[_checked(target)] = self._files.pop(_checked(source))
+
+    def delete(self, path: str) -> None:
+        self._files.pop(_checked(path), None)
+
+    def delete_directory(self, directory: str) -> None:
+        for status in self.list(directory):
+            self.delete(status.path)
+
+    def check_writable(self) -> None:
+        pass
+
+    def check_size(self, path: str, size: int) -> None:
+        """Raise StorageError if a file of that size is too large."""
+        if self.max_state_size is not None and size > self.max_state_size:
+            raise StorageError(
+                f'"{self._uri}/{path}" has {size:,} bytes or more, and memory storage takes at most '
+                f"{self.max_state_size:,} in one file",
+                hint=f"Raise {MAX_STATE_SIZE_SETTING}, or give the checkpoints a directory.",
+            )
+
+
+class _Output(io.BytesIO):
+    def __init__(self, storage: MemoryStorage, path: str) -> None:
+        super().__init__()
+        self._storage = storage
+        self._path = path
+
+    def write(self, data: Any, /) -> int:
+        self._storage.check_size(self._path, self.tell() + memoryview(data).nbytes)
+        return super().write(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._storage.write(self._path, self.getvalue())
+        super().close()
+
+
+def open_memory(uri: str) -> Storage:
+    """The tree at `memory://name` or below it, made empty with the first use of the name."""
+    parts = urlsplit(uri)
+    if not parts.netloc:
+        raise ConfigError(f'memory storage "{uri}" has no name', hint="Write for example memory://test.")
+    root = f"{SCHEME}://{parts.netloc}"
+    with _opening:
+        found = _open.get(root)
+        if found is None:
+            found = _named[root] = MemoryStorage(parts.netloc, max_state_size=DEFAULT_MAX_STATE_SIZE)
+    directory = parts.path.strip("/")
+    return subtree(found, directory) if directory else found
+
+
+def set_max_state_size(uri: str, size: int) -> None:
+    """Let the storage at this URI, if it is one in memory, take files up to this size."""
+    if is_in_memory(uri):
+        storage = open_memory(f"{SCHEME}://{urlsplit(uri).netloc}")
+        assert isinstance(storage, MemoryStorage)
+        storage.max_state_size = size
+
+
+def is_in_memory(uri: str) -> bool:
+    """Whether only this process can open what lies there."""
+    return urlsplit(uri).scheme == SCHEME
+
+
+def check_reachable_from_other_processes(uri: str) -> None:
+    """Raise ConfigError for a storage that slots, being processes of their own, could not write to."""
+    if is_in_memory(uri):
+        raise ConfigError(
+            f'checkpoint storage "{uri}" is in the memory of this process, and on Spark slots are other processes',
+            hint="Give the checkpoints a directory or URI that all machines reach; memory:// is for tests in one "
+            "process, with checkdam.testing's LocalJob.",
+        )
+
+
+def _checked(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f'"{path}" is not a path below the root of its storage')
+    return path.rstrip("/")
+
+
+register_scheme(SCHEME, open_memory)

@@ -1,0 +1,96 @@
+"""Source functions on Spark: in slots, pulled by epochs of their own, exactly once over a failover."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checkdam import FixedDelayRestart
+from checkdam.graph.functions import CheckpointedFunction, SourceFunction
+from checkdam.state.descriptors import ListStateDescriptor
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Jobs
+
+pytestmark = pytest.mark.spark
+
+
+class Numbers(SourceFunction, CheckpointedFunction):
+    """The numbers below a limit, dealt out to the subtasks."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def initialize_state(self, ctx: Any) -> None:
+        self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("next", int))
+        self.restored = list(self.kept.get()) if ctx.is_restored else None
+
+    def snapshot_state(self, ctx: Any) -> None:
+        self.kept.update([self.following])
+
+    def open(self, ctx: Any) -> None:
+        self.step = ctx.parallelism
+        self.following = ctx.subtask_index if self.restored is None else self.restored[0]
+
+    def run(self, ctx: Any) -> Iterator[tuple[str, int]]:
+        while self.following < self.limit:
+            self.following += self.step
+            yield str((self.following - self.step) % 10), 1
+
+
+def test_a_job_of_source_functions_alone_runs_to_its_end_and_counts_once_over_a_lost_slot(jobs: Jobs) -> None:
+    limit = 250_000  # more than two subtasks give in one epoch
+    environment = jobs.environment(2, jobs.checkpoints())
+    environment.set_restart_strategy(FixedDelayRestart(attempts=2, delay=timedelta(0)))
+    numbers = environment.add_source(Numbers(limit), output_type=tuple[str, int]).uid("numbers")
+    counted = numbers.key_by(lambda pair: pair[0], key_type=str).sum(1).uid("sum")
+    largest: dict[str, int] = {}
+    counted.filter(lambda pair: pair[1] % 1000 == 0).print()
+    pids: list[Sequence[int]] = []
+    jobs.watcher.on_slots = pids.append
+
+    def kill_once(_: object) -> None:
+        if len(pids) == 1:
+            os.kill(pids[0][1], signal.SIGKILL)
+
+    jobs.watcher.on_checkpoint = kill_once
+    environment.execute()
+
+    for key, count in jobs.watcher.values:
+        largest[key] = max(count, largest.get(key, 0))
+    assert largest == {str(digit): limit // 10 for digit in range(10)}
+    assert len(pids) == 2
+    assert len(jobs.watcher.epochs) > 2
+
+
+def test_a_source_function_beside_a_spark_source_brings_all_its_records(jobs: Jobs) -> None:
+    texts = jobs.texts("x\n", "x y\n")
+    environment = jobs.environment(2, jobs.checkpoints())
+    words = environment.read_text(texts, max_files_per_epoch=1).flat_map(str.split, output_type=str)
+    pairs = words.map(lambda word: (word, 1), output_type=tuple[str, int])
+    numbers = environment.add_source(Numbers(1000), output_type=tuple[str, int]).uid("numbers")
+    pairs.union(numbers).key_by(lambda pair: pair[0], key_type=str).sum(1).uid("sum").print()
+
+    environment.execute()
+
+    expected = Counter([("x", 1), ("x", 2), ("y", 1)])
+    expected.update((str(digit), count) for digit in range(10) for count in range(1, 101))
+    assert Counter(jobs.watcher.values) == expected
+
+
+def test_every_epoch_without_records_visits_the_slots_also_of_a_job_with_one_level(jobs: Jobs) -> None:
+    environment = jobs.environment(1, jobs.checkpoints())
+    numbers = environment.add_source(Numbers(120_000), output_type=tuple[str, int]).uid("numbers")
+    numbers.map(lambda pair: pair[0], output_type=str).filter(lambda digit: digit == "7").print()
+
+    environment.execute()
+
+    assert len(jobs.watcher.lines) == 12_000
+    assert sum(stats.records for stats in jobs.watcher.epochs) == 120_000
+    assert len(jobs.watcher.epochs) > 2

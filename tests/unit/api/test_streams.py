@@ -1,0 +1,314 @@
+"""What calls on streams add to the graph, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.launch import Launch
+from checkdam.api.streams import DataStream
+from checkdam.config import Configuration
+from checkdam.errors import JobGraphError
+from checkdam.graph.contexts import OnTimerContext, OutputTag, ProcessContext, SourceContext
+from checkdam.graph.functions import (
+    AggregateFunction,
+    BroadcastProcessFunction,
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+    SinkFunction,
+    SourceFunction,
+)
+from checkdam.graph.operators import AggregateFunctionKind, ConnectKind, TimestampsKind
+from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from checkdam.state.hints import PickleType
+from checkdam.state.ttl import StateTtlConfig
+
+RULES = MapStateDescriptor("rules", str, int)
+LIMITS = MapStateDescriptor("limits", str, int)
+LATE = OutputTag("late", str)
+
+
+class Plain(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterator[str]:
+        yield str(value)
+
+
+class Keyed(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[str]:
+        yield str(value)
+
+
+class OnlyTimer(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessContext) -> None: ...
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[int]:
+        yield timestamp
+
+
+class TwoTypes(Keyed):
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[int]:
+        yield timestamp
+
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, value: Any, ctx: ProcessContext) -> Iterator[float]:
+        yield 1.0
+
+    def process_element2(self, value: Any, ctx: ProcessContext) -> None: ...
+
+
+class Rules(BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> list[bytes]:
+        return []
+
+
+class KeyedRules(KeyedBroadcastProcessFunction):
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[bytes]:
+        yield b""
+
+
+class RulesWithTimer(KeyedBroadcastProcessFunction):
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[int]:
+        yield timestamp
+
+
+class Mean(AggregateFunction):
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, value: tuple[str, int], accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator[0] + 1, accumulator[1] + value[1]
+
+    def get_result(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[1] / accumulator[0]
+
+
+class Unannotated(AggregateFunction):
+    """Says nothing about its types."""
+
+
+class Box:
+    """A class of the user's own, without a durable form."""
+
+
+class Numbers(SourceFunction):
+    def run(self, ctx: SourceContext) -> Iterator[int]:
+        yield 1
+
+
+class Discard(SinkFunction):
+    def invoke(self, value: Any, ctx: Any) -> None: ...
+
+
+class Upper(MapFunction):
+    def map(self, value: tuple[str, int]) -> str:
+        return value[0].upper()
+
+
+class Letters(FlatMapFunction):
+    def flat_map(self, value: tuple[str, int]) -> Iterator[str]:
+        yield from value[0]
+
+
+def environment() -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(Launch(Configuration()))
+
+
+def pairs(env: StreamExecutionEnvironment | None = None) -> DataStream:
+    return (env or environment()).from_collection([("a", 1)])
+
+
+def last(stream: Any) -> Any:
+    return stream._environment._operators[-1]
+
+
+TYPED: dict[str, tuple[Callable[[DataStream], DataStream], str]] = {
+    "map function": (lambda s: s.map(Upper()), "str"),
+    "flat map function": (lambda s: s.flat_map(Letters()), "str"),
+    "process": (lambda s: s.process(Plain()), "str"),
+    "process with a type of its own": (lambda s: s.process(Plain(), output_type=int), "int"),
+    "keyed process": (lambda s: s.key_by(0).process(Keyed()), "str"),
+    "only the timer yields": (lambda s: s.key_by(0).process(OnlyTimer()), "int"),
+    "two types": (lambda s: s.key_by(0).process(TwoTypes()), "object"),
+    "aggregate": (lambda s: s.key_by(0).aggregate(Mean()), "float"),
+    "co-process": (lambda s: s.key_by(0).connect(s.key_by(lambda p: p[0])).process(Both()), "float"),
+    "broadcast": (lambda s: s.connect(s.broadcast(RULES)).process(Rules()), "bytes"),
+    "only the broadcast side yields": (
+        lambda s: s.key_by(0).connect(s.broadcast(RULES)).process(KeyedRules()),
+        "bytes",
+    ),
+    "only the timer beside a broadcast yields": (
+        lambda s: s.key_by(0).connect(s.broadcast(RULES)).process(RulesWithTimer()),
+        "int",
+    ),
+    "source": (lambda s: s._environment.add_source(Numbers()), "int"),
+    "source with a type of its own": (lambda s: s._environment.add_source(Numbers(), output_type=float), "float"),
+    "side output": (lambda s: s.process(Plain()).get_side_output(LATE), "str"),
+    "side output without a type": (lambda s: s.process(Plain()).get_side_output(OutputTag("x")), "object"),
+    "timestamps": (
+        lambda s: s.assign_timestamps_and_watermarks(WatermarkStrategy(lambda p: p[1])),
+        "tuple[str, int]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TYPED)
+def test_the_type_of_a_stream_comes_from_annotations(case: str) -> None:
+    build, expected = TYPED[case]
+
+    assert build(pairs()).type.name == expected
+
+
+def test_an_aggregate_keeps_an_accumulator_of_its_own_type() -> None:
+    inferred = last(pairs().key_by(0).aggregate(Mean())).kind
+    given = last(pairs().key_by(0).aggregate(Unannotated(), accumulator_type=PickleType(Box))).kind
+
+    assert isinstance(inferred, AggregateFunctionKind)
+    assert inferred.accumulator.name == "tuple[int, int]"
+    assert given.accumulator.name == "pickle[Box]"
+
+
+def test_connected_streams_have_inputs_and_keys_on_both_sides() -> None:
+    stream = pairs()
+    other = stream.map(Upper())
+
+    operator = last(stream.key_by(0).connect(other.union(other).key_by(lambda word: word)).process(Both()))
+
+    assert (operator.inputs, operator.second_inputs) == ((0,), (1, 1))
+    assert operator.key.type == operator.second_key.type
+    assert operator.kind.broadcast == ()
+
+
+def test_a_broadcast_side_has_no_key_and_names_the_states_it_may_write() -> None:
+    stream = pairs()
+
+    operator = last(stream.key_by(0).connect(stream.key_by(1).broadcast(RULES, LIMITS)).process(KeyedRules()))
+
+    assert isinstance(operator.kind, ConnectKind)
+    assert operator.kind.broadcast == (RULES, LIMITS)
+    assert operator.key is not None
+    assert operator.second_key is None
+
+
+def test_asking_twice_for_a_side_output_gives_the_same_stream() -> None:
+    made = pairs().process(Plain())
+
+    first, second = made.get_side_output(LATE), made.get_side_output(OutputTag("late", str))
+
+    assert first._operator_id == second._operator_id
+
+
+def test_two_operators_may_use_one_tag_name_with_different_types() -> None:
+    stream = pairs()
+
+    one, other = (stream.process(Plain()).get_side_output(OutputTag("late", of)) for of in (str, int))
+
+    assert (one.type.name, other.type.name) == ("str", "int")
+
+
+def test_timestamps_do_not_depend_on_keys() -> None:
+    operator = last(pairs().key_by(0).assign_timestamps_and_watermarks(WatermarkStrategy(lambda p: p[1])))
+
+    assert isinstance(operator.kind, TimestampsKind)
+    assert operator.key is None
+
+
+def test_uid_name_and_both_parallelisms_are_kept_on_operators_and_sinks() -> None:
+    stream = pairs()
+    stream.process(Plain()).uid("u").name("n").set_parallelism(3).set_max_parallelism(7)
+    processed = last(stream)
+    stream.add_sink(Discard()).uid("s").set_parallelism(2).set_max_parallelism(5)
+    sink = last(stream)
+
+    assert (processed.uid, processed.name, processed.parallelism, processed.max_parallelism) == ("u", "n", 3, 7)
+    assert (sink.uid, sink.name, sink.parallelism, sink.max_parallelism) == ("s", "Discard", 2, 5)
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "keyed function, no keys": (lambda s: s.process(Keyed()), "without keys takes a ProcessFunction, not Keyed"),
+    "plain function, keys": (lambda s: s.key_by(0).process(Plain()), "keyed stream takes a KeyedProcessFunction"),
+    "connected function alone": (lambda s: s.process(Rules()), "takes a ProcessFunction, not Rules"),
+    "a lambda": (lambda s: s.process(lambda v: v), "takes a ProcessFunction, not function"),
+    "a class": (lambda s: s.process(Plain), "not the class Plain itself"),
+    "plain rules, keys": (
+        lambda s: s.key_by(0).connect(s.broadcast(RULES)).process(Rules()),
+        "takes a KeyedBroadcastProcessFunction, not Rules",
+    ),
+    "keyed rules, no keys": (
+        lambda s: s.connect(s.broadcast(RULES)).process(KeyedRules()),
+        "takes a BroadcastProcessFunction, not KeyedRules",
+    ),
+    "keyed function on two streams": (
+        lambda s: s.key_by(0).connect(s.key_by(0)).process(Keyed()),
+        "takes a KeyedCoProcessFunction, not Keyed",
+    ),
+    "not a source": (lambda s: s._environment.add_source(Discard()), "takes a SourceFunction, not Discard"),
+    "not a sink": (lambda s: s.add_sink(print), "takes a SinkFunction, not builtin_function_or_method"),
+    "not an aggregate": (lambda s: s.key_by(0).aggregate(max), "takes an AggregateFunction"),
+    "no accumulator type": (lambda s: s.key_by(0).aggregate(Unannotated()), "accumulator of Unannotated is of type"),
+    "not a strategy": (lambda s: s.assign_timestamps_and_watermarks(max), "takes a WatermarkStrategy"),
+    "not a tag": (lambda s: s.process(Plain()).get_side_output("late"), "takes an OutputTag"),
+    "two types of a tag": (
+        lambda s: _both(s.process(Plain()), OutputTag("late", str), OutputTag("late", int)),
+        'side output "late" is said to be of type str and of int',
+    ),
+    "side output of a map": (lambda s: s.map(Upper()).get_side_output(LATE), '"map" has no side outputs'),
+    "side output of key_by": (
+        lambda s: s.process(Plain()).key_by(lambda w: w, key_type=str).get_side_output(LATE),
+        "key_by has no side outputs",
+    ),
+    "side output of a union": (
+        lambda s: s.process(Plain()).union(s.process(Plain())).get_side_output(LATE),
+        "no side outputs",
+    ),
+    "side output of a side output": (
+        lambda s: s.process(Plain()).get_side_output(LATE).get_side_output(LATE),
+        "no side outputs",
+    ),
+    "uid of a side output": (lambda s: s.process(Plain()).get_side_output(LATE).uid("x"), "a side output has no uid"),
+    "no descriptors": (lambda s: s.broadcast(), "names no state"),
+    "another descriptor": (lambda s: s.broadcast(ValueStateDescriptor("v", int)), "takes MapStateDescriptors"),
+    "a name twice": (
+        lambda s: s.broadcast(RULES, LIMITS, MapStateDescriptor("rules", int, int)),
+        'names state "rules" twice',
+    ),
+    "a broadcast state that ages": (lambda s: s.broadcast(_aging()), "has a time to live"),
+    "two environments": (lambda s: s.key_by(0).connect(pairs().key_by(0)), "different environments"),
+    "two environments, broadcast": (lambda s: s.connect(pairs().broadcast(RULES)), "different environments"),
+    "keys of two types": (lambda s: s.key_by(0).connect(s.key_by(1)), "different types: str and int"),
+    "no keys": (lambda s: s.connect(s), "neither has keys"),
+    "keys on one side": (lambda s: s.connect(s.key_by(0)), "only one has keys"),
+    "not a stream": (lambda s: s.connect([1]), "takes a stream, not list"),
+    "a width that is text": (lambda s: s.print().set_parallelism("4"), r"set_parallelism\(\) takes a whole number"),
+    "key groups that are no number": (
+        lambda s: s.map(Upper()).set_max_parallelism(True),
+        r"set_max_parallelism\(\) takes a whole number, not True",
+    ),
+    "not a function": (lambda s: s.map(3), "map: 3 is neither"),
+}
+
+
+def _both(stream: DataStream, *tags: OutputTag) -> None:
+    for tag in tags:
+        stream.get_side_output(tag)
+
+
+def _aging() -> MapStateDescriptor:
+    return MapStateDescriptor("rules", str, int, ttl=StateTtlConfig(timedelta(1)))
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_call_that_cannot_be_meant_is_refused_where_it_is_written(case: str) -> None:
+    build, message = REFUSED[case]
+
+    with pytest.raises(JobGraphError, match=message):
+        build(pairs())

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.backends.rocksdb.conftest import Open
+
+from checkdam.backends.rocksdb.files import INFO_NAME, VERSION
+from checkdam.backends.rocksdb.reading import read_handle, read_keys
+from checkdam.backends.rocksdb.store import RocksDBStore
+from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, FormatTooNewError, StorageError
+from checkdam.ids import CheckpointId
+from checkdam.state.key_groups import KeyGroupRange, key_group_of
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import Cleanup, CleanupFullSnapshot, CleanupOnCompaction, StateTtlConfig
+from checkdam.state.types import type_info
+from checkdam.storage import Storage
+from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+
+COUNT = StateSpec("count", StateKind.VALUE, type_info(int))
+KEYS = [f"k{i}" for i in range(500)]
+
+
+def fill(store: RocksDBStore, keys: list[str] = KEYS, spec: StateSpec = COUNT) -> None:
+    store.cells(spec).put_all({key: i for i, key in enumerate(keys)})
+    store.end_epoch()
+
+
+def checkpoint(store: RocksDBStore, storage: Storage, number: int = 1) -> KeyedStateHandle:
+    handle = store.seal(CheckpointId(number)).write(storage, "shared")
+    store.completed(CheckpointId(number))
+    return handle
+
+
+def files_below(path: Path) -> list[str]:
+    return [str(Path(root, name)) for root, _, names in os.walk(path) for name in names]
+
+
+def test_a_checkpoint_after_a_small_change_copies_little(open_store: Open, storage: Storage) -> None:
+    store = open_store()
+    blob = StateSpec("blob", StateKind.VALUE, type_info(bytes))
+    cells = store.cells(blob)
+    cells.put_all({f"k{i}": random.randbytes(100) for i in range(20_000)})
+    full = checkpoint(store, storage, 1)
+
+    cells.put_all({f"k{i}": random.randbytes(100) for i in range(0, 20_000, 100)})
+    sealed = store.seal(CheckpointId(2))
+    sealed.write(storage, "shared")
+
+    assert sum(file.size for file in sealed.new_files) < 0.15 * sum(file.size for file in full.files)
+
+
+def test_an_empty_state_needs_no_file(open_store: Open, storage: Storage) -> None:
+    store = open_store()
+    store.cells(COUNT)
+
+    assert checkpoint(store, storage).files == ()
+
+
+def test_restoring_links_the_tables_where_the_storage_is_on_the_same_disk(
+    open_store: Open, storage: Storage, tmp_path: Path, work: Path
+) -> None:
+    fill(store := open_store())
+    handle = checkpoint(store, storage)
+    store.close()
+
+    restored = open_store([handle])
+
+    table = next(file for file in handle.files if file.name != INFO_NAME)
+    links = [path for path in files_below(work) if path.endswith(table.name)]
+    assert os.stat(tmp_path / "checkpoints" / table.path).st_nlink == 2
+    assert os.path.samefile(links[0], tmp_path / "checkpoints" / table.path)
+    assert restored.cells(COUNT).get_all(["k1", "k2"]) == [1, 2]
+
+
+@pytest.mark.parametrize("ranges", [[(0, 15)], [(0, 4), (5, 10), (11, 15)], [(0, 7), (8, 15)]])
+@pytest.mark.parametrize("new_ranges", [[(0, 15)], [(0, 2), (3, 9), (10, 15)], [(0, 7), (8, 15)]])
+def test_any_division_of_the_key_groups_restores_from_any_other(
+    open_store: Open, storage: Storage, work: Path, ranges: list[tuple[int, int]], new_ranges: list[tuple[int, int]]
+) -> None:
+    group_of = {key: key_group_of(key, type_info(str), 16) for key in KEYS}
+    handles = []
+    for number, (first, last) in enumerate(ranges, start=1):
+        store = open_store(key_groups=KeyGroupRange(first, last))
+        fill(store, [key for key in KEYS if first <= group_of[key] <= last])
+        handles.append(checkpoint(store, storage, number))
+        store.close()
+
+    for first, last in new_ranges:
+        restored = open_store(handles, KeyGroupRange(first, last))
+        found = dict(restored.cells(COUNT).all())
+        again = checkpoint(restored, storage, 100 + first)
+        restored.close()
+
+        assert found.keys() == {key for key in KEYS if first <= group_of[key] <= last}
+        once_more = open_store([again], KeyGroupRange(first, last))
+        assert dict(once_more.cells(COUNT).all()) == found
+        once_more.close()
+    assert files_below(work) == []
+
+
+def test_a_snapshot_is_read_as_entries_of_the_key_groups_asked_for(
+    open_store: Open, storage: Storage, tmp_path: Path
+) -> None:
+    fill(store := open_store())
+    handle = checkpoint(store, storage)
+    local = tmp_path / "reading"
+
+    read = {
+        info.name: dict(entries)
+        for info, entries in read_handle(handle, storage, "", KeyGroupRange(3, 5), lambda: local)
+    }
+
+    expected = [key for key in KEYS if 3 <= key_group_of(key, type_info(str), 16) <= 5]
+    assert read["count"].keys() == {bytes([0xA0 | len(key)]) + key.encode() for key in expected}
+    assert read_keys(handle, storage, "") == ('"str"', 16)
+    assert not local.exists()
+
+
+def test_a_flipped_byte_anywhere_is_found(open_store: Open, storage: Storage, tmp_path: Path, work: Path) -> None:
+    fill(store := open_store())
+    handle = checkpoint(store, storage)
+    store.close()
+
+    for file in handle.files:
+        path = tmp_path / "checkpoints" / file.path
+        whole = path.read_bytes()
+        for at in {0, 9, len(whole) // 3, len(whole) // 2, len(whole) - 1}:
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(CheckpointDamagedError, match="altered"):
+                open_store([handle])
+        path.write_bytes(whole[:-1])
+        with pytest.raises(CheckpointDamagedError, match="bytes that were written"):
+            open_store([handle])
+        path.unlink()
+        with pytest.raises(CheckpointDamagedError, match="is gone"):
+            open_store([handle])
+        path.write_bytes(whole)
+    with pytest.raises(CheckpointDamagedError, match="names tables"):
+        open_store([replace(handle, files=handle.files[-1:])])
+    assert files_below(work) == []
+
+
+def test_a_newer_format_is_refused(open_store: Open, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store := open_store())
+    monkeypatch.setattr("checkdam.backends.rocksdb.files.VERSION", VERSION + 1)
+    handle = checkpoint(store, storage)
+    monkeypatch.undo()
+
+    with pytest.raises(FormatTooNewError, match=f"version {VERSION + 1}"):
+        open_store([handle])
+
+
+def test_nothing_is_left_on_the_local_disk_after_write_abort_and_close(
+    open_store: Open, storage: Storage, work: Path
+) -> None:
+    store = open_store()
+    fill(store)
+    database = set(files_below(work))
+
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    aborted = store.seal(CheckpointId(2))
+    store.aborted(CheckpointId(2))
+    store.seal(CheckpointId(3))
+
+    assert not [path for path in files_below(work) if "/checkpoint-1/" in path or "/checkpoint-2/" in path]
+    with pytest.raises(CheckpointDeclinedError):
+        aborted.write(storage, "shared")
+    assert database
+    store.close()
+    assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_failed_write_leaves_nothing_behind(open_store: Open, work: Path, fault: Fault, is_large: bool) -> None:
+    blob = StateSpec("blob", StateKind.VALUE, type_info(bytes))
+    for at in range(3):
+        store = open_store(memory="128 MB")
+        cells = store.cells(blob)
+        cells.put_all({f"k{i}": random.randbytes(10_000) for i in range(400 if is_large else 3)})
+        storage = MemoryStorage()
+        faulty = FaultyStorage(storage, at, fault)
+
+        with contextlib.suppress(StorageError):
+            store.seal(CheckpointId(1)).write(faulty, "shared")
+
+        if faulty.has_failed:
+            assert storage.list("") == []
+        assert not [path for path in files_below(work) if "/checkpoint-1/" in path]
+        store.close()
+    assert list(work.iterdir()) == []
+
+
+def test_a_store_closed_while_its_snapshot_is_written_declines_it(open_store: Open) -> None:
+    fill(store := open_store())
+    sealed = store.seal(CheckpointId(1))
+
+    store.close()
+
+    with pytest.raises(CheckpointDeclinedError):
+        sealed.write(MemoryStorage(), "shared")
+
+
+def test_state_that_nobody_asks_for_is_carried_on(open_store: Open, storage: Storage) -> None:
+    fill(store := open_store())
+    handle = checkpoint(store, storage, 1)
+
+    carried = open_store([handle])
+    fill(carried, ["x"], StateSpec("other", StateKind.VALUE, type_info(int)))
+    second = checkpoint(carried, storage, 2)
+
+    assert open_store([second]).cells(COUNT).get_all(["k1"]) == [1]
+
+
+def test_expired_entries_leave_with_each_epoch_and_with_a_full_snapshot(open_store: Open, storage: Storage) -> None:
+    hour = timedelta(hours=1)
+    cleanups: dict[str, Cleanup] = {"epoch": CleanupOnCompaction(30), "full": CleanupFullSnapshot()}
+    specs = {
+        name: StateSpec(name, StateKind.VALUE, type_info(int), ttl=StateTtlConfig(hour, cleanup=(cleanup,)))
+        for name, cleanup in cleanups.items()
+    }
+    store = open_store()
+    cells = {name: store.cells(spec, lambda value: value if value >= 50 else None) for name, spec in specs.items()}
+    for each in cells.values():
+        each.put_all({f"k{i}": i for i in range(100)})
+
+    left = []
+    for _ in range(5):
+        store.end_epoch()
+        left.append(cells["epoch"].count())
+    before = cells["full"].count()
+    checkpoint(store, storage)
+
+    assert left == sorted(left, reverse=True)
+    assert left[0] > 50
+    assert left[-1] == 50
+    assert before == 100
+    assert cells["full"].count() == 50

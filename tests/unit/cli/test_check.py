@@ -1,0 +1,292 @@
+"""`checkdam check`: job files against checkpoints that the real code has written, with nothing run."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.backends.contract import KeyedStateBackend
+from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.operator_state import keep
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.cli.main import command_line
+from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.runtime.slot.context import OperatorTime
+from checkdam.runtime.slot.operator_state import OperatorStates
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.ttl import StateTtlConfig
+from checkdam.state.types import type_info
+from checkdam.storage import open_storage
+from checkdam.storage.subtree import Subtree
+
+JOB = JobId("0123456789abcdef0123456789abcdef")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+PROGRAM = """
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, NamedTuple
+from checkdam import *
+
+class Visit(NamedTuple):
+    page: str
+    seconds: int
+    {visit}
+
+class Keep(KeyedProcessFunction, CheckpointedFunction):
+    def initialize_state(self, ctx):
+        self.offsets = ctx.operator_state_store.get_list_state(ListStateDescriptor("offsets", {offset}))
+        {initialize}
+
+    def snapshot_state(self, ctx):
+        raise AssertionError("nothing runs")
+
+    def open(self, ctx):
+        self.visits = ctx.get_state(ValueStateDescriptor("visits", Visit))
+        self.pages = ctx.get_map_state(MapStateDescriptor("pages", str, {page}, ttl={ttl}))
+        {more}
+
+    def process_element(self, value, ctx):
+        raise AssertionError("nothing runs")
+
+env = StreamExecutionEnvironment.get_execution_environment()
+words = env.from_collection([("a", 1)]).key_by(lambda word: word[0], key_type={key})
+words.process(Keep(), output_type=str).uid("{uid}").print()
+env.execute("words")
+raise AssertionError("the program ends at execute()")
+"""
+AS_IT_WAS: dict[str, str] = {
+    "visit": "pass",
+    "offset": "int",
+    "initialize": "pass",
+    "page": "int",
+    "ttl": "None",
+    "more": "pass",
+    "key": "str",
+    "uid": "keep",
+}
+
+
+class Visit(NamedTuple):
+    page: str
+    seconds: int
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _checkpoint(root: Path, backend: KeyedStateBackend, *, ttl: StateTtlConfig | None = None) -> str:
+    """What a run of the program as it was has left."""
+    storage = Subtree(open_storage(str(root)), JOB)
+    uid = OperatorUid("keep")
+    owner = StoreOwner(
+        uid,
+        SubtaskIndex(0),
+        Attempt("a1"),
+        KeyGroupRange(0, 127),
+        128,
+        type_info(str),
+        work_directory=lambda: root / "work",
+    )
+    (root / "work").mkdir()
+    store = backend.open(owner, (), storage, "", claim=True)
+    state = KeyedState(store, OperatorTime(), uid)
+    visits = state.get_state(ValueStateDescriptor("visits", Visit))
+    pages = state.get_map_state(MapStateDescriptor("pages", str, int, ttl=ttl))
+    store.current_key = "k"
+    visits.update(Visit("a", 5))
+    pages["x"] = 1
+    store.end_epoch()
+    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    store.close()
+    operator_states = OperatorStates("keep", {}, is_first_subtask=True)
+    operator_states.get_list_state(ListStateDescriptor("offsets", int)).add(7)
+    kept = keep(operator_states.snapshot(), storage, "shared/operator-0")
+    written = CompletedCheckpoint(
+        checkpoint_id=CheckpointId(1),
+        job_id=JOB,
+        job_name="words",
+        epoch=Epoch(7),
+        triggered_at=AT,
+        completed_at=AT + timedelta(milliseconds=80),
+        parallelism=1,
+        max_parallelism=128,
+        operators=(
+            OperatorEntry(uid, "Keep", 1, 128, {SubtaskIndex(0): handle}, operator_states={SubtaskIndex(0): kept}),
+        ),
+    )
+    CheckpointStore(open_storage(str(root)), JOB).write(written)
+    return str(root / JOB / "chk-1")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return _checkpoint(tmp_path, HashMapStateBackend())
+
+
+def _check(checkpoint: str, *options: str, **changes: str) -> int:
+    Path("job.py").write_text(PROGRAM.format(**AS_IT_WAS | changes))
+    return command_line(["check", "job.py", "-s", checkpoint, *options])
+
+
+def _fates(checkpoint: str, capsys: pytest.CaptureFixture[str], code: int = 0, **changes: str) -> dict[str, Any]:
+    assert _check(checkpoint, "--json", **changes) == code
+    return {state["state"]: state for state in json.loads(capsys.readouterr().out)["states"]}
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"])
+def test_an_unchanged_job_is_restored_as_is(
+    backend: KeyedStateBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = _checkpoint(tmp_path, backend)
+
+    assert _check(checkpoint) == 0
+
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        "keep\tvisits\tvalue\trestored as is",
+        "keep\tpages\tmap\trestored as is",
+        "keep\toffsets\tlist (operator)\trestored as is",
+    ]
+
+
+def test_a_changed_type_migrates(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fates = _fates(checkpoint, capsys, visit='referrer: str = ""', page="int | None", offset="int | None")
+
+    assert {name: state["fate"] for name, state in fates.items()} == dict.fromkeys(
+        ("visits", "pages", "offsets"), "migrates"
+    )
+    assert fates["visits"]["reason"] == 'field "referrer": is str, filled with its default'
+
+
+def test_what_only_the_job_has_is_new_and_what_only_the_checkpoint_has_is_dropped(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = _fates(
+        checkpoint,
+        capsys,
+        more='self.extra = ctx.get_list_state(ListStateDescriptor("extra", int))',
+        initialize='ctx.operator_state_store.get_union_list_state(ListStateDescriptor("seen", str))',
+        page='int) if False else MapStateDescriptor("renamed", str, int',
+    )
+
+    assert {name: (state["kind"], state["fate"]) for name, state in fates.items()} == {
+        "visits": ("value", "restored as is"),
+        "pages": ("map", "dropped"),
+        "offsets": ("list (operator)", "restored as is"),
+        "renamed": ("map", "new"),
+        "extra": ("list", "new"),
+        "seen": ("union list", "new"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "told"),
+    [
+        ({"visit": "referrer: str"}, "visits", 'field "referrer": is str, new and without a default'),
+        ({"page": "str"}, "pages", "int became str"),
+        ({"offset": "str"}, "offsets", "int became str"),
+        ({"ttl": "StateTtlConfig(timedelta(hours=1))"}, "pages", "time to live"),
+        ({"key": "int"}, "visits", "its keys were str and are int in the job"),
+        ({"offset": "str", "initialize": "self.offsets.get()[0]"}, "offsets", "int became str"),
+    ],
+)
+def test_what_would_keep_the_job_from_starting_is_incompatible(
+    changes: dict[str, str], state: str, told: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = _fates(checkpoint, capsys, 1, **changes)
+
+    assert fates[state]["fate"] == "incompatible"
+    assert told in fates[state]["reason"]
+
+
+def test_another_duration_of_ttl_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = _checkpoint(tmp_path, HashMapStateBackend(), ttl=StateTtlConfig(timedelta(days=1)))
+
+    assert _fates(checkpoint, capsys, ttl="StateTtlConfig(timedelta(hours=1))")["pages"]["fate"] == "restored as is"
+    assert _fates(checkpoint, capsys, 1)["pages"]["fate"] == "incompatible"
+
+
+def test_an_operator_that_is_gone_is_refused_unless_its_state_may_go(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _check(checkpoint, uid="other") == 1
+    refused = capsys.readouterr().out
+    assert _check(checkpoint, "--allow-non-restored-state", uid="other") == 0
+    allowed = capsys.readouterr().out
+
+    assert refused.count("refused without --allow-non-restored-state") == 3
+    assert "the job would not start: 3 of 6 states cannot be restored" in refused
+    assert allowed.count("dropped") == 3
+    assert allowed.count("new\tstarts empty") == 3
+
+
+def test_functions_find_the_operator_state_they_would_be_restored_with(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _check(checkpoint, initialize="assert ctx.is_restored and self.offsets.get() == [7]") == 0
+
+
+def test_an_error_of_the_users_function_is_shown_with_their_frames(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _check(checkpoint, more="1 / 0") == 1
+
+    err = capsys.readouterr().err
+    assert "1 / 0" in err
+    assert "in open" in err
+    assert "ZeroDivisionError: division by zero" in err.splitlines()[-1]
+
+
+def test_reading_keyed_state_in_open_is_the_error_it_is_in_a_run(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _check(checkpoint, more="self.visits.value()") == 2
+
+    assert "outside a keyed context" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [("print('hello')", "never called env.execute()"), ("import nothing_like_it", "cannot be loaded")],
+)
+def test_a_file_that_builds_no_job_is_wrong_use(
+    program: str, told: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.py").write_text(program)
+
+    assert command_line(["check", "job.py", "-s", checkpoint]) == 2
+
+    assert told in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _check("nowhere/chk-1") == 1
+
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_terminal_gets_a_table(
+    checkpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    assert _check(checkpoint, page="str") == 1
+
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    rows = [line.split() for line in plain.splitlines()]
+    assert ["uid", "operator", "state", "kind", "on", "restore", "why"] in rows
+    assert ["keep", "process", "visits", "value", "restored", "as", "is"] in rows
+    assert any(row[:3] == ["pages", "map", "incompatible"] for row in rows)

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.config import Configuration
+from checkdam.runtime.backend_choice import backend_from
+
+
+def test_the_settings_choose_the_backend_and_its_memory() -> None:
+    rocksdb = {"state.backend.type": "rocksdb"}
+    budget = {"state.backend.rocksdb.memory.fixed-per-slot": "64 mb"}
+    managed = {"taskmanager.memory.managed.size": "128m"}
+
+    assert backend_from(Configuration()) == HashMapStateBackend()
+    assert backend_from(Configuration.load(None, rocksdb)) == RocksDBStateBackend()
+    assert backend_from(Configuration.load(None, rocksdb | budget)) == RocksDBStateBackend(memory=64 << 20)
+    assert backend_from(Configuration.load(None, rocksdb | managed)) == RocksDBStateBackend(memory=128 << 20)
+    assert backend_from(Configuration.load(None, budget)) == HashMapStateBackend()

@@ -1,0 +1,112 @@
+"""A job whose types have changed, on the real runtime: its state migrates, or it is refused before the first record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import make_dataclass
+from typing import Annotated, Any
+
+import pytest
+
+from checkdam import (
+    Alias,
+    HashMapStateBackend,
+    KeyedProcessFunction,
+    PickleType,
+    ProcessContext,
+    RocksDBStateBackend,
+    RuntimeContext,
+    ValueStateDescriptor,
+)
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.streams import DataStream
+from checkdam.backends.contract import KeyedStateBackend
+from checkdam.errors import StateNotRestorableError
+from checkdam.testing.local_job import Build, LocalJob
+from checkdam.testing.memory_storage import MemoryStorage
+
+Count = make_dataclass("Count", [("word", str), ("times", int)])
+Total = make_dataclass("Total", [("total", Annotated[int, Alias("times")]), ("word", str), ("note", str, "-")])
+Mismatch = make_dataclass("Count", [("word", str), ("times", str)])
+
+
+class Remember(KeyedProcessFunction):
+    """Emits what a key had, and keeps another value."""
+
+    def __init__(self, of: Any, fields: dict[str, Any]) -> None:
+        self._of = of
+        self._fields = fields
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self._kept = ctx.get_state(ValueStateDescriptor("kept", self._of))
+
+    def process_element(self, value: str, ctx: ProcessContext) -> Iterator[str]:
+        found = self._kept.value()
+        yield repr(None if found is None else vars(found))
+        self._kept.update((self._of.of if isinstance(self._of, PickleType) else self._of)(**self._fields))
+
+
+@pytest.fixture(params=[HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"])
+def backend(request: pytest.FixtureRequest) -> KeyedStateBackend:
+    found: KeyedStateBackend = request.param
+    return found
+
+
+def _job(backend: KeyedStateBackend, of: Any, **fields: Any) -> Build:
+    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+        env.set_state_backend(backend)
+        words = stream.key_by(lambda word: word, key_type=str)
+        words.process(Remember(of, fields), output_type=str).uid("remember").print()
+
+    return build
+
+
+def _run(storage: MemoryStorage, job: Build, *epochs: list[str]) -> list[str]:
+    return LocalJob(job, epochs, storage, parallelism=1).run().printed_lines
+
+
+def test_state_of_a_changed_class_migrates_and_stays_migrated(backend: KeyedStateBackend) -> None:
+    storage = MemoryStorage()
+    _run(storage, _job(backend, Count, word="a", times=3), ["a"])
+    now = _job(backend, Total, word="b", total=4, note="!")
+
+    migrated = _run(storage, now, ["a"], ["x"], ["a"])
+    again = _run(storage, now, ["a"], ["x"], ["a"], ["a"])
+
+    assert migrated == ["None", "{'total': 3, 'word': 'a', 'note': '-'}"]
+    assert again == ["{'total': 4, 'word': 'b', 'note': '!'}"]
+
+
+def test_an_incompatible_class_is_refused_before_the_first_record(backend: KeyedStateBackend) -> None:
+    storage = MemoryStorage()
+    _run(storage, _job(backend, Count, word="a", times=3), ["a"])
+    job = LocalJob(_job(backend, Mismatch, word="a", times="3"), [["a"], ["a"]], storage, parallelism=1)
+
+    with pytest.raises(StateNotRestorableError) as refused:
+        job.run()
+
+    assert 'state "kept" of operator "remember" cannot be restored' in refused.value.message
+    assert 'field "times": int became str' in refused.value.message
+    assert job.heard.epochs == []
+    assert job.heard.restarts == []
+
+
+class Model:
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+
+
+def test_pickled_state_comes_back(backend: KeyedStateBackend) -> None:
+    storage = MemoryStorage()
+    job = _job(backend, PickleType(Model), weight=1.5)
+    _run(storage, job, ["a"])
+
+    assert _run(storage, job, ["a"], ["a"]) == ["{'weight': 1.5}"]
+
+
+def test_pickled_state_of_another_class_is_refused(backend: KeyedStateBackend) -> None:
+    storage = MemoryStorage()
+    _run(storage, _job(backend, PickleType(Model), weight=1.5), ["a"])
+
+    with pytest.raises(StateNotRestorableError, match=r"pickle\[Model\] became Count"):
+        _run(storage, _job(backend, Count, word="a", times=3), ["a"], ["a"])
