@@ -258,7 +258,9 @@ class StreamExecutionEnvironment:
 
     def _close(self) -> None:
         if self._spark is not None and self._owns_spark:
-            self._spark.stop()
+            from checkdam.runtime.spark.session import stop
+
+            stop(self._spark)
             self._spark = None
 
 

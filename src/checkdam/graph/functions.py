@@ -146,7 +146,11 @@ class SourceFunction(RichFunction):
     """Makes records. A barrier can fall only while the generator waits at a yield."""
 
     def run(self, ctx: SourceContext) -> Iterator[Any]:
-        """Yield records, for ever or until there are no more; called once, after `open`."""
+        """Yield records, for ever or until there are no more; called once, after `open`.
+
+        What was yielded goes on when the epoch has taken enough, which is looked at after each record: a source that
+        waits long between two of them holds the first back. A subtask that has ended stays ended after a restore.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define run(ctx)")
 
 

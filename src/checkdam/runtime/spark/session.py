@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -89,3 +90,9 @@ def _find_java() -> None:
         "Spark needs Java 17 or newer, and no java was found",
         hint="Install one (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
     )
+
+
+def stop(session: SparkSession) -> None:
+    """End a session. One whose JVM is gone, because a signal reached the whole process group, has ended already."""
+    with contextlib.suppress(Py4JError, ConnectionError):
+        session.stop()
