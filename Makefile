@@ -32,6 +32,7 @@ check: environment
 	@echo "format" && $(RUN) -m ruff format --quiet --check .
 	@echo "lint" && $(RUN) -m ruff check --quiet .
 	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks
+	@MYPYPATH=examples/fraud_detection:src $(RUN) -m mypy --strict --no-error-summary examples/*.py examples/fraud_detection/*.py
 	@echo "layers" && .venv/bin/lint-imports --no-logo
 	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
 

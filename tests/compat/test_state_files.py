@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
 from checkdam.backends.hashmap_reading import read_handle
 from checkdam.backends.state_file import StateInfo
+from checkdam.errors import StateNotRestorableError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import StateTtlConfig, TtlTime
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 
@@ -88,6 +91,16 @@ def test_maps_and_namespaces_of_format_2_are_read() -> None:
     del expected["user-2", "/1"]
     assert dict(pages.all()) == expected
     assert dict(timers.all()) == {("user-1", "window", 1000): True, ("user-1", "", 2000): True}
+
+
+def test_state_that_expires_of_format_2_is_read_though_the_file_does_not_tell_by_what_time_and_when() -> None:
+    of, hour = tuple[int, int], timedelta(hours=1)
+    by_clock = value_state("fresh", of, ttl=StateTtlConfig(hour))
+    by_event_time = value_state("fresh", of, ttl=StateTtlConfig(hour, time=TtlTime.EVENT_TIME))
+
+    assert dict(restore("v2")[0].cells(by_clock, lambda stored: stored).all())
+    with pytest.raises(StateNotRestorableError, match="processing time"):
+        restore("v2")[0].cells(by_event_time)
 
 
 def test_a_file_of_format_2_tells_what_its_states_are() -> None:

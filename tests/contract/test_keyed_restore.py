@@ -39,6 +39,7 @@ from checkdam.ids import CheckpointId, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import TtlTime
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 
@@ -303,6 +304,16 @@ REFUSED = [
     (expiring("s"), cell("s"), ["had a time to live", "has no time to live", "StateTtlConfig"]),
     (cell("s"), expiring("s"), ["had no time to live", "has a time to live", "Leave its ttl out"]),
     (mapping("s"), expiring("s", is_map=True), ["had no time to live"]),
+    (
+        expiring("s"),
+        expiring("s", time=TtlTime.EVENT_TIME),
+        ["in processing time in", "in event time in", "time=TtlTime.PROCESSING_TIME"],
+    ),
+    (
+        expiring("s", is_map=True, time=TtlTime.EVENT_TIME),
+        expiring("s", is_map=True),
+        ["in event time in", "in processing time in", "time=TtlTime.EVENT_TIME"],
+    ),
 ]
 
 

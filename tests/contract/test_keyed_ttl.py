@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,14 +15,18 @@ from tests.contract.keyed_stores import (
     expiring,
     get,
     open_store,
+    owner,
     put,
     put_maps,
 )
 
 from checkdam.backends import KeyedStateBackend
 from checkdam.ids import CheckpointId
+from checkdam.state import ttl_states
 from checkdam.state.spec import StateSpec
-from checkdam.state.ttl import CleanupFullSnapshot, CleanupIncrementally, CleanupOnCompaction, TtlTime
+from checkdam.state.stored import Prune
+from checkdam.state.ttl import CleanupFullSnapshot, CleanupIncrementally, CleanupOnCompaction, StateTtlConfig, TtlTime
+from checkdam.state.ttl_states import fresh_element, fresh_elements
 from checkdam.testing import MemoryStorage
 
 OLD_AND_NEW = {key: (i, 5 if i % 2 else 15) for i, key in enumerate(KEYS)}
@@ -59,6 +65,64 @@ def test_what_a_restore_dropped_stays_gone_under_a_longer_time_to_live(
     handle = checkpoint(restored, storage, 2)
 
     assert len(entries(backend, storage, [handle], spec)) == len(KEYS) - 1
+
+
+@pytest.mark.parametrize("time", TtlTime)
+@pytest.mark.parametrize("is_list", [False, True])
+@pytest.mark.parametrize(("old", "new"), [(10, 1000), (1000, 10)])
+def test_what_has_expired_by_the_shorter_of_two_lives_does_not_come_through_a_restore(
+    backend: KeyedStateBackend, storage: MemoryStorage, old: int, new: int, is_list: bool, time: TtlTime
+) -> None:
+    now = [15]
+    before, after = (_living(length, now, is_list=is_list, time=time) for length in (old, new))
+    store = open_store(backend, storage)
+    put(store, store.cells(*before), {"a": [(1, 5)], "b": [(2, 8)]} if is_list else {"a": (1, 5), "b": (2, 8)})
+
+    restored = open_store(backend, storage, [checkpoint(store, storage, 1)])
+
+    left = {"b": [(2, 8)] if is_list else (2, 8)}
+    assert dict(restored.cells(*after).all()) == left
+    longest = _living(5000, now, is_list=is_list, time=time)
+    again = open_store(backend, storage, [checkpoint(restored, storage, 2)])
+    assert dict(again.cells(*longest).all()) == left
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_longer_life_goes_on_over_a_restore_though_nothing_changed_meanwhile(
+    backend: KeyedStateBackend, storage: MemoryStorage, parallelism: int
+) -> None:
+    now = [15]
+    store = open_store(backend, storage)
+    put(store, store.cells(*_living(10, now)), dict.fromkeys(KEYS, (1, 8)))
+    handle = checkpoint(store, storage, 1)
+    handles = []
+    for subtask in range(parallelism):
+        store = open_store(backend, storage, [handle], owner(subtask, parallelism))
+        store.cells(*_living(1000, now))
+        handles.append(checkpoint(store, storage, 2))
+
+    now[0] = 900
+    restored = open_store(backend, storage, handles)
+
+    assert len(dict(restored.cells(*_living(1000, now)).all())) == len(KEYS)
+
+
+def test_of_two_durations_in_a_checkpoint_the_longer_counts(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
+    now = [15]
+    store = open_store(backend, storage)
+    put(store, store.cells(*_living(10, now)), dict.fromkeys(KEYS, (1, 8)))
+    handle = checkpoint(store, storage, 1)
+    handles = []
+    for subtask in range(2):
+        store = open_store(backend, storage, [handle], owner(subtask, 2))
+        if subtask:  # the other has not asked for it yet
+            store.cells(*_living(1000, now))
+        handles.append(checkpoint(store, storage, 2))
+
+    now[0] = 900
+    restored = open_store(backend, storage, handles)
+
+    assert len(dict(restored.cells(*_living(1000, now)).all())) == len(KEYS)
 
 
 @pytest.mark.parametrize("time", TtlTime)
@@ -197,6 +261,15 @@ def test_merged_files_hold_nothing_expired_that_could_come_back(
     fresh = {("c", f"n{number}") for number in range(2, 40)} | {("b", map_key) for map_key in NEW}
     assert fresh <= set(entries(backend, storage, [handle], cleaned))
     assert len(entries(backend, storage, [handle], kept)) == 500 + len(KEYS) + 38
+
+
+def _living(
+    milliseconds: int, now: list[int], *, is_list: bool = False, time: TtlTime = TtlTime.PROCESSING_TIME
+) -> tuple[StateSpec, Prune]:
+    """A state whose elements live that long by the clock `now`, and its prune."""
+    ttl = StateTtlConfig(timedelta(milliseconds=milliseconds), time=time, cleanup=None)
+    spec = dataclasses.replace(expiring("s", is_list=is_list), ttl=ttl)
+    return spec, ttl_states.Expiry(lambda: now[0] - milliseconds, fresh_elements if is_list else fresh_element)
 
 
 def _state(store: Any, spec: StateSpec, prune: Any) -> Any:

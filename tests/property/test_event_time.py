@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
+from checkdam.graph.contexts import OutputTag
 from checkdam.graph.functions import KeyedProcessFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.types import type_info
@@ -56,9 +57,9 @@ troubles = st.lists(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(streams, streams, st.integers(1, 4), troubles)
+@given(streams, streams, st.integers(1, 4), troubles, st.booleans())
 def test_timers_fire_with_the_epoch_that_brings_the_slower_stream_there(
-    first: list[list[Event]], second: list[list[Event]], parallelism: int, troubles: list[Trouble]
+    first: list[list[Event]], second: list[list[Event]], parallelism: int, troubles: list[Trouble], joins_batches: bool
 ) -> None:
     rings: dict[int, list[Event]] = {}
 
@@ -77,7 +78,13 @@ def test_timers_fire_with_the_epoch_that_brings_the_slower_stream_there(
         rings[epoch] = sorted(rows)
 
     LocalJob(
-        build, first, MemoryStorage(), record_type=tuple[str, int], parallelism=parallelism, troubles=troubles
+        build,
+        first,
+        MemoryStorage(),
+        record_type=tuple[str, int],
+        parallelism=parallelism,
+        troubles=troubles,
+        joins_batches=joins_batches,
     ).run()
 
     rung = [event for epoch in sorted(rings) for event in rings[epoch]]
@@ -85,3 +92,63 @@ def test_timers_fire_with_the_epoch_that_brings_the_slower_stream_there(
     assert sorted(rung) == sorted(event for epoch in model for event in epoch)
     if not any(trouble.happened.is_set() for trouble in troubles):  # a restart may put ticks in between
         assert [rings[epoch] for epoch in sorted(rings)] == model
+
+
+class Stamp(KeyedProcessFunction):
+    """Passes each record on with its own timestamp, as many times as it says, and one copy aside."""
+
+    def process_element(self, value: Event, ctx: Any) -> Iterator[tuple[str, int, int | None]]:
+        ctx.output(ASIDE, (*value[:2], ctx.timestamp))
+        for _ in range(value[1] % 3):
+            yield value[0], value[1], ctx.timestamp
+
+
+Stamped = tuple[str, int, int | None]
+ASIDE = OutputTag("aside", Stamped)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(streams, streams, st.integers(1, 3), st.booleans(), st.booleans())
+def test_every_record_keeps_its_timestamp_or_has_none_whatever_it_travels_with(
+    first: list[list[Event]],
+    second: list[list[Event]],
+    parallelism: int,
+    is_stamped_first: bool,
+    joins_batches: bool,
+) -> None:
+    passed: list[Stamped] = []
+    aside: list[Stamped] = []
+
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        by_time = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
+        other = environment._source("other", ScriptedSource(tuple(map(tuple, second))), type_info(tuple[str, int]))
+        stamped = stream.assign_timestamps_and_watermarks(by_time)
+        both = stamped.union(other) if is_stamped_first else other.union(stamped)
+        once = both.key_by(0, key_type=str).process(Stamp(), output_type=Stamped).uid("once")
+        once.get_side_output(ASIDE).key_by(0, key_type=str).process(Again(), output_type=Stamped).uid(
+            "aside"
+        ).sink_to_spark(lambda rows, epoch: aside.extend(rows))
+        again = once.key_by(0, key_type=str).process(Again(), output_type=Stamped).uid("again")
+        again.sink_to_spark(lambda rows, epoch: passed.extend(rows))
+
+    LocalJob(
+        build,
+        first,
+        MemoryStorage(),
+        record_type=tuple[str, int],
+        parallelism=parallelism,
+        joins_batches=joins_batches,
+    ).run()
+
+    expected: list[Stamped] = [(*event, event[1]) for epoch in first for event in epoch]
+    expected += [(*event, None) for epoch in second for event in epoch]
+    assert sorted(aside, key=repr) == sorted(expected, key=repr)
+    assert sorted(passed, key=repr) == sorted((each for each in expected for _ in range(each[1] % 3)), key=repr)
+
+
+class Again(KeyedProcessFunction):
+    """Says the timestamp of a record that another exchange brought, in place of that of the one before."""
+
+    def process_element(self, value: Stamped, ctx: Any) -> Iterator[Stamped]:
+        assert ctx.timestamp == value[2]
+        yield value[0], value[1], ctx.timestamp

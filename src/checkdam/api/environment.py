@@ -138,7 +138,8 @@ class StreamExecutionEnvironment:
     def add_source(self, function: SourceFunction, output_type: Any = None) -> DataStream:
         """Records that a function of your own makes, in as many subtasks as the operator has.
 
-        Their type comes from the annotation of `run`, such as Iterator[int], where it is not given.
+        Their type comes from the annotation of `run`, such as Iterator[int], where it is not given. A source function
+        needs a uid: that it has finished is state, so that a resumed job does not run it again.
         """
         check_kind("add_source()", function, SourceFunction, "run(ctx)")
         of = declared(output_type, produced_type(function, ["run"], type_info(Any)))

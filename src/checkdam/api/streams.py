@@ -231,7 +231,9 @@ class DataStream(_Step):
     def sink_to_spark(self, function: Callable[[Any, int], None]) -> DataStreamSink:
         """Call `function(dataframe, epoch)` in the driver with each epoch's records.
 
-        An epoch may be seen again after a failover, under the same number: use it to write only once.
+        An epoch may be seen again after a failover, under the same number: use it to write only once. Not so in a job
+        with timers, source functions or event time, whose epochs without records come by the clock: there the numbers
+        may shift, and output is at least once.
         """
         if self.type.is_opaque:
             raise JobGraphError(

@@ -109,13 +109,13 @@ class KeyedStateStore(Protocol):
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> Cells:
         """The state of that name, with what was restored for it, migrated to the new type if it has to be.
 
-        With `prune`, what has expired is dropped on restore, and wherever the spec's TTL asks for cleanup: in full
-        snapshots, when files are merged, and by `sweep`.
+        With `prune`, what has expired is dropped on restore, by the shorter of the durations then and now, and
+        wherever the spec's TTL asks for cleanup: in full snapshots, when files are merged, and by `sweep`.
 
         Raises:
             JobGraphError: the operator asked for this name before.
             StateNotRestorableError: the restored state of this name is of another kind or an incompatible type, or one
-                of both has TTL and the other has not.
+                of both has TTL and the other has not, or has it by another time.
         """
 
     def maps(self, spec: StateSpec, prune: Prune | None = None) -> Maps:

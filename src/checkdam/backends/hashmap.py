@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import xxhash
@@ -25,9 +26,11 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId
+from checkdam.state.fitting import are_exact
 from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
+from checkdam.state.stored import as_of_now, in_bulk
 from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
 
@@ -56,7 +59,7 @@ class HashMapStore:
 
     __slots__ = (
         *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
-        *("current_key", "current_namespace"),
+        *("_unsealed", "current_key", "current_namespace"),
     )
 
     def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
@@ -70,6 +73,7 @@ class HashMapStore:
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
         self._generation = 0  # of the types in files; deltas build on files of their own one only
         self._seals: dict[CheckpointId, HashMapSealed] = {}  # since the last completed checkpoint, oldest first
+        self._unsealed: dict[str, dict[Any, Any]] = {}  # changes of aborted seals that no later seal has taken over
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
         entries, changes = self._taken_over(spec, prune)
@@ -109,7 +113,7 @@ class HashMapStore:
             with self._lock:
                 self._generation += 1
                 self._confirmed = ()
-        return entries, {} if prune is None else prune_entries(entries, prune)
+        return entries, {} if prune is None else prune_entries(entries, reading.prune(prune))
 
     def end_epoch(self) -> None:
         """Nothing is gathered: each write is in its dict at once."""
@@ -123,17 +127,17 @@ class HashMapStore:
 
     def seal(self, checkpoint_id: CheckpointId) -> HashMapSealed:
         with self._lock:
-            taken = {name: kept.take_changes() for name, kept in self._states.items()}
+            taken = joined(self._unsealed, {name: kept.take_changes() for name, kept in self._states.items()})
+            self._unsealed = {}
             changes = {name: self._unconfirmed(name, newest) for name, newest in taken.items()}
-            held = self.key_count + sum(state.count for state in self._restored.values())
-            is_full = not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
+            is_full = self._is_full(changes)
             sealed = self._seals[checkpoint_id] = HashMapSealed(
                 self._owner,
                 checkpoint_id,
                 builds_on=None if is_full else self._confirmed,
                 changes=taken,  # noted first: should a value not encode below, the next seal still has them all
                 carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
-                prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning)},
+                prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning())},
                 file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
                 generation=self._generation,
             )
@@ -163,8 +167,23 @@ class HashMapStore:
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
             sealed = self._seals.get(checkpoint_id)
-        if sealed is not None:
+            if sealed is None:
+                return
             sealed.abort()
+            later = next((seal for number, seal in self._seals.items() if number > checkpoint_id), None)
+            del self._seals[checkpoint_id]
+            if later is not None:
+                later.changes = joined(sealed.changes, later.changes)
+                return
+            self._unsealed = joined(self._unsealed, sealed.changes)
+            if not self._seals and self._is_full(self._unsealed):
+                self._confirmed, self._unsealed = (), {}  # a full snapshot comes next, which needs no changes
+
+    def _is_full(self, changes: dict[str, dict[Any, Any]]) -> bool:
+        """Whether a snapshot with these changes is better a full one."""
+        held = sum(kept.state.count for kept in [*self._states.values()])
+        held += sum(state.count for state in [*self._restored.values()])
+        return not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
 
 
 class _KeptState:
@@ -184,8 +203,17 @@ class _KeptState:
         prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
         self._prune_at_seal = prune if prunes_when_full and by_event_time else None
         self._prune_at_write = prune if prunes_when_full else None  # unless it was done at the seal
-        merges = prune is not None and ttl is not None and ttl.on_compaction is not None and not by_event_time
-        self.pruning = Pruning(self._values, prune) if merges and prune is not None else None
+        self._prune = prune
+        self._compaction = None if ttl is None else ttl.on_compaction
+        self._by_event_time = by_event_time
+
+    def pruning(self) -> Pruning | None:
+        """What drops expired entries from files that are merged for the seal under way; None if nothing does."""
+        prune, compaction = self._prune, self._compaction
+        if prune is None or compaction is None:
+            return None
+        stopped = as_of_now(prune) if self._by_event_time else in_bulk(prune, compaction.query_time_after_num_entries)
+        return Pruning(self._values, stopped)
 
     def take_changes(self) -> dict[Any, Any]:
         """What changed since the last call; counting starts anew."""
@@ -193,7 +221,10 @@ class _KeptState:
         return taken
 
     def part(self, changes: dict[Any, Any]) -> SealedTable:
-        """These changes, fixed as of now: objects that nobody can change are kept by reference."""
+        """These changes, fixed as of now: objects that nobody can change are kept by reference.
+
+        What the declared type promises there must be what the values are: a list does for a tuple, and can change.
+        """
         return self._sealed(changes, None)
 
     def all(self) -> SealedTable:
@@ -206,15 +237,27 @@ class _KeptState:
             return self._sealed(self.state.flat(), self._prune_at_write)
         is_nested = isinstance(self.state, HashMapMaps)
         copied = self.state.copied()
+        values = chain.from_iterable(map(dict.values, copied.values())) if is_nested else copied.values()
+        if not are_exact(self._values.type, list(values)):
+            return self._sealed(self.state.flat(), self._prune_at_write)
         return SealedTable(self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write)
 
     def _sealed(self, found: dict[Any, Any], prune: Prune | None) -> SealedTable:
-        if self._values.type.is_immutable:
+        values = [value for value in found.values() if value is not REMOVED]
+        if self._values.type.is_immutable and are_exact(self._values.type, values):
             return SealedTable(self._info, self._keys, self._values, found, prune=prune)
         with naming(self._owner, self._info):
-            encoded = self._values.encode_checked([value for value in found.values() if value is not REMOVED])
+            encoded = self._values.encode_checked(values)
         keys_only = {key: REMOVED if value is REMOVED else None for key, value in found.items()}
         return SealedTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
+
+
+def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+    """The changes of both by state; neither is touched."""
+    if not older:
+        return newer
+    names = dict.fromkeys((*older, *newer))
+    return {name: {**older[name], **newer.get(name, {})} if older.get(name) else newer.get(name, {}) for name in names}
 
 
 def _by_pairs(entries: dict[Any, Any]) -> dict[Any, Any]:

@@ -10,9 +10,8 @@ from typing import Any
 from checkdam.backends.compaction import PendingBlock
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap_states import REMOVED
-from checkdam.backends.restoring import StateReading, check_keys, read_states
+from checkdam.backends.restoring import StateReading, agreed, check_keys, read_states
 from checkdam.backends.state_file import Block, StateInfo, packed_array, read_state_file
-from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import key_groups
 from checkdam.state.serializers import Serializer
 from checkdam.state.snapshots import KeyedStateHandle
@@ -48,11 +47,7 @@ def restore(
         read = _own_states if handle.backend == "hashmap" else _foreign_states
         for info, blocks in read(owner, handle, storage, directory):
             state = restored.setdefault(info.name, RestoredState(info))
-            if state.info != info:
-                raise StateNotRestorableError(
-                    f'state "{info.name}" of operator "{owner.uid}" is {_described(state.info)} in one file of the'
-                    f" checkpoint and {_described(info)} in another"
-                )
+            state.info = agreed(owner.uid, state.info, info)
             if blocks:
                 state.sources.append(blocks)
     return restored
@@ -126,7 +121,3 @@ def prune_entries(entries: dict[Any, Any], prune: Prune) -> dict[Any, Any]:
         else:
             entries[key] = pruned
     return changes
-
-
-def _described(info: StateInfo) -> str:
-    return f"a {info.kind} of type {info.type}"

@@ -23,6 +23,9 @@ from checkdam.storage.contract import Storage
 
 _SAMPLE = 1000
 
+Carried = list[tuple[StateInfo, Sequence[Sequence[Block]]]]
+"""Restored states that nobody asked for, as blocks of the files they came from."""
+
 
 @dataclass(frozen=True, slots=True)
 class SealedTable:
@@ -80,12 +83,14 @@ class HashMapSealed:
         *,
         builds_on: tuple[StateFile, ...] | None,
         changes: dict[str, dict[Any, Any]],
-        carried: list[tuple[StateInfo, Sequence[Sequence[Block]]]],
+        carried: Carried,
         prunings: dict[str, Pruning],
         file_stem: str,
         generation: int,
     ) -> None:
-        self.changes = changes  # since the seal before; the next seal repeats them unless this one completes
+        # Since the seal before; the next seal repeats them unless this one completes. Replaced, never changed in place:
+        # a table that is being written may be the same dict.
+        self.changes = changes
         self.generation = generation  # of the types in its files; only with the store's own can deltas build on them
         self.tables: list[SealedTable] = []
         self.handle: KeyedStateHandle | None = None
@@ -104,25 +109,32 @@ class HashMapSealed:
         return tuple(self._new_files)
 
     def abort(self) -> None:
+        """Never write it, and let go of the state it holds."""
         with self._lock:
             self._is_aborted = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.tables, self._carried = [], []
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
         path = f"{directory}/{self._file_stem}" if directory else self._file_stem
-        try:
-            self._new_files.clear()
+        with self._lock:
             self._refuse_if_aborted()
-            files = self._write_files(storage, path)
+            tables, carried = self.tables, self._carried  # an abort while they are written takes them from here only
+        try:
+            files = self._write_files(storage, path, tables, carried)
             with self._lock:
                 self._refuse_if_aborted()
                 self.handle = handle = KeyedStateHandle(self._owner.key_groups, files)
         except BaseException:
+            self.abort()  # a failed checkpoint is taken anew and not written again: what it holds must not stay
             self._new_files.clear()
             for attempted in (path, _merged(path)):
                 with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
                     storage.delete(attempted)
             raise
-        self.tables, self._carried = [], []  # the files hold it now
+        self._let_go()  # the files hold it now
         return handle
 
     def _refuse_if_aborted(self) -> None:
@@ -131,11 +143,13 @@ class HashMapSealed:
                 f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
             )
 
-    def _write_files(self, storage: Storage, path: str) -> tuple[StateFile, ...]:
+    def _write_files(
+        self, storage: Storage, path: str, tables: list[SealedTable], carried: Carried
+    ) -> tuple[StateFile, ...]:
         if self._builds_on is None:
-            written = self._write_file(storage, path, "base")
+            written = self._write_file(storage, path, "base", tables, carried)
             return () if written is None else (written,)
-        written = self._write_file(storage, path, "delta")
+        written = self._write_file(storage, path, "delta", tables, [])
         if written is None:
             return self._builds_on
         run = plan(self._builds_on)
@@ -146,10 +160,11 @@ class HashMapSealed:
         self._new_files.append(merged)
         return (*self._builds_on[: run.start], merged, written)
 
-    def _write_file(self, storage: Storage, path: str, kind: Literal["base", "delta"]) -> StateFile | None:
-        """Write the sealed tables, and what is carried if it is a base; None if there is nothing to write."""
-        carried = self._carried if kind == "base" else []
-        if not carried and not any(table.entries for table in self.tables):
+    def _write_file(
+        self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SealedTable], carried: Carried
+    ) -> StateFile | None:
+        """Write the sealed tables and what is carried; None if there is nothing to write."""
+        if not carried and not any(table.entries for table in tables):
             return None
         owner = self._owner
         info = FileInfo(
@@ -159,14 +174,14 @@ class HashMapSealed:
             checkpoint_id=self._checkpoint_id,
             max_parallelism=owner.max_parallelism,
             key_type=serializer(owner.key_type).spec,
-            states=[table.info for table in self.tables] + [state for state, _ in carried],
+            states=[table.info for table in tables] + [state for state, _ in carried],
         )
         writer = StateFileWriter(storage, path, info)
         try:
-            for index, table in enumerate(self.tables):
+            for index, table in enumerate(tables):
                 with naming(owner, table.info):
                     _write_table(writer, index, table, owner)
-            for index, (_, sources) in enumerate(carried, start=len(self.tables)):
+            for index, (_, sources) in enumerate(carried, start=len(tables)):
                 merge_blocks(writer, index, sources, key_groups=owner.key_groups, keep_removed=False)
             written = writer.finish()
         except BaseException:

@@ -18,7 +18,7 @@ from checkdam.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.fitting import Fit, KeyFit, is_hashable
+from checkdam.state.fitting import Fit, KeyFit, are_exact, is_hashable
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from checkdam.state.kinds import (
     Cell,
@@ -189,14 +189,18 @@ class KeyedState:
     def _check_default(self, descriptor: ValueStateDescriptor, of: TypeInfo) -> None:
         if descriptor.default is None:
             return
+        misfit = JobGraphError(
+            f'the default of state "{descriptor.name}" of operator "{self._uid}" is '
+            f"{ascii(descriptor.default)[:200]} of type {type(descriptor.default).__name__}, which is not of its type "
+            f"{of.name}",
+            hint="Give a default of the declared type, or none.",
+        )
         try:
             serializer(of).encode_checked([descriptor.default])
         except JobGraphError as refusal:
-            raise JobGraphError(
-                f'the default of state "{descriptor.name}" of operator "{self._uid}" is '
-                f"{ascii(descriptor.default)[:200]}, which is not of its type {of.name}",
-                hint="Give a default of the declared type, or none.",
-            ) from refusal
+            raise misfit from refusal
+        if not are_exact(of, [descriptor.default]):  # a list has the durable form of a tuple, but can change
+            raise misfit
 
     def _named(self, kind: str, descriptor: StateDescriptor) -> str:
         return f'{kind} state "{descriptor.name}" of operator "{self._uid}"'

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from checkdam.backends import hashmap_reading
-from checkdam.backends.contract import StoreOwner
+from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap_reading import Entries
 from checkdam.backends.state_file import StateInfo, state_info
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import OperatorUid
-from checkdam.state.evolution import Compatibility, compare
+from checkdam.state.evolution import Compatibility, Verdict, compare, compare_types, restoring_value
 from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
 from checkdam.state.snapshots import KeyedStateHandle
 from checkdam.state.spec import StateSpec
+from checkdam.state.stored import shortened
+from checkdam.state.ttl import TtlTime
+from checkdam.state.type_text import type_from_text
+from checkdam.state.types import Kind, TypeInfo, list_of
 from checkdam.storage.contract import Storage
 
 _BEGIN_ANEW = "or give the state another name to begin anew"
@@ -52,10 +58,10 @@ def read_states(
 
 def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:
     """Refuse restored state of other keys, or that is divided into another number of key groups."""
-    own = serializer(owner.key_type).spec
-    if key_type != own:
+    other = other_keys(key_type, owner.key_type)
+    if other is not None:
         raise StateNotRestorableError(
-            f'operator "{owner.uid}" had keys of type {key_type} in the checkpoint and has {own} in the job',
+            f'operator "{owner.uid}" had keys of type {other[0]} in the checkpoint and has {other[1]} in the job',
             hint="Key the stream by the old type, or give the operator another uid to start it empty.",
         )
     if max_parallelism != owner.max_parallelism:
@@ -66,23 +72,41 @@ def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:
         )
 
 
+def other_keys(stored: str, of: TypeInfo | None) -> tuple[str, str] | None:
+    """How to name the types of stored keys and of the job's where these differ; a class that has only another name is
+    the same. "" and None are no keys.
+    """
+    was = type_from_text(stored).name if stored else "none"
+    if of is None or not stored:
+        return None if of is None and not stored else (was, "none" if of is None else of.name)
+    verdict = compare(stored, of)
+    if verdict.kind is Compatibility.AS_IS:
+        return None
+    return was, of.name if of.name != was else f"another {was} ({verdict.reason})"
+
+
 @dataclass(frozen=True)
 class StateReading:
     """How the stored values of a restored state become values of the job's type."""
 
+    which: str
+    """The state and its operator, for errors."""
     serializer: Serializer
     convert: Callable[[Any], Any] | None
     is_renewed: bool
-    """Whether the files tell of another type than the job has, so that no delta may build on them."""
+    """Whether the files tell of another type or time to live than the job has, so that no delta may build on them."""
+    lived_shorter_by: int = 0
+    """How many milliseconds longer elements live in the job than they did before the checkpoint."""
 
     def values(self, packed: bytes | memoryview) -> list[Any]:
         """All values of a msgpack array."""
-        decoded = self.serializer.decode(packed)
-        return decoded if self.convert is None else list(map(self.convert, decoded))
+        with restoring_value(self.which):
+            decoded = self.serializer.decode(packed)
+            return decoded if self.convert is None else list(map(self.convert, decoded))
 
-    def value(self, encoded: bytes | memoryview) -> Any:
-        decoded = self.serializer.decode_one(encoded)
-        return decoded if self.convert is None else self.convert(decoded)
+    def prune(self, prune: Prune) -> Prune:
+        """What to prune restored values with: what had expired before stays gone, though it might live longer now."""
+        return shortened(prune, self.lived_shorter_by) if self.lived_shorter_by else prune
 
 
 def reading_of(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> StateReading:
@@ -105,22 +129,64 @@ def reading_of(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> StateRea
             f"{which} had {had} time to live in the checkpoint and has {has} time to live in the job",
             hint=f"{remedy}, {_BEGIN_ANEW}; TTL cannot be turned on or off for state that exists.",
         )
-    for what, was, becomes in (
-        ("map keys", stored.map_key, declared.map_key),
-        ("a namespace", stored.namespace, declared.namespace),
+    if stored.ttl_in_event_time != declared.ttl_in_event_time:
+        of_old, of_new = _ttl_time(stored), _ttl_time(declared)
+        raise StateNotRestorableError(
+            f"{which} had a time to live in {of_old.value} in the checkpoint and has one in {of_new.value} in the job",
+            hint=f"Set time={of_old} in its StateTtlConfig, {_BEGIN_ANEW}; the times stored are of the other clock.",
+        )
+    for what, was, of in (
+        ("map keys", stored.map_key, spec.map_key),
+        ("a namespace", stored.namespace, spec.namespace),
     ):
-        if was != becomes:
+        other = other_keys(was, of)
+        if other is not None:
             raise StateNotRestorableError(
-                f"{which} had {what} of type {was or 'none'} in the checkpoint and has {becomes or 'none'} in the job",
+                f"{which} had {what} of type {other[0]} in the checkpoint and has {other[1]} in the job",
                 hint=f"Declare the old type, {_BEGIN_ANEW}; the types of keys cannot change.",
             )
-    verdict = compare(stored.type, spec.value)
+    verdict = verdict_of(stored, spec)
     if verdict.kind is Compatibility.INCOMPATIBLE:
         raise StateNotRestorableError(
             f"{which} cannot be restored: {verdict.reason}",
             hint=verdict.hint or f"Declare it with the old type, {_BEGIN_ANEW}.",
         )
-    is_renewed = stored.type != declared.type
+    is_renewed = stored != declared
+    lived = stored.ttl_milliseconds or declared.ttl_milliseconds
+    shorter = max(0, declared.ttl_milliseconds - lived)
     if verdict.kind is Compatibility.AS_IS:
-        return StateReading(serializer(spec.value), None, is_renewed)
-    return StateReading(serializer_from_spec(stored.type), verdict.convert, is_renewed)
+        return StateReading(which, serializer(spec.value), None, is_renewed, shorter)
+    return StateReading(which, serializer_from_spec(stored.type), verdict.convert, is_renewed, shorter)
+
+
+def verdict_of(stored: StateInfo, spec: StateSpec) -> Verdict:
+    """What becomes of the values of a restored state; tells of them as the user declared them, without times."""
+    verdict = compare(stored.type, spec.value)
+    if not verdict.differences or spec.ttl is None or not stored.ttl:
+        return verdict
+    told = compare_types(_untimed(type_from_text(stored.type)), _untimed(spec.value))
+    return replace(verdict, differences=told.differences or verdict.differences)
+
+
+def _untimed(of: TypeInfo) -> TypeInfo:
+    """A type without the time that each element of a state with TTL carries."""
+    (_, first), *_ = of.fields
+    return list_of(_untimed(first), of.hint) if of.kind is Kind.LIST else first
+
+
+def agreed(uid: OperatorUid, one: StateInfo, other: StateInfo) -> StateInfo:
+    """What two files of a checkpoint tell of the same state; of two durations the longer, so that nothing live is lost.
+
+    Raises:
+        StateNotRestorableError: they contradict each other.
+    """
+    if one != msgspec.structs.replace(other, ttl_milliseconds=one.ttl_milliseconds):
+        raise StateNotRestorableError(
+            f'state "{one.name}" of operator "{uid}" is a {one.kind} of type {one.type} in one file of the checkpoint'
+            f" and a {other.kind} of type {other.type} in another"
+        )
+    return max(one, other, key=lambda info: info.ttl_milliseconds)
+
+
+def _ttl_time(info: StateInfo) -> TtlTime:
+    return TtlTime.EVENT_TIME if info.ttl_in_event_time else TtlTime.PROCESSING_TIME

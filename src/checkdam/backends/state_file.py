@@ -25,6 +25,7 @@ from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
 from checkdam.state.snapshots import StateFile
 from checkdam.state.spec import StateSpec
+from checkdam.state.ttl import TtlTime
 from checkdam.state.types import TypeInfo, tuple_of
 from checkdam.storage.contract import Storage
 
@@ -54,6 +55,8 @@ class StateInfo(msgspec.Struct, frozen=True, array_like=True):
     map_key: str = ""
     namespace: str = ""
     ttl: bool = False
+    ttl_in_event_time: bool = False
+    ttl_milliseconds: int = 0  # 0: no TTL, or the file does not tell
 
     @property
     def has_compound_keys(self) -> bool:
@@ -79,6 +82,8 @@ def state_info(spec: StateSpec) -> StateInfo:
         "" if spec.map_key is None else serializer(spec.map_key).spec,
         "" if spec.namespace is None else serializer(spec.namespace).spec,
         spec.ttl is not None,
+        spec.ttl is not None and spec.ttl.time is TtlTime.EVENT_TIME,
+        0 if spec.ttl is None else spec.ttl.milliseconds,
     )
 
 
@@ -199,10 +204,6 @@ class StateFileWriter:
         self._spool: list[bytes] = [self._head]
         self._spooled = self._offset = len(self._head)
         self._stream: BinaryIO | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._blocks
 
     def add_block(self, state: int, content: BlockContent) -> None:
         """Append entries of `info.states[state]`; the blocks of a state come in the order of key groups."""

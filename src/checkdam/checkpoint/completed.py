@@ -67,6 +67,8 @@ class CompletedCheckpoint:
     settings: Mapping[str, str] = field(default_factory=dict)
     event_time: Mapping[str, int] = field(default_factory=dict)
     """The largest timestamp that each assigner of timestamps has seen, by the assigner's name for restores."""
+    watermarks: Mapping[OperatorUid, int] = field(default_factory=dict)
+    """How far event time has come for each operator behind an assigner."""
 
     def __post_init__(self) -> None:
         if self.triggered_at.tzinfo is None or self.completed_at.tzinfo is None:

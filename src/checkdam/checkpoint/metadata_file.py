@@ -64,7 +64,7 @@ _DIGEST_BYTES = 8
 _ABOVE = "../"  # from chk-<n>/ to the job's directory
 
 
-class _Description(msgspec.Struct, frozen=True):
+class _Description(msgspec.Struct, frozen=True, omit_defaults=True):
     job_id: str
     job_name: str
     epoch: int
@@ -74,6 +74,7 @@ class _Description(msgspec.Struct, frozen=True):
     max_parallelism: int
     settings: dict[str, str]
     event_time: dict[str, int] = {}
+    watermarks: dict[str, int] = {}
 
 
 class _Coordinator(msgspec.Struct, frozen=True):
@@ -106,6 +107,7 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
         checkpoint.max_parallelism,
         dict(sorted(checkpoint.settings.items())),
         dict(sorted(checkpoint.event_time.items())),
+        dict(sorted(checkpoint.watermarks.items())),
     )
     operators = [_operator_state(checkpoint, entry) for entry in checkpoint.operators]
     if checkpoint.source_position:
@@ -248,6 +250,7 @@ def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheck
         source_position=b"".join(operator.coordinator.data for operator in sources if operator.coordinator),
         settings=description.settings,
         event_time=description.event_time,
+        watermarks={OperatorUid(uid): watermark for uid, watermark in description.watermarks.items()},
     )
 
 

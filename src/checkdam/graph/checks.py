@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from checkdam.errors import JobGraphError
-from checkdam.graph.operators import Operator, SinkFunctionKind, SinkKind
+from checkdam.graph.operators import Operator, SinkFunctionKind, SinkKind, SourceFunctionKind
 from checkdam.ids import OperatorUid
 
 MAX_PARALLELISM_LIMIT = 32768
@@ -27,6 +27,8 @@ def without_dead_ends(operators: Sequence[Operator]) -> list[Operator]:
 
 
 def _is_an_end(op: Operator) -> bool:
+    if isinstance(op.kind, SourceFunctionKind):
+        return op.checkpointed_function is not None  # of another, whose records nobody reads, nothing is left to see
     return isinstance(op.kind, SinkKind | SinkFunctionKind) or op.is_stateful
 
 

@@ -169,6 +169,8 @@ class Operator:
         """Whether it keeps, or may keep, state that a checkpoint must find again by uid."""
         if isinstance(self.kind, AggregateKind | AggregateFunctionKind | ReduceKind):
             return True
+        if isinstance(self.kind, SourceFunctionKind):
+            return True  # that it has no more records is state: it must not begin again
         if isinstance(self.kind, SinkKind):
             return bool(self.kind.spec.is_transactional)
         if isinstance(self.kind, ConnectKind) and self.kind.broadcast:

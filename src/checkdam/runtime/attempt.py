@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from checkdam.checkpoint.settings import CheckpointingMode
@@ -26,6 +26,7 @@ from checkdam.runtime.slot_group import SlotGroup
 from checkdam.runtime.ticking import Pending, Turns
 
 _TICK_SECONDS = 0.05
+_PATIENCE_SECONDS = 2.0
 
 
 class AttemptRun:
@@ -40,7 +41,9 @@ class AttemptRun:
         self._changed = threading.Condition(threading.RLock())  # the coordinator's state, or what is due, has changed
         self._group = SlotGroup(job.plan.slots)
         self._checkpoints = Checkpointing(job, around, self._group, self._changed, self.interrupt)
-        self._checkpoints.event_time = restored.event_time(job.plan) if restored is not None else {}
+        if restored is not None:
+            self._checkpoints.event_time = restored.event_time(job.plan)
+            self._checkpoints.watermarks = restored.watermarks(job.plan)
         self._turns = Turns()
         self._pending = Pending(job.plan, around.clock, restored=restored is not None)
         self._failure: BaseException | None = None
@@ -99,11 +102,14 @@ class AttemptRun:
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
         self._end()
-        if self._ticker is not None:
-            self._ticker.join()
         if not self._closed:
+            self._around.engine.interrupt()
+            if self._ticker is not None:
+                self._ticker.join(_PATIENCE_SECONDS)  # an epoch that takes longer is ended with its slots
             self._group.close_soon()
         self._group.kill()
+        if self._ticker is not None:
+            self._ticker.join()
         self._checkpoints.abort("the job fails over")
         self._group.dispose()
         self._checkpoints.dispose()
@@ -132,6 +138,7 @@ class AttemptRun:
                 storage=job.storage,
                 restore=self._restored.point() if self._restored else None,
                 event_time=dict(self._checkpoints.event_time),
+                watermarks=dict(self._checkpoints.watermarks),
                 local_directory=job.local_directory,
             )
         )
@@ -150,9 +157,18 @@ class AttemptRun:
             self._next_epoch(execute)
 
     def _next_epoch(self, execute: Callable[[Epoch], None]) -> None:
-        """Run the epoch behind the last one; whoever calls has the turn."""
+        """Run the epoch behind the last one; whoever calls has the turn.
+
+        A failure is noted before the turn is given up: whoever takes it next would only meet what it led to.
+        """
         self._raise_failure()
-        epoch = Epoch(self._epoch + 1)
+        try:
+            self._run_whole(Epoch(self._epoch + 1), execute)
+        except BaseException as error:
+            self.interrupt(error)
+            raise
+
+    def _run_whole(self, epoch: Epoch, execute: Callable[[Epoch], None]) -> None:
         started = time.perf_counter()
         execute(epoch)
         commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
@@ -165,11 +181,9 @@ class AttemptRun:
 
     def _take_in(self, reports: Sequence[EpochReport]) -> None:
         """What the slots say of time: how far event time has come, and what waits for the clock."""
-        seen = dict(self._checkpoints.event_time)
-        for report in reports:
-            for assigner, timestamp in report.event_time.items():
-                seen[assigner] = max(timestamp, seen.get(assigner, timestamp))
-        self._checkpoints.event_time = seen
+        known = self._checkpoints
+        known.event_time = _furthest(known.event_time, *(report.event_time for report in reports))
+        known.watermarks = _furthest(known.watermarks, *(report.watermarks for report in reports))
         with self._changed:
             self._pending.epoch_ended(reports)
             self._changed.notify_all()
@@ -244,6 +258,8 @@ class AttemptRun:
         """No more records come from Spark: let source functions end, then event time."""
         self._is_input_over = True
         engine, slots = self._around.engine, self._group.slots
+        with self._turns.wait():  # an epoch of the ticker may be under way; none begins any more
+            self._raise_failure()
         while self._pending.has_unfinished_sources:
             with self._turns.wait():
                 engine.run_extra(slots, self._next_epoch)
@@ -257,7 +273,8 @@ class AttemptRun:
     def _final_checkpoint(self) -> None:
         """The input is used up: what was not yet covered by a checkpoint must be, before the job may end."""
         if self._around.store is None:
-            self._checkpoints.commit_without_checkpoint(self._epoch)
+            with self._turns.wait():
+                self._checkpoints.commit_without_checkpoint(self._epoch)
             return
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
@@ -281,3 +298,12 @@ def _close(slot: Slot) -> None:
     """Let a slot of a finished job end; one that is lost by now takes nothing of the job with it."""
     with suppress(SlotLostError):
         slot.close()
+
+
+def _furthest(*told: Mapping[int, int]) -> dict[int, int]:
+    """Of each the largest that anyone tells."""
+    furthest: dict[int, int] = {}
+    for each in told:
+        for of, timestamp in each.items():
+            furthest[of] = max(timestamp, furthest.get(of, timestamp))
+    return furthest

@@ -56,6 +56,7 @@ class _Cut:
 
     position: bytes
     event_time: Mapping[int, int]
+    watermarks: Mapping[int, int]
 
 
 class Checkpointing:
@@ -80,6 +81,7 @@ class Checkpointing:
         self._slots_ended = False
         self._disposed = False
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
+        self.watermarks: Mapping[int, int] = {}  # per operator, likewise
 
     def epoch_ended(self, epoch: Epoch) -> None:
         """Cut what rides on this epoch."""
@@ -154,7 +156,9 @@ class Checkpointing:
         """Seal every slot, then wait in the background for what each has written."""
         checkpoint_id = trigger.checkpoint_id
         try:
-            self._cuts[checkpoint_id] = _Cut(self._around.engine.position(), dict(self.event_time))
+            self._cuts[checkpoint_id] = _Cut(
+                self._around.engine.position(), dict(self.event_time), dict(self.watermarks)
+            )
             self._group.call(lambda slot: slot.seal(checkpoint_id, trigger.epoch))
         except SlotLostError as error:
             self._fail(error)
@@ -204,7 +208,7 @@ class Checkpointing:
         assert self._around.store is not None
         cut = self._cuts.pop(acknowledged.checkpoint_id)
         now = self._around.clock.now()
-        checkpoint = completed_checkpoint(self._job, acknowledged, cut.position, now, cut.event_time)
+        checkpoint = completed_checkpoint(self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks)
         try:
             path = self._around.store.write(checkpoint)
         except StorageError as error:

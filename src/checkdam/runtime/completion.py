@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -22,9 +22,15 @@ def completed_checkpoint(
     source_position: bytes,
     at: datetime,
     event_time: Mapping[int, int] | None = None,
+    watermarks: Mapping[int, int] | None = None,
 ) -> CompletedCheckpoint:
-    """The checkpoint as it is kept; `event_time` has the largest timestamp that each assigner (by id) has seen."""
+    """The checkpoint as it is kept.
+
+    `event_time` has the largest timestamp that each assigner (by id) has seen, `watermarks` how far event time has come
+    for each operator (by id); kept is that of the operators with a uid, which are all that have state.
+    """
     names = assigner_names(job.plan)
+    uids = {op.id: op.uid for op in job.plan.operators if op.uid is not None}
     return CompletedCheckpoint(
         checkpoint_id=acknowledged.checkpoint_id,
         job_id=job.job_id,
@@ -38,19 +44,46 @@ def completed_checkpoint(
         source_position=source_position,
         settings={"mode": job.mode.value, RETENTION_SETTING: job.checkpoints.retention.value},
         event_time={names[op]: timestamp for op, timestamp in (event_time or {}).items() if op in names},
+        watermarks={uids[op]: watermark for op, watermark in (watermarks or {}).items() if op in uids},
     )
 
 
 def assigner_names(plan: JobPlan) -> dict[int, str]:
-    """What each assigner of timestamps is called in checkpoints: its uid, or its place among those without one."""
+    """What each assigner of timestamps is called in checkpoints: its uid, or after its nearest neighbours with a uid.
+
+    Those are behind it, or else in front of it. Assigners that share them are told apart by their place, and by how
+    many they are: if one comes or goes, none of them is mistaken for another. An assigner without such neighbours has
+    no name: what it has seen is not kept, and no state hangs on it.
+    """
     assigners = [op for op in plan.operators if isinstance(op.kind, TimestampsKind)]
-    return {op.id: op.uid or f"assigner-{place}" for place, op in enumerate(assigners)}
+    in_front = {op.id: op.all_inputs for op in plan.operators}
+    behind = {op.id: tuple(each.id for each in plan.operators if op.id in each.all_inputs) for op in plan.operators}
+    uids = {op.id: op.uid for op in plan.operators if op.uid is not None}
+    alike: dict[str, list[int]] = {}
+    for word, neighbours in (("before", behind), ("behind", in_front)):
+        for op in assigners:
+            nearest = _nearest(op.id, neighbours, uids)
+            if op.uid is None and nearest:
+                alike.setdefault(f"{word} {', '.join(nearest)}", []).append(op.id)
+    names: dict[int, str] = {op.id: op.uid for op in assigners if op.uid is not None}
+    for name, ids in sorted(alike.items(), key=lambda each: len(each[1])):  # a name for one alone comes first
+        for place, each in enumerate(ids, 1):
+            names.setdefault(each, name if len(ids) == 1 else f"{name}, {place} of {len(ids)}")
+    return names
+
+
+def _nearest(operator: int, neighbours: Mapping[int, Sequence[int]], uids: Mapping[int, str]) -> list[str]:
+    """The uids that are the fewest steps away."""
+    around = set(neighbours[operator])
+    while around and not around & uids.keys():
+        around = {further for each in around for further in neighbours[each]}
+    return sorted(uids[each] for each in around if each in uids)
 
 
 def _entries(job: Job, acknowledged: AcknowledgedCheckpoint) -> tuple[OperatorEntry, ...]:
     """The slots' snapshots, turned from by-slot to by-operator."""
     entries: dict[OperatorUid, OperatorEntry] = {}
-    planned = {op.uid or OperatorUid(f"operator-{op.id}"): op for level in job.plan.levels for op in level.operators}
+    planned = {op.uid: op for level in job.plan.levels for op in level.operators if op.uid is not None}
     for subtask, snapshot in sorted(acknowledged.snapshots.items()):
         for operator in snapshot.operators:
             plan = planned[operator.uid]

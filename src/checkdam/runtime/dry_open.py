@@ -8,19 +8,21 @@ from typing import Any, NoReturn
 
 from checkdam.backends.contract import NO_KEY, Cells, Maps, Sealed, ValueTable
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError
+from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.functions import has_timers
-from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, ConnectKind, Operator, ReduceKind
+from checkdam.graph.operators import ConnectKind, Operator
 from checkdam.ids import CheckpointId, OperatorUid
-from checkdam.runtime.failures import user_error
+from checkdam.runtime.slot.aggregate import aggregate_state
 from checkdam.runtime.slot.context import FunctionContext, InitializationContext, OperatorTime
+from checkdam.runtime.slot.opening import own_copy
 from checkdam.runtime.slot.operator_state import OperatorStates
-from checkdam.runtime.slot.timers import STATE_NAMES
+from checkdam.runtime.slot.operators import begin, guarded
+from checkdam.runtime.slot.timers import timer_state
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.handles import ListState, MapState
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
-from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.spec import StateSpec
 from checkdam.state.types import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
@@ -35,7 +37,7 @@ class Declared:
 
 
 def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, is_restored: bool) -> Declared:
-    """What the operator asks for. Calls `initialize_state`, `open` and `close` of its function, and nothing else.
+    """What the operator asks for. Calls `initialize_state`, `open` and `close` of a copy of its function, nothing else.
 
     The function finds the operator state that was `restored`, where that fits, and no keyed state.
 
@@ -43,6 +45,7 @@ def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, i
         UserFunctionError: the function raised.
         JobGraphError: it asks for something that cannot be had.
     """
+    operator = own_copy(operator)
     declared = Declared()
     store = _RecordingStore(declared, operator)
     _ask_for_built_in(operator, store)
@@ -55,32 +58,37 @@ def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, i
         operator.name, 0, 1, keyed if operator.key is not None else None, max_parallelism=max_parallelism
     )
     try:
-        if operator.checkpointed_function is not None:
-            given = InitializationContext(is_restored, operator_states, context)
-            operator.checkpointed_function.initialize_state(given)
-        if operator.rich_function is not None:
-            try:
-                operator.rich_function.open(context)
-            finally:
-                operator.rich_function.close()
-    except CheckdamError:
-        raise
-    except Exception as cause:
-        if operator_states.has_refused:
-            return declared  # it was given nothing where its own state would have been
-        raise user_error(operator.name, "(none: in open)", cause) from cause
+        _live(operator, context, InitializationContext(is_restored, operator_states, context))
+    except UserFunctionError:
+        if not operator_states.has_refused:
+            raise  # else it was given nothing where its own state would have been
     return declared
+
+
+def _live(operator: Operator, context: FunctionContext, beginning: InitializationContext) -> None:
+    """The whole life of a function to which no record comes; as in a slot, it is closed whatever happened."""
+    function = operator.rich_function
+    try:
+        begin(operator, context, beginning)
+    except BaseException as failure:
+        try:
+            if function is not None:
+                guarded(operator, "close", lambda _: function.close(), None)
+        except CheckdamError as another:
+            failure.add_note(f"and then: {another}")
+        raise
+    if function is not None:
+        guarded(operator, "close", lambda _: function.close(), None)
 
 
 def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
     """The states that the runtime keeps for an operator of its own accord."""
-    if isinstance(operator.kind, AggregateKind | ReduceKind):
-        store.table(StateSpec(OP_STATE, StateKind.VALUE, operator.output_type))
-    if isinstance(operator.kind, AggregateFunctionKind):
-        store.table(StateSpec(OP_STATE, StateKind.VALUE, operator.kind.accumulator))
+    aggregated = aggregate_state(operator)
+    if aggregated is not None:
+        store.table(aggregated)
     if operator.key is not None and has_timers(operator.function):
         for domain in (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME):
-            store.maps(StateSpec(STATE_NAMES[domain], StateKind.TIMER, type_info(bool), map_key=type_info(int)))
+            store.maps(timer_state(domain))
 
 
 class _NoEntries:

@@ -64,6 +64,11 @@ class Restored:
         seen = self.checkpoint.event_time
         return {op: seen[name] for op, name in assigner_names(plan).items() if name in seen}
 
+    def watermarks(self, plan: JobPlan) -> dict[int, int]:
+        """How far event time had come for each operator of the plan, by its id there."""
+        reached = self.checkpoint.watermarks
+        return {op.id: reached[op.uid] for op in plan.operators if op.uid is not None and op.uid in reached}
+
     def committables(self, uid: OperatorUid) -> tuple[bytes, ...]:
         return next((entry.committables for entry in self.checkpoint.operators if entry.uid == uid), ())
 

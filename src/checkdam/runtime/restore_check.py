@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from checkdam.backends.describing import describe_handle, describe_keys
-from checkdam.backends.restoring import reading_of
+from checkdam.backends.restoring import other_keys, reading_of, verdict_of
 from checkdam.backends.state_file import StateInfo
 from checkdam.checkpoint.completed import OperatorEntry
 from checkdam.checkpoint.operator_state import redistribute, unpack
@@ -18,10 +18,8 @@ from checkdam.ids import OperatorUid, SubtaskIndex
 from checkdam.runtime.dry_open import Declared, states_of
 from checkdam.runtime.restore import Restored
 from checkdam.state.evolution import Compatibility, compare
-from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.type_text import type_from_text
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -150,8 +148,9 @@ def _wrong_keys(operator: Operator, held: _Held, key_groups: int) -> str:
     was, groups = held.keys
     if operator.key is None:
         return "the operator had keys and has none in the job"
-    if was != serializer(operator.key.type).spec:
-        return f"its keys were {type_from_text(was).name} and are {operator.key.type.name} in the job"
+    other = other_keys(was, operator.key.type)
+    if other is not None:
+        return f"its keys were {other[0]} and are {other[1]} in the job"
     if groups != key_groups:
         return f"its max parallelism was {groups} and is {key_groups} in the job"
     return ""
@@ -166,7 +165,7 @@ def _keyed(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> tuple[Fate, 
         reading_of(uid, stored, spec)
     except StateNotRestorableError as refusal:
         return Fate.INCOMPATIBLE, str(refusal)
-    verdict = compare(stored.type, spec.value)
+    verdict = verdict_of(stored, spec)
     return Fate(verdict.kind.value), verdict.reason
 
 

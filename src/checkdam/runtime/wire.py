@@ -83,7 +83,7 @@ class Wire:
         edge: Edge,
         values: pa.RecordBatch,
         keys: pa.RecordBatch | None = None,
-        timestamps: Sequence[int] | pa.Array | None = None,
+        timestamps: Sequence[int | None] | pa.Array | None = None,
     ) -> pa.RecordBatch:
         """Rows of one edge as rows of the exchange."""
         own = [*values.columns, *(keys.columns if keys is not None else ())]

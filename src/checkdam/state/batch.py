@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from checkdam.state.types import TypeInfo
 
 
 class Batch:
-    """Some records of one type, in order, and beside them their event time where one was assigned."""
+    """Some records of one type, in order, and beside them their event time, where one was assigned to any."""
 
     __slots__ = ("_columns", "_make_rows", "_rows", "timestamps", "type")
 
@@ -23,10 +23,10 @@ class Batch:
         rows: list[Any] | None = None,
         columns: pa.RecordBatch | None = None,
         make_rows: Callable[[], list[Any]] | None = None,
-        timestamps: list[int] | None = None,
+        timestamps: Sequence[int | None] | None = None,
     ) -> None:
         self.type = type
-        self.timestamps = timestamps  # milliseconds since 1970, one a record
+        self.timestamps = timestamps  # milliseconds since 1970, one a record; None for a record without
         self._rows = rows
         self._columns = columns
         self._make_rows = make_rows
@@ -48,7 +48,7 @@ class Batch:
             self._columns = to_arrow(self.type, self._rows or [])
         return self._columns
 
-    def with_timestamps(self, timestamps: list[int] | None) -> Batch:
+    def with_timestamps(self, timestamps: Sequence[int | None] | None) -> Batch:
         """The same records with other event times; both batches share what was made of them so far."""
         return Batch(
             self.type, rows=self._rows, columns=self._columns, make_rows=self._make_rows, timestamps=timestamps

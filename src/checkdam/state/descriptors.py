@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from checkdam.errors import JobGraphError
 from checkdam.state.ttl import StateTtlConfig
 
+TIMER_STATES = "_timers/"
+"""How the names of the states begin that hold an operator's timers."""
+
 
 class Aggregate(Protocol):
     """How an aggregating state gathers values into an accumulator and tells the result (see AggregateFunction)."""
@@ -31,6 +34,17 @@ class StateDescriptor:
             raise JobGraphError(
                 f"a state must have a name, not {self.name!r}",
                 hint=f'Write {type(self).__name__}("some name", <type>); by its name a restart finds the state.',
+            )
+        if self.name.startswith(TIMER_STATES):
+            raise JobGraphError(
+                f'the name of state "{self.name}" begins with "{TIMER_STATES}", under which timers are kept',
+                hint="Give it another name.",
+            )
+        ttl = getattr(self, "ttl", None)
+        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+            raise JobGraphError(
+                f'the ttl of state "{self.name}" must be a StateTtlConfig, not {ttl!r}',
+                hint="Write ttl=StateTtlConfig(timedelta(hours=1)), or leave it out to keep the state for ever.",
             )
 
     def _check_type(self, of: Any, which: str = "type") -> None:

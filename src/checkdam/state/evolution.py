@@ -1,20 +1,25 @@
 """Whether state written under one type can be used under another, and how its values get there.
 
 Fields of dataclasses and named tuples are matched by name, then by alias. They may be added with a default, removed,
-moved and renamed, and any type may become optional, at any depth. The name of a class does not matter.
+moved and renamed, any type may become optional and an Arrow type wider, at any depth. The name of a class does not
+matter.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from checkdam.errors import StateNotRestorableError
 from checkdam.state.serializers import serializer_from_spec
 from checkdam.state.types import COMPOUND, Kind, TypeInfo
+from checkdam.state.widths import is_narrower
 
 Convert = Callable[[Any], Any]
 
@@ -76,14 +81,37 @@ def compare(old: str, new: TypeInfo) -> Verdict:
     Raises:
         StateNotRestorableError: the old text is not understood.
     """
+    return compare_types(serializer_from_spec(old).type, new)
+
+
+def compare_types(old: TypeInfo, new: TypeInfo) -> Verdict:
+    """The same of an old type that was read from its durable text."""
     comparison = _Comparison()
-    convert = comparison.values(serializer_from_spec(old).type, new, "")
+    convert = comparison.values(old, new, "")
     differences = tuple(comparison.differences)
     if any(each.breaks for each in differences):
         return Verdict(Compatibility.INCOMPATIBLE, differences)
     if differences:
         return Verdict(Compatibility.MIGRATES, differences, convert or _same)
     return Verdict(Compatibility.AS_IS)
+
+
+@contextmanager
+def restoring_value(which: str) -> Iterator[None]:
+    """Say whose values could not be made again: their classes are the user's, and may raise anything.
+
+    Raises:
+        StateNotRestorableError: in place of any other error, naming the state.
+    """
+    try:
+        yield
+    except StateNotRestorableError as error:
+        raise StateNotRestorableError(f"{which}: {error.message}", hint=error.hint) from error
+    except Exception as error:
+        raise StateNotRestorableError(
+            f"{which}: a stored value cannot become one of its new type: {type(error).__name__}: {error}",
+            hint="Let the class take the values that the state was written with.",
+        ) from error
 
 
 def _same(value: Any) -> Any:
@@ -123,7 +151,17 @@ class _Comparison:
             return None if item is None else lambda value: list(map(item, value))
         if new.kind is Kind.MAP:
             return self._maps(old, new, path)
+        self._scalars(old, new, path)
         return None
+
+    def _scalars(self, old: TypeInfo, new: TypeInfo, path: str) -> None:
+        """Values of one Python class, whose columns may still differ in width."""
+        if old.arrow_type == new.arrow_type:
+            return
+        if is_narrower(new.arrow_type, old.arrow_type):
+            self._refuse(path, old, new, "which does not hold all of its values")
+        else:
+            self._note(path, old, new, "and keeps its values")
 
     def _maps(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
         before = len(self.differences)
@@ -246,8 +284,13 @@ def _builder(new: TypeInfo, steps: Sequence[tuple[str, Any, Convert]]) -> Conver
     filled = {name: (place, step) for name, place, step in steps}
     make = tuple if make is tuple else make._make
     fixed = _defaults(new)
-    parts = [(*filled[name], None) if name in filled else (None, None, fixed.get(name)) for name, _ in new.fields]
-    return lambda value: make([default if step is None else step(value[place]) for place, step, default in parts])
+    parts = [filled[name] if name in filled else (None, _default(fixed.get(name), of)) for name, of in new.fields]
+    return lambda value: make([step(None if place is None else value[place]) for place, step in parts])
+
+
+def _default(default: Any, of: TypeInfo) -> Convert:
+    """Gives each value a default of its own where it could be changed in place."""
+    return (lambda _: default) if of.is_immutable else (lambda _: copy.deepcopy(default))
 
 
 def _unless_none(convert: Convert) -> Convert:

@@ -212,7 +212,7 @@ class Serializer:
                 _check_text_borne(self.type, value)
 
     def _misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
-        offender: Any = values
+        offender: Any = values if len(values) > 1 else values[0]
         for value in values:
             try:
                 dumped = value if self._pickles is None else self._pickles.dump(value)
@@ -354,12 +354,18 @@ def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
     return canonical
 
 
+def _one_number(value: Any) -> Any:
+    if value != value:
+        raise ValueError("NaN cannot be looked up by")
+    return value + 0.0  # 1 is 1.0, and -0.0 is 0.0
+
+
 def _no_key(_: Any) -> Any:
     raise JobGraphError("a pickled value cannot be a key", hint="Equal values need not have equal pickles.")
 
 
 _CANONICAL: dict[Kind, Callable[[Any], Any]] = {
-    Kind.FLOAT: lambda value: value + 0.0,  # 1 is 1.0, and -0.0 is 0.0
+    Kind.FLOAT: _one_number,
     Kind.DECIMAL: lambda value: value.normalize(_DIGITS) if value else Decimal(0),
     Kind.DATETIME: lambda value: value.astimezone(UTC) if value.tzinfo else value,
     Kind.PICKLE: _no_key,

@@ -25,6 +25,12 @@ def in_bulk(prune: Prune, every: int) -> Prune:
     return prune if bulk is None else bulk(every)
 
 
+def shortened(prune: Prune, by: int) -> Prune:
+    """The same prune for elements that live so many milliseconds less."""
+    shorter: Callable[[int], Prune] | None = getattr(prune, "shortened", None)
+    return prune if shorter is None else shorter(by)
+
+
 class Cells(Protocol):
     """One stored value per key (and namespace): the ground that values, lists and accumulators stand on."""
 

@@ -56,7 +56,12 @@ class CleanupIncrementally:
 
 @dataclass(frozen=True)
 class CleanupOnCompaction:
-    """Expired elements are dropped when files of state are merged; the time is asked anew after so many elements."""
+    """Expired elements are dropped when files of state are merged, which reads them anyway.
+
+    `query_time_after_num_entries`: in memory, after how many entries of a merge the clock is read anew; in event time
+    a merge goes by the watermark of its checkpoint. RocksDB merges out of sight, so there it is how many entries are
+    looked at with each epoch.
+    """
 
     query_time_after_num_entries: int = 1000
 
@@ -89,6 +94,12 @@ class StateTtlConfig:
                 f"a time to live must be longer than nothing, not {self.time_to_live!r}",
                 hint="Write StateTtlConfig(timedelta(hours=1)), or leave ttl out to keep state for ever.",
             )
+        for name, kind in (("update_type", TtlUpdateType), ("visibility", TtlVisibility), ("time", TtlTime)):
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigError(
+                    f"{name} of a time to live must be a {kind.__name__}, not {getattr(self, name)!r}",
+                    hint=f"Write {name}={next(iter(kind))}, or one of: {', '.join(each.name for each in kind)}.",
+                )
         given = self.cleanup if self.cleanup is not None else ()
         if not isinstance(given, tuple) or not all(isinstance(each, Cleanup) for each in given):
             raise ConfigError(

@@ -93,6 +93,9 @@ class Expiry:
     def in_bulk(self, every: int) -> Prune:
         return _Bulk(self, every)
 
+    def shortened(self, by: int) -> Prune:
+        return Expiry(lambda: self._deadline() + by, self._without)
+
 
 class _Bulk:
     """An expiry that does not ask for the time with every element."""

@@ -42,14 +42,22 @@ class LocalEngine:
     """Runs one job. Each scripted epoch is one epoch; epoch 0 holds the collections, as on Spark.
 
     In lockstep no epoch begins before the checkpoint behind the last one is settled, so that every run is the same.
+    What arrives at a subtask is one batch, as from Spark's shuffle reader, or what was sent if not `joins_batches`.
     """
 
     def __init__(
-        self, plan: JobPlan, troubles: Sequence[Trouble] = (), *, lockstep: bool = True, clock: Clock | None = None
+        self,
+        plan: JobPlan,
+        troubles: Sequence[Trouble] = (),
+        *,
+        lockstep: bool = True,
+        clock: Clock | None = None,
+        joins_batches: bool = True,
     ) -> None:
         self._plan = plan
         self._troubles = troubles
         self._lockstep = lockstep
+        self._joins_batches = joins_batches
         self.clock = clock or SystemClock()
         self.driver = _DriverLife(self)
         self.slots: list[LocalSlot] = []
@@ -154,6 +162,8 @@ class LocalEngine:
             arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
             for subtask, rows in self._exchange(level, flow):
                 arriving[subtask].append(rows)
+            if self._joins_batches:
+                arriving = [[pa.concat_batches(batches)] if batches else [] for batches in arriving]
             flow = [
                 (subtask, produced)
                 for subtask in range(level.parallelism)

@@ -105,6 +105,7 @@ class LocalJob:
         record_type: Any = None,
         lockstep: bool = True,
         clock: Clock | None = None,
+        joins_batches: bool = True,
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
@@ -119,6 +120,7 @@ class LocalJob:
         self._record_type = record_type
         self._lockstep = lockstep
         self._clock = clock
+        self._joins_batches = joins_batches
         self._engine: LocalEngine | None = None
         self._master: JobMaster | None = None
         self.heard = Heard()
@@ -144,7 +146,13 @@ class LocalJob:
         environment, checkpoints = self._built(launch), self._checkpoints
         restored = environment._find_restored("local job", checkpoints)
         job = replace(environment._job("local job", environment._operators, checkpoints, restored), job_id=self._job_id)
-        engine = self._engine = LocalEngine(job.plan, self._troubles, lockstep=self._lockstep, clock=self._clock)
+        engine = self._engine = LocalEngine(
+            job.plan,
+            self._troubles,
+            lockstep=self._lockstep,
+            clock=self._clock,
+            joins_batches=self._joins_batches,
+        )
         given = None if restored is None or restored.claim else restored
         with watched_by(engine.driver):
             self._master = JobMaster(job, engine, restored=given, listener=self.heard, clock=self._clock)

@@ -23,6 +23,7 @@ from checkdam.state.ttl import (
     StateTtlConfig,
     TtlTime,
 )
+from checkdam.state.ttl_states import Expiry, fresh_element
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 
@@ -115,20 +116,6 @@ def test_a_damaged_file_is_noticed_when_the_store_is_opened() -> None:
 
     with pytest.raises(CheckpointDamagedError, match=handle.files[0].path):
         open_store(storage, (handle,))
-
-
-def test_a_failed_write_may_be_tried_again() -> None:
-    storage = MemoryStorage()
-    store = open_store(storage)
-    table = store.table(COUNT)
-    table.put_all({"a": 1})
-    sealed = store.seal(CheckpointId(1))
-    with pytest.raises(ValueError):
-        sealed.write(storage, "/outside")
-
-    handle = sealed.write(storage, "shared")
-
-    assert open_store(storage, (handle,)).table(COUNT).entries == {"a": 1}
 
 
 def test_completing_what_was_never_written_is_refused() -> None:
@@ -317,18 +304,51 @@ def test_a_merge_drops_what_has_expired_and_hides_what_lies_below() -> None:
     assert len(longer.entries) == len(many) - 8 + 11
 
 
-def test_in_event_time_a_merge_drops_nothing() -> None:
+@pytest.mark.parametrize("is_before_the_seal", [True, False])
+def test_in_event_time_a_merge_drops_what_had_expired_at_the_seal(is_before_the_seal: bool) -> None:
     storage = MemoryStorage()
-    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(),), time=TtlTime.EVENT_TIME)
+    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(1),), time=TtlTime.EVENT_TIME)
     spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
     store = open_store(storage)
-    cells = store.cells(spec, lambda stored: None)
+    deadline = 0
+    cells = store.cells(spec, Expiry(lambda: deadline, fresh_element))
+    cells.put_all({f"key-{i}": (i, 7) for i in range(100)})
     for number in range(1, 40):
-        cells.put_all({f"key-{number}": (number, 7)})
-        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        cells.put_all({f"new-{number}": (number, 20)})
+        deadline = 10 if is_before_the_seal else 0
+        sealed = store.seal(CheckpointId(number))
+        deadline = 10
+        handle = sealed.write(storage, "shared")
         store.completed(CheckpointId(number))
 
-    assert len(open_store(storage, (handle,)).cells(spec).entries) == 39
+    found = open_store(storage, (handle,)).cells(spec).entries
+
+    assert len([key for key in found if key.startswith("key")]) == (0 if is_before_the_seal else 100)
+    assert len(found) == (39 if is_before_the_seal else 139)
+
+
+def test_a_merge_reads_the_clock_once_in_so_many_entries() -> None:
+    storage = MemoryStorage()
+    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(30),))
+    store = open_store(storage)
+    asked = [0]
+
+    def deadline() -> int:
+        asked[0] += 1
+        return 0
+
+    spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
+    cells = store.cells(spec, Expiry(deadline, fresh_element))
+    cells.put_all({f"key-{i}": (i, 7) for i in range(100)})
+    merged = []
+    for number in range(1, 12):
+        cells.put_all({f"new-{number}": (number, 20)})
+        before = asked[0]
+        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        store.completed(CheckpointId(number))
+        merged += [asked[0] - before] if any(file.path.endswith(f"{number}-a1-merged") for file in handle.files) else []
+
+    assert merged == [4]  # of 100 and a few entries
 
 
 def test_only_states_that_expire_on_compaction_are_decoded_in_a_merge() -> None:

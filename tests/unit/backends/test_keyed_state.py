@@ -98,7 +98,20 @@ def test_a_falsy_value_is_not_the_default() -> None:
     assert state.value() == 0
 
 
-@pytest.mark.parametrize(("of", "default"), [(int, "0"), (int, True), (list[int], ["a"]), (tuple[int, int], (0,))])
+@pytest.mark.parametrize(
+    ("of", "default"),
+    [
+        (int, "0"),
+        (int, True),
+        (list[int], ["a"]),
+        (tuple[int, int], (0,)),
+        (tuple[int, int], [0, 0]),
+        (tuple[tuple[int, int], int], ([0, 0], 0)),
+        (bytes, bytearray(b"a")),
+        (list[int], (1, 2)),
+        (Changeable, {"number": 1}),
+    ],
+)
 def test_a_default_of_another_type_is_refused(of: Any, default: Any) -> None:
     with pytest.raises(JobGraphError, match=r'the default of state "s" of operator "op" is .* not of its type'):
         keyed_state(PlainStore()).get_state(ValueStateDescriptor("s", of, default=default))

@@ -65,6 +65,7 @@ CHECKPOINT = CompletedCheckpoint(
     source_position=b'v1\n{"offset": 3}',
     settings={"mode": "exactly_once", "backend": "hashmap"},
     event_time={"clicks": 1_700_000_000_000, "assigner-1": -5},
+    watermarks={OperatorUid("count"): 1_600_000_000_000, OperatorUid("a"): -(2**62)},
 )
 
 

@@ -216,6 +216,9 @@ def test_another_duration_of_ttl_is_no_change(tmp_path: Path, capsys: pytest.Cap
 
     assert _fates(checkpoint, capsys, ttl="StateTtlConfig(timedelta(hours=1))")["pages"]["fate"] == "restored as is"
     assert _fates(checkpoint, capsys, 1)["pages"]["fate"] == "incompatible"
+    by_event_time = _fates(checkpoint, capsys, 1, ttl="StateTtlConfig(timedelta(days=1), time=TtlTime.EVENT_TIME)")
+    assert by_event_time["pages"]["fate"] == "incompatible"
+    assert "has one in event time in the job" in by_event_time["pages"]["reason"]
 
 
 def test_an_operator_that_is_gone_is_refused_unless_its_state_may_go(
@@ -290,3 +293,19 @@ def test_a_terminal_gets_a_table(
     assert ["uid", "operator", "state", "kind", "on", "restore", "why"] in rows
     assert ["keep", "process", "visits", "value", "restored", "as", "is"] in rows
     assert any(row[:3] == ["pages", "map", "incompatible"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("where", "changes"),
+    [
+        ("initialize_state", {"initialize": "1 / 0"}),
+        ("open", {"more": "1 / 0"}),
+        ("close", {"more": "self.close = lambda: 1 / 0"}),
+    ],
+)
+def test_a_failure_names_the_method_that_failed(
+    where: str, changes: dict[str, str], checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _check(checkpoint, **changes) == 1
+
+    assert f"(none: in {where})" in capsys.readouterr().err

@@ -109,7 +109,7 @@ def test_a_process_function_needs_a_slot_and_its_side_output_runs_with_it_whatev
 
 
 def test_a_source_function_stands_in_the_first_level_with_nothing_in_front() -> None:
-    plan = planned(lambda env, s: env.add_source(Numbers()).key_by(0).sum(1).uid("a").print())
+    plan = planned(lambda env, s: env.add_source(Numbers()).uid("numbers").key_by(0).sum(1).uid("a").print())
 
     assert names(plan) == [[], ["Numbers"], ["sum", "print"]]
     assert plan.levels[0].inputs == ()
@@ -119,7 +119,7 @@ def test_a_source_function_stands_in_the_first_level_with_nothing_in_front() -> 
 def test_a_source_function_of_another_width_has_a_level_of_its_own() -> None:
     def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
         s.print()
-        env.add_source(Numbers()).set_parallelism(1).print().set_parallelism(1)
+        env.add_source(Numbers()).uid("numbers").set_parallelism(1).print().set_parallelism(1)
 
     plan = planned(build)
 
@@ -186,7 +186,7 @@ def test_a_broadcast_edge_is_as_wide_as_its_target() -> None:
 def test_timestamps_are_assigned_where_the_records_are() -> None:
     def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
         s.assign_timestamps_and_watermarks(BY_SECOND).map(lambda p: p).print()
-        made = env.add_source(Numbers()).set_parallelism(3)
+        made = env.add_source(Numbers()).uid("numbers").set_parallelism(3)
         made.assign_timestamps_and_watermarks(BY_SECOND).print().set_parallelism(3)
 
     plan = planned(build)
@@ -227,7 +227,14 @@ def test_an_assigner_is_static_if_nothing_can_bring_records_after_epoch_0() -> N
     def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
         scripted = env._source("script", ScriptedSource(()), s.type)
         alarms = s.key_by(0).process(Alarm()).uid("alarm")
-        for stream in (s, s.map(lambda p: p), scripted, s.union(scripted), env.add_source(Numbers()), alarms):
+        for stream in (
+            s,
+            s.map(lambda p: p),
+            scripted,
+            s.union(scripted),
+            env.add_source(Numbers()).uid("numbers"),
+            alarms,
+        ):
             stream.assign_timestamps_and_watermarks(BY_SECOND).name("assigner").print()
 
     plan = planned(build)
@@ -254,7 +261,7 @@ def test_slots_know_the_strategies_of_the_source_side_and_keep_what_lives_in_the
 
     def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
         s.assign_timestamps_and_watermarks(idle).print()
-        env.add_source(Numbers()).assign_timestamps_and_watermarks(BY_SECOND).print()
+        env.add_source(Numbers()).uid("numbers").assign_timestamps_and_watermarks(BY_SECOND).print()
 
     plan = planned(build)
     there: JobPlan = pickle.loads(cloudpickle.dumps(plan.for_slots()))
@@ -272,7 +279,7 @@ def test_only_timers_source_functions_and_idleness_need_epochs_without_records()
     assert not planned(lambda env, s: s.assign_timestamps_and_watermarks(BY_SECOND).print()).has_ticks
     assert planned(lambda env, s: s.assign_timestamps_and_watermarks(idle).print()).has_ticks
     assert planned(lambda env, s: s.key_by(0).process(Alarm()).uid("a")).has_ticks
-    assert planned(lambda env, s: env.add_source(Numbers()).print()).has_ticks
+    assert planned(lambda env, s: env.add_source(Numbers()).uid("numbers").print()).has_ticks
 
 
 def test_an_operator_may_have_another_number_of_key_groups_than_the_job() -> None:
@@ -300,6 +307,10 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "co-process without uid": (
         lambda env, s: s.key_by(0).connect(s.key_by(0)).process(Both()),
         'stateful operator "connect" has no uid',
+    ),
+    "source without uid": (
+        lambda env, s: env.add_source(Numbers()).print(),
+        'stateful operator "Numbers" has no uid',
     ),
     "source with state without uid": (
         lambda env, s: env.add_source(KeptNumbers()).print(),
@@ -334,7 +345,16 @@ def test_a_graph_that_cannot_run_is_refused_with_the_name_of_what_is_wrong(case:
     assert refusal.value.hint
 
 
-def test_a_source_or_sink_without_state_needs_no_uid() -> None:
-    plan = planned(lambda env, s: env.add_source(Numbers()).add_sink(Discard()))
+def test_a_source_function_that_nobody_reads_is_left_out_unless_it_keeps_state() -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+        env.add_source(Numbers()).name("unread")
+        env.add_source(KeptNumbers()).uid("kept")
+        s.print()
+
+    assert names(planned(build)) == [["collection"], ["KeptNumbers", "print"]]
+
+
+def test_a_sink_without_state_needs_no_uid() -> None:
+    plan = planned(lambda env, s: env.add_source(Numbers()).uid("numbers").add_sink(Discard()))
 
     assert names(plan) == [[], ["Numbers", "Discard"]]

@@ -85,6 +85,30 @@ def test_a_watermark_never_falls() -> None:
     assert time.watermark_of(BOTH) == 49
 
 
+def test_a_watermark_does_not_fall_with_a_restart_that_wakes_who_was_idle() -> None:
+    clock = ManualClock()
+    time = EventTime(plan(idleness=timedelta(seconds=10)), clock)
+    time.observe(ONE, 50)
+    time.end_epoch(1)
+    clock.advance(10)
+    assert (time.watermark_of(BOTH), time.watermark_of(TWO), time.watermark_of(NEITHER)) == (49, *[MIN_WATERMARK] * 2)
+    time.end_epoch(2)
+
+    restored = EventTime(plan(idleness=timedelta(seconds=10)), clock, time.largest, time.reached, last_epoch=2)
+
+    assert restored.watermark_of(BOTH) == 49
+    assert time.reached == restored.reached == {BOTH: 49}
+
+
+def test_what_is_at_the_end_of_time_since_all_was_there_from_the_start_keeps_no_watermark() -> None:
+    time = EventTime(plan(static=frozenset({TWO})), ManualClock())
+    time.observe(ONE, 10)
+    time.end_epoch(0)
+    assert (time.watermark_of(TWO), time.watermark_of(BOTH)) == (MAX_WATERMARK, 9)
+
+    assert time.reached == {BOTH: 9}
+
+
 def test_a_stream_is_idle_after_its_time_and_says_when_that_will_be() -> None:
     clock = ManualClock()
     time = EventTime(plan(idleness=timedelta(seconds=10)), clock)
@@ -210,3 +234,19 @@ def test_of_no_records_nothing_is_seen() -> None:
     batch, seen = assigned(identity, [], TEXT)
 
     assert (len(batch), seen) == (0, [])
+
+
+def test_that_static_streams_have_ended_is_due_once_and_only_where_something_may_wait_for_it() -> None:
+    idle = timedelta(hours=1)  # something to tick for
+    clock = ManualClock()
+    time = EventTime(plan(idle, static=frozenset({ONE})), clock)
+    now = (clock.now() - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    time.end_epoch(0)
+    first = time.next_due()
+    time.end_epoch(1)
+    nobody_waits = EventTime(plan(static=frozenset({ONE})), clock)
+    nobody_waits.end_epoch(0)
+
+    assert first == now
+    assert time.next_due() == now + 3_600_000
+    assert nobody_waits.next_due() is None

@@ -12,9 +12,11 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import CheckdamError
-from checkdam.graph.contexts import OnTimerContext, ProcessContext
+from checkdam.graph.contexts import OnTimerContext, ProcessContext, RuntimeContext
 from checkdam.graph.functions import KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
+from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.state.ttl import StateTtlConfig, TtlTime
 from checkdam.state.types import type_info
 from checkdam.testing import ManualClock, MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
@@ -42,6 +44,18 @@ class Alarm(KeyedProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[tuple[str, int]]:
         yield ctx.current_key, timestamp
+
+
+class Remembering(KeyedProcessFunction):
+    """Says with each record what the one before was, if that is not a second of event time ago, and the watermark."""
+
+    def open(self, context: RuntimeContext) -> None:
+        ttl = StateTtlConfig(timedelta(seconds=1), time=TtlTime.EVENT_TIME, cleanup=None)
+        self.last = context.get_state(ValueStateDescriptor("last", int, default=-1, ttl=ttl))
+
+    def process_element(self, value: Event, ctx: ProcessContext) -> Iterator[tuple[str, int, int]]:
+        yield value[0], self.last.value(), ctx.timer_service.current_watermark
+        self.last.update(value[1])
 
 
 class After(KeyedProcessFunction):
@@ -163,7 +177,8 @@ def test_what_is_there_from_the_start_holds_nobody_back_once_epoch_0_is_over() -
 
     job(build, [("a", 10), ("b", 20)], [("c", 30)]).run()
 
-    assert sorted(rings) == [(1, 1), (1, 10), (2, 20), (3, 30)]
+    at = [[timestamp for epoch, timestamp in sorted(rings) if epoch == each] for each in sorted(dict(rings))]
+    assert at == [[1, 10], [20], [30]]  # whether or not epoch 0 is followed by one without records
 
 
 def test_an_assigner_between_two_keyed_operators_tells_the_second_what_all_subtasks_have_seen() -> None:
@@ -202,6 +217,23 @@ def test_event_time_goes_on_from_where_it_was_and_never_from_the_end_of_time() -
 
     assert shown(heard) == ["('b', 20, 49)"]
     assert MAX_WATERMARK not in job(build, storage=storage).checkpoint().event_time.values()
+
+
+def test_what_had_expired_while_a_stream_was_idle_is_not_back_after_a_restart() -> None:
+    storage, clock = MemoryStorage(), ManualClock()
+    idle = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1], idleness=timedelta(seconds=30))
+
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        other = script(environment, []).assign_timestamps_and_watermarks(idle)
+        both = stream.assign_timestamps_and_watermarks(BY_TIME).union(other)
+        keyed(both).process(Remembering(), output_type=tuple[str, int, int]).uid("last").print()
+
+    epochs: list[list[Event]] = [[("a", 10)], [("b", 5000)]]
+    sleep = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: clock.advance(30), number=2)
+    job(build, *epochs, storage=storage, clock=clock, troubles=[sleep]).run()
+    heard = job(build, *epochs, [("a", 5001), ("b", 5001)], storage=storage, clock=clock, parallelism=3).run()
+
+    assert shown(heard) == ["('a', -1, 4999)", "('b', 5000, 4999)"]
 
 
 # -- the clock -------------------------------------------------------------------------------------------------------
@@ -301,7 +333,7 @@ def test_epochs_with_records_come_before_ticks_however_much_is_due() -> None:
             threading.Thread(target=running.cancel).start()
 
     def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
-        environment.add_source(Endless(), output_type=int).filter(lambda _: False).print()
+        environment.add_source(Endless(), output_type=int).uid("endless").filter(lambda _: False).print()
         keyed(stream).sum(1).uid("sum").sink_to_spark(stop_at_last)
 
     running = job(build, *[[("a", 1)]] * 5, parallelism=1)
@@ -328,7 +360,7 @@ def test_no_tick_takes_the_place_of_what_is_there_from_the_start() -> None:
         due.append(attempt._seconds_until_extra())
 
     def build(environment: StreamExecutionEnvironment, _: DataStream) -> None:
-        environment.add_source(Endless(), output_type=int).filter(lambda _: False).print()
+        environment.add_source(Endless(), output_type=int).uid("endless").filter(lambda _: False).print()
         environment.from_collection(["a"], type=str).sink_to_spark(lambda rows, epoch: arrived.append((epoch, rows)))
 
     arrived: list[tuple[int, list[str]]] = []
@@ -338,3 +370,26 @@ def test_no_tick_takes_the_place_of_what_is_there_from_the_start() -> None:
 
     assert due == [None]
     assert arrived[0] == (0, ["a"])
+
+
+def test_timers_behind_what_was_there_from_the_start_fire_while_no_records_come() -> None:
+    rang = threading.Event()
+    in_time: list[bool] = []
+
+    def keep_quiet(engine: LocalEngine, moment: Moment) -> None:
+        if moment.number > 0 and threading.current_thread().name != "ticker":
+            in_time.append(rang.wait(10))
+
+    def ring(rows: list[Event], epoch: int) -> None:
+        if rows:
+            rang.set()
+
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        there = environment.from_collection([("a", 5)]).assign_timestamps_and_watermarks(BY_TIME)
+        keyed(there).process(Alarm(), output_type=tuple[str, int]).uid("alarm").sink_to_spark(ring)
+        stream.print()
+
+    quiet = [Trouble(Step.BEFORE_EPOCH, keep_quiet) for _ in range(3)]  # epoch 0, the tick, and the records
+    job(build, [("b", 1)], troubles=quiet, parallelism=1).run()
+
+    assert in_time == [True]

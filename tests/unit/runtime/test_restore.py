@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.streams import DataStream
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckpointNotFoundError, JobGraphError, StateNotRestorableError
-from checkdam.graph.operators import Operator, TimestampsKind
-from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.graph.contexts import ProcessContext
+from checkdam.graph.functions import KeyedProcessFunction
+from checkdam.graph.operators import MapKind, Operator, TimestampsKind
+from checkdam.graph.watermarks import MIN_WATERMARK, WatermarkStrategy
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.completion import assigner_names
 from checkdam.runtime.restore import (
@@ -26,7 +30,7 @@ from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
-from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
+from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
 from checkdam.testing.word_count import WordCount
 
@@ -147,19 +151,63 @@ def test_operator_state_and_finished_subtasks_are_told_by_old_subtask() -> None:
     assert not point.had_finished(UID, SubtaskIndex(0), 1)
 
 
-def test_event_time_is_found_again_by_uid_or_by_place_whatever_ids_the_operators_have() -> None:
-    def assigner(number: int, uid: str | None) -> Operator:
+def test_an_assigner_is_known_by_its_uid_or_by_its_nearest_neighbours_that_have_one() -> None:
+    def operator(number: int, uid: str | None, *inputs: int, assigns: bool = False) -> Operator:
+        strategy = WatermarkStrategy.for_monotonous_timestamps(int)
+        kind = TimestampsKind(strategy) if assigns else MapKind(int)
+        return Operator(number, "", kind, inputs, type_info(int), uid=OperatorUid(uid) if uid else None)
+
+    def named(*operators: Operator) -> dict[int, str]:
+        return assigner_names(replace(PLAN, operators=operators))
+
+    source, other = operator(0, None), operator(1, "other")
+    one, two = operator(2, None, 0, assigns=True), operator(3, None, 1, assigns=True)
+    assert named(source, replace(one, uid=OperatorUid("clicks"))) == {2: "clicks"}
+    assert named(source, one, operator(4, None, 2), operator(5, "sum", 4)) == {2: "before sum"}
+    assert named(source, one, operator(4, "near", 2), operator(5, "far", 4)) == {2: "before near"}
+    assert named(other, two) == {3: "behind other"}
+    assert named(source, one) == {}
+    assert named(source, one, operator(4, "b", 2), operator(5, "a", 2)) == {2: "before a, b"}
+    assert named(source, other, one, two, operator(4, "sum", 2, 3)) == {2: "before sum, 1 of 2", 3: "behind other"}
+    assert named(other, two, operator(4, None, 1, assigns=True)) == {
+        3: "behind other, 1 of 2",
+        4: "behind other, 2 of 2",
+    }
+
+
+class Watermark(KeyedProcessFunction):
+    def process_element(self, value: tuple[str, int], ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+        yield value[0], ctx.timer_service.current_watermark
+
+
+def test_an_assigner_added_in_front_takes_nothing_from_one_that_was_there() -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream, *uids: str) -> None:
+        by_time = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
+        for uid in uids:
+            keyed = stream.assign_timestamps_and_watermarks(by_time).key_by(0, key_type=str)
+            keyed.process(Watermark(), output_type=tuple[str, int]).uid(uid).print(uid)
+
+    storage = MemoryStorage()
+    LocalJob(lambda env, stream: build(env, stream, "old"), [[("a", 1000)]], storage, parallelism=1).run()
+    resumed = LocalJob(
+        lambda env, stream: build(env, stream, "new", "old"), [[("a", 1000)], [("a", 3)]], storage, parallelism=1
+    )
+
+    lines = resumed.run().printed_lines
+
+    assert lines == [f"new> ('a', {MIN_WATERMARK})", "old> ('a', 999)"]
+
+
+def test_how_far_event_time_had_come_is_found_again_by_uid() -> None:
+    def operator(number: int, uid: str | None) -> Operator:
         kind = TimestampsKind(WatermarkStrategy.for_monotonous_timestamps(int))
         return Operator(number, "", kind, (), type_info(int), uid=OperatorUid(uid) if uid else None)
 
-    before = replace(PLAN, operators=(assigner(3, "clicks"), assigner(4, None)))
-    after = replace(PLAN, operators=(assigner(7, "clicks"), assigner(8, None), assigner(9, "new")))
-    names = assigner_names(before)
     seen = restored()
-    seen = replace(seen, checkpoint=replace(seen.checkpoint, event_time={names[3]: 30, names[4]: 40}))
+    seen = replace(seen, checkpoint=replace(seen.checkpoint, watermarks={OperatorUid("sum"): 30, OperatorUid("x"): 1}))
 
-    assert seen.event_time(before) == {3: 30, 4: 40}
-    assert seen.event_time(after) == {7: 30, 8: 40}
+    plan = replace(PLAN, operators=(operator(3, None), operator(7, "sum"), operator(8, "new")))
+    assert seen.watermarks(plan) == {7: 30}
 
 
 def test_a_checkpoint_with_a_file_missing_is_passed_over_before_any_slot_starts() -> None:

@@ -105,7 +105,7 @@ def test_a_source_function_that_fails_fails_the_job_with_its_name() -> None:
             raise ValueError("no more")
 
     def build(environment: StreamExecutionEnvironment, _: DataStream) -> None:
-        environment.add_source(Bad(), output_type=str).print()
+        environment.add_source(Bad(), output_type=str).uid("bad").print()
 
     with pytest.raises(UserFunctionError, match="Bad"):
         job(build).run()
@@ -133,7 +133,7 @@ class Three(SourceFunction):
 
 def test_a_source_without_state_that_had_finished_is_not_run_again() -> None:
     def count(environment: StreamExecutionEnvironment, words: DataStream) -> None:
-        three = environment.add_source(Three(), output_type=tuple[str, int]).set_parallelism(1)
+        three = environment.add_source(Three(), output_type=tuple[str, int]).uid("three").set_parallelism(1)
         pairs = words.map(lambda word: (word, 1), output_type=tuple[str, int])
         three.union(pairs).key_by(0, key_type=str).sum(1).uid("sum").print()
 
@@ -144,3 +144,20 @@ def test_a_source_without_state_that_had_finished_is_not_run_again() -> None:
     resumed.run()
 
     assert resumed.state("sum") == {"a": ("a", 3), "b": ("b", 2)}
+
+
+def test_a_source_that_had_finished_is_known_by_its_uid_whatever_stands_in_front_of_it_now() -> None:
+    def count(environment: StreamExecutionEnvironment, words: DataStream, *sources: str) -> None:
+        for uid in sources:
+            three = environment.add_source(Three(), output_type=tuple[str, int]).uid(uid).set_parallelism(1)
+            three.key_by(0, key_type=str).sum(1).uid(f"sum of {uid}").print()
+        words.print()
+
+    storage = MemoryStorage()
+    job(lambda environment, words: count(environment, words, "old"), ["a"], storage=storage).run()
+
+    resumed = job(lambda environment, words: count(environment, words, "new", "old"), ["a"], ["b"], storage=storage)
+    resumed.run()
+
+    assert resumed.state("sum of new") == {"a": ("a", 2), "b": ("b", 1)}
+    assert resumed.state("sum of old") == {"a": ("a", 2), "b": ("b", 1)}

@@ -35,7 +35,7 @@ def with_timers(_: StreamExecutionEnvironment, stream: DataStream) -> None:
 
 
 def with_source(environment: StreamExecutionEnvironment, _: DataStream) -> None:
-    environment.add_source(Endless(), output_type=str).print()
+    environment.add_source(Endless(), output_type=str).uid("endless").print()
 
 
 def plain(_: StreamExecutionEnvironment, stream: DataStream) -> None:

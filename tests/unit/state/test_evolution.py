@@ -12,7 +12,7 @@ from checkdam.errors import JobGraphError, StateNotRestorableError
 from checkdam.state.evolution import Compatibility, Verdict, compare
 from checkdam.state.hints import Alias, PickleType
 from checkdam.state.serializers import serializer, serializer_from_spec
-from checkdam.state.types import TypeInfo, named_tuple_type, type_info
+from checkdam.state.types import TypeInfo, list_of, named_tuple_type, type_info
 
 
 @dataclass
@@ -216,6 +216,60 @@ def test_a_changed_field_is_named_with_its_path_and_both_types() -> None:
     assert verdict.kind is Compatibility.INCOMPATIBLE
     assert 'field "{value}.a.y": int became str' in verdict.reason
     assert 'field "{value}.b.y": int became str' in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (pa.int8(), pa.int64()),
+        (pa.uint8(), pa.int16()),
+        (pa.uint32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4)),
+        (pa.timestamp("ms", tz="UTC"), pa.timestamp("us", tz="UTC")),
+        (pa.binary(4), pa.binary()),
+    ],
+)
+def test_an_arrow_type_may_become_wider_and_not_narrower(narrow: Any, wide: Any) -> None:
+    assert _compare(narrow, wide).kind is Compatibility.MIGRATES
+    refused = _compare(wide, narrow)
+    assert refused.kind is Compatibility.INCOMPATIBLE
+    assert type_info(narrow).name in refused.reason
+    assert type_info(wide).name in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.uint8(), pa.int8()),
+        (pa.int8(), pa.uint64()),
+        (pa.decimal128(10, 2), pa.decimal128(10, 4)),
+        (pa.binary(4), pa.binary(8)),
+    ],
+)
+def test_an_arrow_type_that_holds_other_values_is_refused(old: Any, new: Any) -> None:
+    assert _compare(old, new).kind is Compatibility.INCOMPATIBLE
+    assert _compare(list_of(type_info(old), list), list_of(type_info(new), list)).kind is Compatibility.INCOMPATIBLE
+
+
+def test_types_of_one_width_by_another_layout_keep_their_values() -> None:
+    assert _migrated(str, pa.large_string(), "a") == "a"
+
+
+class Tagged(NamedTuple):
+    left: int
+    right: str
+    tags: list[str] = []  # noqa: RUF012  # what users write
+
+
+def test_each_value_gets_a_default_of_its_own_where_it_can_change() -> None:
+    convert = _compare(Pair, Tagged).convert
+    assert convert is not None
+
+    convert((1, "a")).tags.append("x")
+
+    assert convert((1, "a")) == Tagged(1, "a", [])
 
 
 def test_a_field_added_without_a_default_is_refused_with_what_to_do() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.state.plain_store import PlainStore, RecordTime, keyed_state
 
-from checkdam.errors import StateAccessError
+from checkdam.errors import ConfigError, StateAccessError
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -15,7 +15,7 @@ from checkdam.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.stored import as_of_now, in_bulk
+from checkdam.state.stored import as_of_now, in_bulk, shortened
 from checkdam.state.ttl import (
     Cleanup,
     CleanupIncrementally,
@@ -490,9 +490,35 @@ class TestExpiry:
 
         assert len(asked) == 3
 
+    def test_a_shortened_life_ends_earlier_by_so_much(self) -> None:
+        now = [10]
+        shorter = shortened(Expiry(lambda: now[0], fresh_element), 5)
+
+        assert (shorter(("a", 15)), shorter(("a", 16))) == (None, ("a", 16))
+        now[0] = 11
+        assert shorter(("a", 16)) is None
+
     def test_a_prune_without_a_clock_is_used_as_it_is(self) -> None:
         def prune(stored: Any) -> Any:
             return stored
 
         assert as_of_now(prune) is prune
         assert in_bulk(prune, 10) is prune
+        assert shortened(prune, 10) is prune
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("update_type", "ON_READ_AND_WRITE"),
+        ("visibility", TtlUpdateType.ON_READ_AND_WRITE),
+        ("time", "event time"),
+        ("time", None),
+    ],
+)
+def test_a_choice_that_is_none_of_its_enum_is_refused(option: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        StateTtlConfig(timedelta(seconds=1), **{option: wrong})
+
+    assert f"{option} of a time to live" in str(caught.value)
+    assert f"{option}=Ttl" in str(caught.value.hint)

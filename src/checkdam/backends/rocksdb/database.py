@@ -19,6 +19,13 @@ Change = tuple[bytes, bytes | None]
 
 _PREFIX = "state:"  # keeps a state called "default" apart from the column family that every database has
 _AFTER_ALL_GROUPS = b"\xff\xff\xff"
+_LEVELS = 7
+_FIRST_CHUNK = 64
+CHUNK_BYTES = 512 << 10
+"""About how much of what is stored may be in memory at once, on its way from or to the database."""
+
+_SMALL = 2 << 20
+_USUAL = 1 << 40
 
 
 def group_prefix(key_group: int) -> bytes:
@@ -30,6 +37,11 @@ def after_prefix(prefix: bytes) -> bytes:
     """The first key that is above every key with this prefix."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else _AFTER_ALL_GROUPS
+
+
+def _group_of(key: bytes | None) -> int:
+    """The key group that a key, or the bound of a deleted range, begins with."""
+    return int.from_bytes((key or b"")[:2].ljust(2, b"\0"), "big")
 
 
 def _without_log() -> Any:
@@ -74,12 +86,38 @@ class Column:
         options.set_move_files(True)
         self._entries.ingest_external_file([str(path)], options)
 
+    def merge(self, memory: SlotMemory) -> None:
+        """Make one sorted run of tables of all there are, without what was deleted; others may read meanwhile."""
+        table_bytes = memory.table_bytes(self.stored_bytes)
+        self._entries.set_options({"target_file_size_base": str(table_bytes)})
+        self._entries.compact_range(None, None)
+        self._entries.set_options({"target_file_size_base": str(memory.table_bytes(_USUAL))})
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it is one sorted run in tables of the right size, or one so small that it does not matter."""
+        in_memory = self._property("num-entries-active-mem-table")
+        first, *deeper = (self._property(f"num-files-at-level{level}") for level in range(_LEVELS))
+        undivided = first + bool(in_memory) + self._property("num-immutable-mem-table")
+        if undivided + sum(map(bool, deeper)) > 1:
+            return False
+        return not undivided or self.stored_bytes + self._property("cur-size-all-mem-tables") <= _SMALL
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its tables take on disk, without what still waits in memory."""
+        return self._property("total-sst-files-size")
+
+    def _property(self, name: str) -> int:
+        return int(self._entries.property_value(f"rocksdb.{name}") or 0)
+
     @property
     def estimated_entries(self) -> int:
         return self._entries.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
         self._entries.close()
+        del self._handle  # as long as it lives the database stays open, whoever else has closed it
 
 
 class Database:
@@ -94,6 +132,7 @@ class Database:
         self._rocks = Rdict(str(path), memory.options(), families, access)
         self._columns: dict[str, Column] = {}
         self._families = set(names)
+        self._is_clipped = False
 
     @property
     def states(self) -> list[str]:
@@ -112,10 +151,37 @@ class Database:
 
     def keep_only(self, key_groups: KeyGroupRange) -> None:
         """Forget every key outside these key groups, in time that does not depend on how many there are."""
+        self._is_clipped = True
         for state in self.states:
             column = self.column(state)
             column.delete_range(b"", group_prefix(key_groups.first))
             column.delete_range(group_prefix(key_groups.last + 1), _AFTER_ALL_GROUPS)
+
+    def merge(self) -> None:
+        """Make one sorted run of tables of every state, without what was deleted.
+
+        Takes time in proportion to what is stored; other threads go on meanwhile.
+        """
+        for column in map(self.column, self.states):
+            if not column.is_merged:
+                column.merge(self._memory)
+        self._is_clipped = False
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether its tables still hold what `keep_only` has forgotten."""
+        return self._is_clipped
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(self.column(state).stored_bytes for state in self.states)
+
+    def tables(self) -> dict[str, tuple[int, int]]:
+        """The first and the last key group that each table may have keys of."""
+        return {
+            file["name"].lstrip("/"): (_group_of(file["start_key"]), _group_of(file["end_key"]))
+            for file in self._rocks.live_files()
+        }
 
     def checkpoint(self, path: Path) -> None:
         """Flush what is in memory, and link all files of the database as of now into a new directory."""
@@ -142,6 +208,9 @@ def write_sorted(path: Path, memory: SlotMemory, entries: Iterable[tuple[bytes, 
 
 
 def chunks(entries: Iterator[tuple[bytes, bytes]], size: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-    """The entries, at most `size` at a time."""
-    while chunk := list(islice(entries, size)):
+    """The entries, at most `size` at a time, and fewer if those before were large."""
+    count = min(size, _FIRST_CHUNK)
+    while chunk := list(islice(entries, count)):
         yield chunk
+        taken = sum(len(key) + len(value) for key, value in chunk)
+        count = max(1, min(size, CHUNK_BYTES * len(chunk) // (taken + 1)))

@@ -21,6 +21,7 @@ import xxhash
 
 from checkdam.backends.state_file import StateInfo
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StorageError
+from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
 from checkdam.storage.contract import Storage
 
@@ -47,6 +48,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     states: list[StateInfo]
     tables: dict[str, int]  # checksums by name
     others: dict[str, bytes]  # whole files by name
+    key_groups: dict[str, tuple[int, int]] = {}  # first and last that a table has keys of; where it is not known, any
 
 
 _decoder = msgspec.msgpack.Decoder(SnapshotInfo)
@@ -95,11 +97,20 @@ def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> Sna
     return info
 
 
-def fetch(handle: KeyedStateHandle, info: SnapshotInfo, storage: Storage, directory: str, target: Path) -> None:
+def fetch(
+    handle: KeyedStateHandle,
+    info: SnapshotInfo,
+    storage: Storage,
+    directory: str,
+    target: Path,
+    key_groups: KeyGroupRange,
+) -> None:
     """Put the files of a handle into a local directory, where RocksDB can open them; linked where that is possible.
 
+    RocksDB wants all tables to be there; those without a key in `key_groups` are linked and not read.
+
     Raises:
-        CheckpointDamagedError: a file is gone, truncated or altered.
+        CheckpointDamagedError: a file is gone or truncated, or a table with keys in `key_groups` is altered.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name, content in info.others.items():
@@ -108,28 +119,40 @@ def fetch(handle: KeyedStateHandle, info: SnapshotInfo, storage: Storage, direct
         if file.name in info.tables:
             path, local = place(directory, file.path), target / file.name
             try:
-                checksum, size = _link_or_copy(storage, path, file.size, local)
+                first, last = info.key_groups.get(file.name, (key_groups.first, key_groups.last))
+                is_read = first <= key_groups.last and key_groups.first <= last
+                checksum, size = _link_or_copy(storage, path, file.size, local, is_read=is_read)
             except FileNotFoundError as error:
                 raise damaged(path, "it is gone") from error
             if size != file.size:
                 raise damaged(path, f"it has not the {file.size} bytes that were written")
-            if checksum != info.tables[file.name]:
+            if checksum is not None and checksum != info.tables[file.name]:
                 raise damaged(path, "it is altered")
 
 
-def _link_or_copy(storage: Storage, path: str, size: int, local: Path) -> tuple[int, int]:
-    parts = urlsplit(storage.uri)
-    if parts.scheme == "file":
-        with contextlib.suppress(OSError):  # another file system, or one without links; a missing file shows below
-            os.link(f"{unquote(parts.path)}/{path}", local)
-            return _checksum(local)
+def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_read: bool) -> tuple[int | None, int]:
+    """The checksum, None if nobody had to read the file, and the size."""
+    if _is_linked(storage, path, local):
+        return _checksum(local) if is_read else (None, local.stat().st_size)
     hasher, offset = xxhash.xxh3_64(), 0
-    with local.open("wb") as output:
+    with local.open("xb") as output:  # never into what is there: a link is the checkpoint's own file
         while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
             hasher.update(piece)
             output.write(piece)
             offset += len(piece)
     return hasher.intdigest(), offset
+
+
+def _is_linked(storage: Storage, path: str, local: Path) -> bool:
+    """Link the local name to the file of a checkpoint; False where that cannot be done, or the file is missing."""
+    parts = urlsplit(storage.uri)
+    if parts.scheme != "file":
+        return False
+    try:
+        os.link(f"{unquote(parts.path)}/{path}", local)
+    except OSError:  # another file system, or one without links; a copy shows a missing file
+        return False
+    return True
 
 
 def _checksum(local: Path) -> tuple[int, int]:

@@ -20,15 +20,11 @@ _PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
 class _Entries(dict[Any, Any]):
     """What is known of one map; None is the value of a map key known to have none."""
 
-    __slots__ = ("is_whole",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_whole = False  # whether every entry is here
+    is_whole = False  # whether every entry is here; no slot, since that would take a constructor in Python
 
 
 class RocksDBMaps(StateTable):
-    """Maps. The owner of a map is the key, or the pair of key and namespace."""
+    """Maps. The owner of a map is the key; with a namespace, the pair of both."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -41,7 +37,7 @@ class RocksDBMaps(StateTable):
         self._namespaces = serializer(self.spec.namespace) if self.spec.namespace is not None else None
 
     def get(self, map_key: Any) -> Any:
-        owner = self._map_owner()
+        owner = self._current.current_key
         entries = self._hot.get(owner)
         if entries is None:
             entries = self._warm(owner)
@@ -49,10 +45,10 @@ class RocksDBMaps(StateTable):
         return found if found is not UNKNOWN else self._load(owner, entries, map_key)
 
     def put(self, map_key: Any, value: Any) -> None:
-        self._put(self._map_owner(), map_key, value)
+        self._put(self._current.current_key, map_key, value)
 
     def remove(self, map_key: Any) -> None:
-        self._put(self._map_owner(), map_key, None)
+        self.put(map_key, None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         owner = self._map_owner()
@@ -91,8 +87,6 @@ class RocksDBMaps(StateTable):
             self._put(owner, map_key, None)
 
     def _map_owner(self) -> Any:
-        if self._has_namespace:
-            return self._current.current_key, self._current.current_namespace
         return self._current.current_key
 
     def _entry(self, owner: Any, map_key: Any) -> Any:
@@ -115,10 +109,9 @@ class RocksDBMaps(StateTable):
 
     def _warm(self, owner: Any) -> _Entries:
         """Begin to hold what is known of a map; what changed in it is."""
-        entries = self._cooling.pop(owner, None)
+        entries = self._cooling.pop(owner, None) if self._cooling else None
         if entries is None:
-            entries = _Entries()
-            entries.update(self._changes.get(owner, ()))
+            entries = _Entries(self._changes.get(owner, ()))
             self._held += len(entries) + _MAP
         self._hot[owner] = entries
         return entries
@@ -126,7 +119,7 @@ class RocksDBMaps(StateTable):
     def _load(self, owner: Any, entries: _Entries, map_key: Any) -> Any:
         if entries.is_whole:
             return None
-        key = self.encode_entry(self._entry(owner, map_key))
+        key = self.encode_entry((*owner, map_key) if self._has_namespace else (owner, map_key))
         stored = self.column.get(key)
         value = entries[map_key] = None if stored is None else self._values.decode_one(stored)
         self._held += 1
@@ -210,3 +203,21 @@ class RocksDBMaps(StateTable):
     def close(self) -> None:
         super().close()
         self._hot, self._cooling, self._changes = {}, {}, {}
+
+
+class RocksDBNamespacedMaps(RocksDBMaps):
+    """Maps whose owner is a pair of key and namespace."""
+
+    def get(self, map_key: Any) -> Any:
+        owner = self._map_owner()
+        entries = self._hot.get(owner)
+        if entries is None:
+            entries = self._warm(owner)
+        found = entries.get(map_key, UNKNOWN)
+        return found if found is not UNKNOWN else self._load(owner, entries, map_key)
+
+    def put(self, map_key: Any, value: Any) -> None:
+        self._put(self._map_owner(), map_key, value)
+
+    def _map_owner(self) -> Any:
+        return self._current.current_key, self._current.current_namespace

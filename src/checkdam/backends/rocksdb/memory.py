@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 
 from rocksdict import (
@@ -15,16 +14,18 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from checkdam.config_values import parse_memory_size
 from checkdam.errors import ConfigError
 
 SMALLEST = 16 << 20
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt]?)i?b?|bytes)", re.IGNORECASE)
 
 # Threads, compactions and files on their way to a checkpoint take about this much, whatever the budget. Of the rest:
 # blocks read and write buffers; objects of Python; and what is left over is for the slack of the allocators.
 _FIXED = 6 << 20
 _CACHE, _BUFFERS, _OBJECTS = 0.4, 0.16, 0.4
+
+_SMALLEST_TABLE = 512 << 10
+_TABLES = 24  # of a state, while that makes them no larger than a column family's usual ones
 
 
 def memory_bytes(size: int | str) -> int:
@@ -33,11 +34,7 @@ def memory_bytes(size: int | str) -> int:
     Raises:
         ConfigError: it is no such size, or too small to work with.
     """
-    found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
-    if found is not None:
-        size = int(float(found[1]) * _UNITS[(found[2] or "").lower()])
-    if not isinstance(size, int) or isinstance(size, bool):
-        raise ConfigError(f"{size!r} is no amount of memory", hint='Write a number of bytes, or text like "256 MB".')
+    size = parse_memory_size(size)
     if size < SMALLEST:
         raise ConfigError(
             f"RocksDB cannot work with {size:,} bytes of memory", hint=f"Give it at least {SMALLEST >> 20} MB."
@@ -74,6 +71,10 @@ class SlotMemory:
         with self._lock:
             self._shares.pop(table, None)
 
+    def table_bytes(self, stored: int) -> int:
+        """How large tables should be if so many bytes are stored: a few key groups then lie in a few of them."""
+        return min(self._file_bytes, max(_SMALLEST_TABLE, stored // _TABLES))
+
     def options(self) -> Options:
         """For a database or a column family of it; keys and values are plain bytes."""
         options = Options(raw_mode=True)
@@ -84,6 +85,9 @@ class SlotMemory:
         options.set_arena_block_size(max(1 << 15, min(1 << 20, self._buffer_bytes // 64)))
         options.set_max_write_buffer_number(3)
         options.set_max_background_jobs(2)
+        options.set_max_file_opening_threads(1)  # by default every column family starts 16 to open few tables
+        options.set_skip_stats_update_on_db_open(skip=True)
+        options.set_max_open_files(512)  # open tables take memory that no cache counts; and a restore opens few at once
         options.set_block_based_table_factory(self._table_options())
         options.set_compression_type(DBCompressionType.lz4())
         options.set_target_file_size_base(self._file_bytes)

@@ -28,7 +28,7 @@ def read_handle(
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Every state in a snapshot with its entries in these key groups, each entry key once, in their order.
 
-    Entries are to be read before the next state is asked for. The files are fetched whole.
+    Entries are to be read before the next state is asked for. Tables without a key in these key groups are not read.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -54,7 +54,7 @@ def read_keyed(
     local: Path,
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """As `read_handle`, with keys as they are in the database; the files are left in `local`."""
-    fetch(handle, info, storage, directory, local)
+    fetch(handle, info, storage, directory, local, key_groups)
     database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
     try:
         for state in info.states:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkdam.backends.contract import StoreOwner
-from checkdam.backends.restoring import check_keys, read_states
+from checkdam.backends.restoring import agreed, check_keys, read_states
 from checkdam.backends.rocksdb.database import Column, Database, chunks, write_sorted
 from checkdam.backends.rocksdb.files import SnapshotInfo, fetch, read_info
 from checkdam.backends.rocksdb.memory import SlotMemory
 from checkdam.backends.rocksdb.reading import open_fetched, read_keyed
 from checkdam.backends.rocksdb.snapshot import DurableTable
 from checkdam.backends.state_file import StateInfo, packed_array
-from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange, key_groups
 from checkdam.state.snapshots import KeyedStateHandle
 from checkdam.storage.contract import Storage
@@ -87,12 +86,14 @@ def _open(
     storage: Storage,
     directory: str,
 ) -> Restored:
-    fetch(handle, info, storage, directory, path / "db")
+    fetch(handle, info, storage, directory, path / "db", owner.key_groups)
     database = open_fetched(handle, path / "db", memory)
     if handle.key_groups != owner.key_groups:
         database.keep_only(owner.key_groups)
     tables = {
-        file.name: DurableTable(file, info.tables[file.name]) for file in handle.files if file.name in info.tables
+        file.name: DurableTable(file, info.tables[file.name], info.key_groups.get(file.name))
+        for file in handle.files
+        if file.name in info.tables
     }
     return Restored(path, database, {state.name: state for state in info.states}, tables)
 
@@ -137,12 +138,7 @@ def _with_key_groups(
 
 
 def _column(owner: StoreOwner, restored: Restored, state: StateInfo) -> Column:
-    known = restored.states.setdefault(state.name, state)
-    if known != state:
-        raise StateNotRestorableError(
-            f'state "{state.name}" of operator "{owner.uid}" is a {known.kind} of type {known.type} in one file of the'
-            f" checkpoint and a {state.kind} of type {state.type} in another"
-        )
+    restored.states[state.name] = agreed(owner.uid, restored.states.get(state.name, state), state)
     return restored.database.column(state.name)
 
 

@@ -23,10 +23,11 @@ _NOT_NEEDED = ("OPTIONS-", "LOG", "LOCK", "IDENTITY")
 
 @dataclass(frozen=True, slots=True)
 class DurableTable:
-    """A table that is durable already, with its checksum."""
+    """A table that is durable already, with its checksum, and the first and last key group it has keys of if known."""
 
     file: StateFile
     checksum: int
+    key_groups: tuple[int, int] | None
 
 
 class RocksDBSealed:
@@ -40,6 +41,7 @@ class RocksDBSealed:
         local: Path,
         states: list[StateInfo],
         builds_on: Mapping[str, DurableTable],
+        key_groups: Mapping[str, tuple[int, int]],
         file_stem: str,
     ) -> None:
         self.tables: dict[str, DurableTable] | None = None  # once written: what the snapshot consists of
@@ -48,6 +50,7 @@ class RocksDBSealed:
         self._local = local
         self._states = states
         self._builds_on = builds_on
+        self._key_groups = key_groups
         self._file_stem = file_stem
         self._new_files: list[StateFile] = []
         self._lock = threading.Lock()
@@ -106,19 +109,21 @@ class RocksDBSealed:
                 tables[local.name] = known
             elif local.suffix == TABLE_SUFFIX:
                 attempted.append(f"{stem}-{local.name}")
-                tables[local.name] = DurableTable(*copy_out(local, storage, attempted[-1]))
+                tables[local.name] = DurableTable(
+                    *copy_out(local, storage, attempted[-1]), self._key_groups.get(local.name)
+                )
                 self._new_files.append(tables[local.name].file)
             elif size and not local.name.startswith(_NOT_NEEDED):
                 others[local.name] = local.read_bytes()
         if not tables:
             return {}, ()  # nothing is stored, so there is nothing to tell of either
         attempted.append(f"{stem}-states")
-        info = pack_info(self._info({name: table.checksum for name, table in tables.items()}, others))
+        info = pack_info(self._info(tables, others))
         storage.write(attempted[-1], info)
         self._new_files.append(StateFile(attempted[-1], len(info), INFO_NAME))
         return tables, (*(table.file for table in tables.values()), self._new_files[-1])
 
-    def _info(self, checksums: dict[str, int], others: dict[str, bytes]) -> SnapshotInfo:
+    def _info(self, tables: Mapping[str, DurableTable], others: dict[str, bytes]) -> SnapshotInfo:
         return SnapshotInfo(
             uid=self._owner.uid,
             subtask=self._owner.subtask,
@@ -126,8 +131,9 @@ class RocksDBSealed:
             max_parallelism=self._owner.max_parallelism,
             key_type=serializer(self._owner.key_type).spec,
             states=self._states,
-            tables=checksums,
+            tables={name: table.checksum for name, table in tables.items()},
             others=others,
+            key_groups={name: table.key_groups for name, table in tables.items() if table.key_groups is not None},
         )
 
     def _refuse_if_aborted(self) -> None:

@@ -11,7 +11,7 @@ import xxhash
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
-from checkdam.backends.rocksdb.maps import RocksDBMaps
+from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
 from checkdam.backends.rocksdb.memory import SlotMemory
 from checkdam.backends.rocksdb.restore import Restored
 from checkdam.backends.rocksdb.snapshot import DurableTable, RocksDBSealed
@@ -21,6 +21,7 @@ from checkdam.ids import CheckpointId
 from checkdam.state.spec import StateSpec
 
 _T = TypeVar("_T", bound=StateTable)
+_MERGED_AT_ONCE = 256 << 20
 
 
 class RocksDBStore:
@@ -45,13 +46,14 @@ class RocksDBStore:
         self._confirmed = confirmed  # the tables of the last completed checkpoint
         self._last_completed = 0
         self._seals: dict[CheckpointId, RocksDBSealed] = {}  # newer than that, or not written yet
+        self._is_merged = False
         self._is_closed = False
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> RocksDBCells:
         return self._open(RocksDBCells if spec.namespace is None else RocksDBNamespacedCells, spec, prune)
 
     def maps(self, spec: StateSpec, prune: Prune | None = None) -> RocksDBMaps:
-        return self._open(RocksDBMaps, spec, prune)
+        return self._open(RocksDBMaps if spec.namespace is None else RocksDBNamespacedMaps, spec, prune)
 
     def table(self, spec: StateSpec) -> RocksDBCells:
         return self.cells(spec)
@@ -72,7 +74,7 @@ class RocksDBStore:
             with self._lock:
                 self._confirmed = {}
         if reading is not None and prune is not None:
-            table.sweep_all()
+            table.sweep_all(reading.prune(prune))
         return table
 
     @property
@@ -94,6 +96,8 @@ class RocksDBStore:
             table.write()
             if not builds_on and table.spec.ttl is not None and table.spec.ttl.prunes_full_snapshots:
                 table.sweep_all()
+        if not builds_on:
+            self._merge_once()
         local = self._path / f"checkpoint-{checkpoint_id}"
         self._database.checkpoint(local)
         sealed = RocksDBSealed(
@@ -102,11 +106,22 @@ class RocksDBStore:
             local=local,
             states=[table.info for table in self._tables.values()] + list(self._unclaimed.values()),
             builds_on=builds_on,
+            key_groups=self._database.tables(),
             file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
         )
         with self._lock:
             self._seals[checkpoint_id] = sealed
         return sealed
+
+    def _merge_once(self) -> None:
+        """Before the first full snapshot: what it copies is not rewritten soon, so the next ones copy little.
+
+        What other subtasks own leaves the disk with it. Without such, a store that is too large to merge while
+        everybody waits is left to RocksDB, which merges it in the background.
+        """
+        if not self._is_merged and (self._database.is_clipped or self._database.stored_bytes <= _MERGED_AT_ONCE):
+            self._database.merge()
+        self._is_merged = True
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ import msgspec
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap_snapshot import naming
 from checkdam.backends.restoring import StateReading
-from checkdam.backends.rocksdb.database import Change, Column, chunks
+from checkdam.backends.rocksdb.database import CHUNK_BYTES, Change, Column, chunks
 from checkdam.backends.rocksdb.memory import SlotMemory
 from checkdam.backends.state_file import StateInfo, packed_array, state_info
 from checkdam.state.key_groups import key_groups, key_hasher
@@ -28,7 +28,9 @@ _CHUNK = 1024
 _AHEAD = 128
 _SAMPLED = 8
 _ASKED_EVERY = 64
-_SWEPT_STORED = b"\xff\xff\xff"  # above every key
+_LOADED_UNSEEN = 15  # small entries that may come into memory before room is made
+_LARGE = 2048
+_FEW_BYTES = 64 << 10
 _SLOT = 90  # what an entry of a dict takes, with the room that a growing dict keeps free
 
 _SMALL = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.NONE})
@@ -98,12 +100,15 @@ class StateTable:
         self._check_at = 64  # the number of waiting changes at which their size is looked at again
         self._ahead: deque[tuple[bytes, Any, Any]] = deque()  # read for sweep: as in the database, entry key, value
         self._swept_up_to = b""
+        self._sweeps_stored = True  # rather than the changes that wait
+        self._few: list[tuple[bytes, Any, Any]] | None = None  # all that is stored, if that is little and was read
+        self._unseen = 0
         self._allowance = memory.allowance(self, 0)
         self._until_asked = 0
 
     def close(self) -> None:
         self._memory.remove(self)
-        self._ahead.clear()
+        self._forget_ahead()
 
     def waiting(self) -> int:
         """How many changes are not written yet."""
@@ -160,11 +165,11 @@ class StateTable:
             return
         changes = self.changes()
         with naming(self._owner, self.info):
-            while chunk := list(islice(changes, _CHUNK)):
+            while chunk := list(islice(changes, self._at_once())):
                 self.column.write(self._encoded(chunk))
         self.forget_changes()
         self._check_at = 64
-        self._ahead.clear()  # what was read ahead may be outdated now
+        self._forget_ahead()
         self._make_room()
 
     def _encoded(self, changes: list[tuple[Any, Any]]) -> list[Change]:
@@ -204,10 +209,18 @@ class StateTable:
             self._samples >>= 1
             self._sampled_bytes >>= 1
 
+    def _at_once(self) -> int:
+        """How many entries to encode or decode together: many small ones, or so few that they take little memory."""
+        return max(16, min(_CHUNK, CHUNK_BYTES * self._samples // self._sampled_bytes))
+
     def _loaded(self, key: bytes, value: bytes | None) -> None:
         """Take note of an entry that came into memory."""
-        self._sample(1, len(key) + len(value or b""))
-        self._make_room()
+        self._unseen += 1
+        size = 0 if value is None else len(value)
+        if self._unseen > _LOADED_UNSEEN or size > _LARGE:
+            self._unseen = 0
+            self._sample(1, len(key) + size)
+            self._make_room()
 
     def _make_room(self) -> None:
         """Keep objects within what this state may take; others may have begun to take their part since."""
@@ -248,44 +261,59 @@ class StateTable:
                 if rounds > 1:
                     return  # all there is was looked at
             self._swept_up_to, entry, value = self._ahead.popleft()
-            self._drop_expired(entry, value)
+            self._drop_expired(entry, value, self._prune)
 
     def _read_ahead(self, count: int) -> bool:
         """Get the next entries to sweep: those in the database, then changes that are only here; False after these."""
-        chunk = None
-        if self._swept_up_to != _SWEPT_STORED:
-            after = self._swept_up_to + b"\0" if self._swept_up_to else b""
-            chunk = next(chunks(self.column.scan(after), min(max(count, _AHEAD), _CHUNK)), None)
-        if chunk is not None:
-            keys, values = zip(*chunk, strict=True)
-            decoded = self._values.decode(packed_array(values))
-            self._ahead.extend(zip(keys, self.decode_entries(keys), decoded, strict=True))
-        elif self._swept_up_to != _SWEPT_STORED:
-            self._ahead.extend((_SWEPT_STORED, entry, value) for entry, value in self.changes())
-            self._swept_up_to = _SWEPT_STORED
-        else:
+        if self._sweeps_stored:
+            found = self._read_stored(min(max(count, _AHEAD), self._at_once()))
+            self._ahead.extend(found)
+        if not self._ahead:
+            self._sweeps_stored = not self._sweeps_stored
             self._swept_up_to = b""
-            return False
+            if self._sweeps_stored:
+                return False
+            self._ahead.extend((b"", entry, value) for entry, value in self.changes())
         return True
 
-    def _drop_expired(self, entry: Any, stored: Any) -> None:
-        assert self._prune is not None
+    def _read_stored(self, wanted: int) -> list[tuple[bytes, Any, Any]]:
+        """The next entries in the database; all of them stay in memory if they are few, for the rounds to come."""
+        if self._few is not None:
+            return [] if self._swept_up_to else self._few
+        after = self._swept_up_to + b"\0" if self._swept_up_to else b""
+        chunk = list(islice(self.column.scan(after), wanted))
+        keys, values = [key for key, _ in chunk], [value for _, value in chunk]
+        decoded = self._values.decode(packed_array(values))
+        found = list(zip(keys, self.decode_entries(keys), decoded, strict=True))
+        if not after and len(found) < wanted and sum(map(len, values)) <= _FEW_BYTES:
+            self._few = found
+        return found
+
+    def _forget_ahead(self) -> None:
+        """What is in the database has changed. The round goes on where it was."""
+        self._ahead.clear()
+        self._few = None
+        self._sweeps_stored = True
+
+    def _drop_expired(self, entry: Any, stored: Any, prune: Prune | None) -> None:
+        assert prune is not None
         changed = self.waiting_value(entry)
         value = stored if changed is UNKNOWN else changed
         if value is None:
             return
-        fresh = self._prune(value)
+        fresh = prune(value)
         if fresh is not value:
             self.change(entry, fresh)
 
-    def sweep_all(self) -> None:
-        """Look at every entry once."""
+    def sweep_all(self, prune: Prune | None = None) -> None:
+        """Look at every entry once, with the state's own prune or another."""
         self.write()
+        self._forget_ahead()
         self._swept_up_to = b""
         while self._read_ahead(_CHUNK):
             while self._ahead:
                 self._swept_up_to, entry, value = self._ahead.popleft()
-                self._drop_expired(entry, value)
+                self._drop_expired(entry, value, prune or self._prune)
         self.write()
 
     def rewrite(self, reading: StateReading) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from checkdam.backends.contract import KeyedStateStore, ValueTable
 from checkdam.graph.functions import callable_of
-from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator
+from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator, ReduceKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
@@ -24,13 +25,22 @@ _ROUND = 262_144
 """Records in a round: enough that most keys of a busy stream occur more than once, at some ten megabytes."""
 
 
+def aggregate_state(operator: Operator) -> StateSpec | None:
+    """The state in which sum, min, max, reduce or aggregate keeps what it has; None for any other operator."""
+    if isinstance(operator.kind, AggregateFunctionKind):
+        return StateSpec(OP_STATE, StateKind.AGGREGATING, operator.kind.accumulator)
+    if isinstance(operator.kind, AggregateKind | ReduceKind):
+        return StateSpec(OP_STATE, StateKind.VALUE, operator.output_type)
+    return None
+
+
 def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
     """The working form of sum, min, max, reduce or aggregate, which keep one record or accumulator per key."""
-    kind, kept = operator.kind, operator.output_type
+    kind, kept, spec = operator.kind, operator.output_type, aggregate_state(operator)
+    assert spec is not None
+    table = store.table(spec)
     if isinstance(kind, AggregateFunctionKind):
-        table = store.table(StateSpec(OP_STATE, StateKind.AGGREGATING, kind.accumulator))
         return _Gathering(operator, table, kind.function)
-    table = store.table(StateSpec(OP_STATE, StateKind.VALUE, kept))
     if not isinstance(kind, AggregateKind):
         return _Combining(operator, table, callable_of(operator.function))
     one_by_one = _Combining(operator, table, record_combiner(kind.how, kind.field, kept))
@@ -170,8 +180,9 @@ class VectorisedSum:
         if not gathered:
             return None
         columns = [batch.columns.rename_columns(self._names) for batch in gathered]  # each edge has its own names
-        stamped = all(batch.timestamps is not None for batch in gathered)
-        stamps = [stamp for batch in gathered for stamp in batch.timestamps or ()] if stamped else None
+        stamps = None
+        if any(batch.timestamps is not None for batch in gathered):
+            stamps = [stamp for batch in gathered for stamp in batch.timestamps or repeat(None, len(batch))]
         return Batch(self._type, columns=pa.concat_batches(columns), timestamps=stamps)
 
     def process(self, batch: Batch) -> Batch | None:

@@ -195,18 +195,23 @@ class KeyedBroadcastContext(_OfBroadcast, KeyedContext):
 
 
 class TimerContext(_OfBroadcast):
-    """Handed to `on_timer`: the record's context, but for the timer's own time and domain."""
+    """Handed to `on_timer`: the record's context, but for the timer's own time and domain.
 
-    __slots__ = ("_outputs", "_states", "_store", "time_domain", "timer_service", "timestamp")
+    What it emits aside has event time only if the timer has.
+    """
+
+    __slots__ = ("_outputs", "_states", "_store", "_time", "time_domain", "timer_service", "timestamp")
 
     def __init__(
         self,
         store: KeyedStateStore,
+        time: OperatorTime,
         timer_service: TimerService,
         outputs: SideOutputs,
         states: Mapping[str, Any],
     ) -> None:
         self._store = store
+        self._time = time
         self._outputs = outputs
         self._states = states
         self.timer_service = timer_service
@@ -218,7 +223,7 @@ class TimerContext(_OfBroadcast):
         return self._store.current_key
 
     def output(self, tag: OutputTag, value: Any) -> None:
-        self._outputs.add(tag.name, value, self.timestamp)
+        self._outputs.add(tag.name, value, self._time.timestamp)
 
 
 class InvokeContext:

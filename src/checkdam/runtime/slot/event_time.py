@@ -73,10 +73,16 @@ class SeenTimestamps:
 
 
 class EventTime:
-    """What one slot knows of event time. Watermarks never fall, except to where they were when the slot restarts."""
+    """What one slot knows of event time. Watermarks never fall: a restored slot begins with those it is given."""
 
     def __init__(
-        self, plan: JobPlan, clock: Clock, largest: Mapping[int, int] | None = None, *, last_epoch: int = -1
+        self,
+        plan: JobPlan,
+        clock: Clock,
+        largest: Mapping[int, int] | None = None,
+        reached: Mapping[int, int] | None = None,
+        *,
+        last_epoch: int = -1,
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -86,13 +92,28 @@ class EventTime:
         self._is_looking = False  # the epoch under way has judged
         idle = (each for each, strategy in plan.strategies.items() if strategy.idleness is not None)
         self._last_active = dict.fromkeys(idle, self._looked_at)
-        self._reached: dict[int, int] = {}
+        self._reached: dict[int, int] = dict(reached or {})
+        self._has_ended_now = False  # with the last epoch the records that were there from the start
         self._is_over = False
 
     @property
     def largest(self) -> Mapping[int, int]:
         """Per assigner, the largest timestamp seen so far; kept in checkpoints."""
         return dict(self._seen.largest)
+
+    @property
+    def reached(self) -> Mapping[int, int]:
+        """Per operator, how far its watermark has come; kept in checkpoints.
+
+        Timestamps alone do not tell: who was idle before a restart counts as awake after it. What is the end of time
+        only since all records were there from the start is left out.
+        """
+        assigners = self._plan.assigners
+        return {
+            op: watermark
+            for op, watermark in self._reached.items()
+            if watermark > MIN_WATERMARK and not self._static.issuperset(assigners.get(op, ()))
+        }
 
     def observe(self, assigner: int, timestamp: int) -> None:
         self._seen.observe(assigner, timestamp)
@@ -138,7 +159,9 @@ class EventTime:
         return self._last_active[assigner] + -(-idleness // _MILLISECOND)
 
     def next_due(self) -> int | None:
-        """When the next stream becomes idle, in milliseconds since 1970; in the past if no epoch has noticed yet."""
+        """When the next stream becomes idle or ends, in milliseconds since 1970; in the past until an epoch notices."""
+        if self._has_ended_now:
+            return self._looked_at
         deadlines = (self._deadline(each) for each in self._last_active)
         return min((each for each in deadlines if each is not None and each > self._looked_at), default=None)
 
@@ -149,8 +172,9 @@ class EventTime:
             self._last_active[assigner] = now
         self._seen.end_epoch()
         self._is_looking = False
-        if epoch >= 0:
-            self._static = self._plan.static_assigners
+        static = self._plan.static_assigners if epoch >= 0 else frozenset()
+        self._has_ended_now = static != self._static and self._plan.has_ticks
+        self._static = static
 
     def end_of_input(self) -> None:
         """No more records will ever come: from now on it is the end of time."""

@@ -37,17 +37,17 @@ class DueTimers:
         self._ctx = ctx
         self._call = on_timer
 
-    def fire_processing(self, produced: list[Any], stamps: list[int]) -> None:
-        """By the clock as it is now; what the timers give is added, with their times."""
+    def fire_processing(self, produced: list[Any], stamps: list[int | None]) -> None:
+        """By the clock as it is now; what the timers give is added, without event time: they have none."""
         if len(self._timers.processing):
             self._fire(self._timers.processing, self._time.processing_time(), produced, stamps)
 
-    def fire_event(self, produced: list[Any], stamps: list[int]) -> None:
-        """By the watermark as it is now."""
+    def fire_event(self, produced: list[Any], stamps: list[int | None]) -> None:
+        """By the watermark as it is now; what the timers give has their time."""
         if len(self._timers.event):
             self._fire(self._timers.event, self._time.current_watermark, produced, stamps)
 
-    def _fire(self, queue: TimerQueue, until: int, produced: list[Any], stamps: list[int]) -> None:
+    def _fire(self, queue: TimerQueue, until: int, produced: list[Any], stamps: list[int | None]) -> None:
         ctx, time, call = self._ctx, self._time, self._call
         is_event = queue.domain is TimeDomain.EVENT_TIME
         ctx.time_domain = queue.domain
@@ -59,7 +59,7 @@ class DueTimers:
                 some = call(timestamp, ctx)
                 if some is not None:
                     produced.extend(some)
-                    stamps.extend(repeat(timestamp, len(produced) - len(stamps)))
+                    stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
             record = f"(none: in on_timer at {ctx.timestamp} for key {ctx.current_key!r})"
             raise user_error(self._operator.name, record, cause) from cause
@@ -98,14 +98,14 @@ class KeyedProcess(Process):
         self._outputs = outputs
         self._timers = timers
         self._after_record = after_record
-        self._is_stamped = is_stamped  # behind an assigner of timestamps: what timers give has theirs
+        self._is_stamped = is_stamped  # behind an assigner of timestamps: what event-time timers give has theirs
         self._has_begun = False  # the epoch
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
         assert keys is not None
         call, ctx = self._calls[side]
         produced: list[Any] = []
-        stamps: list[int] = []
+        stamps: list[int | None] = []
         if not self._has_begun:
             self._has_begun = True
             if self._timers is not None:
@@ -130,9 +130,9 @@ class KeyedProcess(Process):
             store.current_key = NO_KEY
 
     def _run_stamped(
-        self, batch: Batch, keys: list[Any], call: Call, ctx: Any, produced: list[Any], stamps: list[int]
+        self, batch: Batch, keys: list[Any], call: Call, ctx: Any, produced: list[Any], stamps: list[int | None]
     ) -> Batch:
-        """The same with all that the hot loop leaves out: what a record gives has the record's timestamp."""
+        """The same with all that the hot loop leaves out: what a record gives has its timestamp, or none too."""
         store, time, after_record = self._store, self._time, self._after_record
         times = batch.timestamps
         value = None
@@ -143,8 +143,7 @@ class KeyedProcess(Process):
                 some = call(value, ctx)
                 if some is not None:
                     produced.extend(some)
-                    if time.timestamp is not None:
-                        stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
+                    stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
                 if after_record is not None:
                     after_record()
         except Exception as cause:
@@ -160,7 +159,7 @@ class KeyedProcess(Process):
             self._time.advance(watermark)
             return None
         produced: list[Any] = []
-        stamps: list[int] = []
+        stamps: list[int | None] = []
         self._timers.fire_processing(produced, stamps)
         self._time.advance(watermark)
         self._timers.fire_event(produced, stamps)

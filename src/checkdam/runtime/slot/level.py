@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from checkdam.errors import StateAccessError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
 from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
@@ -16,6 +18,7 @@ from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
+from checkdam.state.fitting import has_floats, has_nan
 from checkdam.state.rows import column_to_list, to_arrow
 
 NO_OUTPUT = pa.schema([pa.field("none", pa.int8())])
@@ -93,6 +96,8 @@ class RunningLevel:
             else:
                 assert edge.target is not None
                 values, keys = records_and_keys(rows)
+                if keys is not None and has_floats(keys.type):
+                    _refuse_nan(keys, self.operators[edge.target].operator)
                 yield from self.run(edge.target, values, keys, edge.side)
 
     def run(self, operator: int, batch: Batch, keys: Batch | None, side: int = 0) -> Iterator[pa.RecordBatch]:
@@ -180,6 +185,26 @@ def records_and_keys(rows: EdgeRows) -> tuple[Batch, Batch | None]:
     if rows.timestamps is not None and rows.timestamps.null_count < rows.num_rows:
         values.timestamps = rows.timestamps.to_pylist()
     return values, keys
+
+
+def _refuse_nan(keys: Batch, operator: Operator) -> None:
+    """NaN is not equal to itself, so it would be another key with every record.
+
+    Raises:
+        StateAccessError: a key is or holds NaN.
+    """
+    if any(map(_has_nan, keys.columns.columns)):
+        found = next((key for key in keys.rows if has_nan(keys.type, key)), None)
+        raise StateAccessError(
+            f'a record for operator "{operator.name}" has the key {found!r}, and NaN cannot be a key',
+            hint="Leave such records out with filter(), or let key_by give another value for them.",
+        )
+
+
+def _has_nan(column: pa.Array) -> bool:
+    if pa.types.is_struct(column.type):
+        return any(map(_has_nan, column.flatten()))
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def _split_key(rows: EdgeRows) -> tuple[Batch, Batch | None]:

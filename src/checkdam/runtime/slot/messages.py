@@ -47,6 +47,7 @@ class SlotSetup:
     storage: str | None  # None: no checkpoints
     restore: RestorePoint | None = None
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
+    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
     local_directory: str | None = None  # where working files go; None: with other temporary files
 
 
@@ -67,6 +68,7 @@ class EpochReport:
     committables: Mapping[OperatorUid, tuple[bytes, ...]] = field(default_factory=dict)  # at-least-once output
     keys: int = 0
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
+    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
     unfinished_sources: bool = False  # a source function of this slot may have more records
     next_due: int | None = None
     """When something comes due by the clock though no records come, in milliseconds since 1970."""

@@ -21,7 +21,7 @@ from checkdam.runtime.slot.context import FunctionContext, OperatorTime, Snapsho
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.operator_state import OperatorStates
-from checkdam.runtime.slot.operators import Surroundings, guarded, make_process
+from checkdam.runtime.slot.operators import OperatorSetting, guarded, make_process
 from checkdam.runtime.slot.process import Process
 from checkdam.state.key_groups import key_group_range
 from checkdam.state.snapshots import OperatorStatePart
@@ -42,8 +42,8 @@ class OpenOperator:
     """One operator of a slot with all that it holds. What `open` has taken, `closings` gives back, also half-way."""
 
     def __init__(self, operator: Operator, slot: Slot) -> None:
-        self.operator = _own_copy(operator)
-        self.uid = operator.uid or OperatorUid(f"operator-{operator.id}")
+        self.operator = own_copy(operator)
+        self.uid = operator.uid or OperatorUid(f"operator-{operator.id}")  # without one it has nothing that is kept
         self._slot = slot
         self._subtask = slot.setup.subtask
         self._width = operator.parallelism or 1
@@ -73,7 +73,7 @@ class OpenOperator:
             context=FunctionContext(operator.name, self._subtask, self._width, keyed, self._groups),
             store=self.store,
             writer=self.writer,
-            around=self._surroundings(time),
+            around=self._setting(time),
         )
         return self.process
 
@@ -101,9 +101,9 @@ class OpenOperator:
         if self.store is not None:
             yield self.store.close
 
-    def _surroundings(self, time: OperatorTime) -> Surroundings:
+    def _setting(self, time: OperatorTime) -> OperatorSetting:
         setup, operator = self._slot.setup, self.operator
-        return Surroundings(
+        return OperatorSetting(
             time=time,
             clock=self._slot.clock,
             states=self.states,
@@ -152,7 +152,7 @@ class OpenOperator:
         return OperatorStates(operator.name, restored, is_first_subtask=self._subtask == 0)
 
 
-def _own_copy(operator: Operator) -> Operator:
+def own_copy(operator: Operator) -> Operator:
     """An operator with a function object of its own: one given to two operators must not share its state."""
     if operator.rich_function is None and operator.checkpointed_function is None:
         return operator

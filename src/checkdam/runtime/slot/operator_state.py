@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
-from checkdam.state.evolution import Compatibility, compare
+from checkdam.state.evolution import Compatibility, compare, restoring_value
+from checkdam.state.fitting import KeyFit, is_hashable
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.serializers import serializer, serializer_from_spec
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
@@ -68,9 +70,17 @@ class OperatorStates:
         return state
 
     def _map(self, descriptor: MapStateDescriptor) -> BroadcastMap:
-        pair = tuple_of([type_info(descriptor.key_type), type_info(descriptor.value_type)])
-        codec = self._open(descriptor, Redistribution.BROADCAST, pair)
-        state = BroadcastMap(descriptor.name, dict(self._take(descriptor.name, Redistribution.BROADCAST, codec)))
+        of_key = type_info(descriptor.key_type)
+        named = f'broadcast state "{descriptor.name}" of operator "{self._operator_name}"'
+        codec = self._open(descriptor, Redistribution.BROADCAST, tuple_of([of_key, type_info(descriptor.value_type)]))
+        if not is_hashable(of_key):
+            raise JobGraphError(
+                f"{named} has keys of type {of_key.name}, which cannot be looked up by",
+                hint="Make map keys of scalars, tuples and frozen dataclasses.",
+            )
+        keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")
+        entries = dict(self._take(descriptor.name, Redistribution.BROADCAST, codec))
+        state = BroadcastMap(descriptor.name, entries, keys)
         self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
         return state
 
@@ -114,33 +124,34 @@ class _Codec:
     """The durable form of one state's elements."""
 
     def __init__(self, operator_name: str, name: str, element: TypeInfo) -> None:
-        self._operator_name = operator_name
-        self._name = name
-        self._serializer = serializer(element)
+        self._which = f'operator state "{name}" of operator "{operator_name}"'
+        with self._naming():
+            self._serializer = serializer(element)
         self.spec = self._serializer.spec
 
     def encode(self, elements: list[Any]) -> tuple[bytes, ...]:
-        try:
+        with self._naming():
             self._serializer.encode_checked(elements)
-        except JobGraphError as misfit:
-            raise JobGraphError(
-                f'operator state "{self._name}" of operator "{self._operator_name}": {misfit.message}',
-                hint=misfit.hint,
-            ) from misfit
         return tuple(map(self._serializer.encode_one, elements))
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except JobGraphError as misfit:
+            raise JobGraphError(f"{self._which}: {misfit.message}", hint=misfit.hint) from misfit
 
     def decode(self, part: OperatorStatePart) -> list[Any]:
         verdict = compare(part.type, self._serializer.type)
-        if verdict.kind is Compatibility.AS_IS:
-            return list(map(self._serializer.decode_one, part.elements))
-        if verdict.kind is Compatibility.MIGRATES:
-            assert verdict.convert is not None
-            return [verdict.convert(old) for old in map(serializer_from_spec(part.type).decode_one, part.elements)]
-        raise StateNotRestorableError(
-            f'operator state "{self._name}" of operator "{self._operator_name}" does not fit its new type:'
-            f" {verdict.reason}",
-            hint=verdict.hint or "Declare it with the old type, or give the new one another name.",
-        )
+        if verdict.kind is Compatibility.INCOMPATIBLE:
+            raise StateNotRestorableError(
+                f"{self._which} does not fit its new type: {verdict.reason}",
+                hint=verdict.hint or "Declare it with the old type, or give the new one another name.",
+            )
+        with restoring_value(self._which):
+            if verdict.convert is None:
+                return list(map(self._serializer.decode_one, part.elements))
+            return list(map(verdict.convert, map(serializer_from_spec(part.type).decode_one, part.elements)))
 
 
 class OperatorList:
@@ -178,16 +189,22 @@ class OperatorList:
 
 
 class BroadcastMap(MapState[Any, Any]):
-    """A mapping that every subtask keeps the same."""
+    """A mapping that every subtask keeps the same. A key not of the declared type is an error wherever it is given."""
 
-    def __init__(self, name: str, entries: dict[Any, Any]) -> None:
+    def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit) -> None:
         self.name = name
         self._entries = entries
+        self._keys = keys
+        self._exact = keys.exact
 
     def __getitem__(self, key: Any) -> Any:
+        if type(key) is not self._exact:
+            self._keys.check(key)
         return self._entries[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is not self._exact:
+            self._keys.check(key)
         if value is None:
             raise StateAccessError(
                 f'None was put into broadcast state "{self.name}" under {key!r}, and a value is never None',
@@ -196,6 +213,8 @@ class BroadcastMap(MapState[Any, Any]):
         self._entries[key] = value
 
     def __delitem__(self, key: Any) -> None:
+        if type(key) is not self._exact:
+            self._keys.check(key)
         del self._entries[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -205,6 +224,8 @@ class BroadcastMap(MapState[Any, Any]):
         return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
+        if type(key) is not self._exact:
+            self._keys.check(key)
         return key in self._entries
 
     def is_empty(self) -> bool:

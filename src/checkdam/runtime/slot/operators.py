@@ -55,7 +55,7 @@ from checkdam.state.types import TypeInfo
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class OperatorSetting:
     """What an operator finds around it; by default what a plain function needs, wherever it runs."""
 
     time: OperatorTime = field(default_factory=OperatorTime)
@@ -74,10 +74,10 @@ def make_process(
     context: FunctionContext,
     store: KeyedStateStore | None = None,
     writer: SinkWriter | None = None,
-    around: Surroundings | None = None,
+    around: OperatorSetting | None = None,
 ) -> Process:
     """The working form of one operator. The user's function is initialised and opened here, once."""
-    around = around or Surroundings()
+    around = around or OperatorSetting()
     kind = operator.kind
     if isinstance(kind, SinkKind):
         return PassThrough() if writer is None else WriterProcess(writer)
@@ -89,7 +89,8 @@ def make_process(
     if store is not None:
         store.current_key = NO_KEY
     broadcast = _declared_broadcast(operator, around)
-    _begin(operator, context, around)
+    states = around.states
+    begin(operator, context, InitializationContext(around.is_restored, states, context) if states is not None else None)
     if isinstance(kind, SourceFunctionKind):
         generator = GeneratorContext(context.subtask_index, context.parallelism)
         return SourceProcess(operator, generator, around.clock, is_finished=around.had_finished)
@@ -102,11 +103,10 @@ def make_process(
     return _unkeyed(operator, around, broadcast)
 
 
-def _begin(operator: Operator, context: FunctionContext, around: Surroundings) -> None:
-    """Bring the function to life: operator state first, then `open`."""
+def begin(operator: Operator, context: FunctionContext, beginning: InitializationContext | None) -> None:
+    """Bring the function to life: operator state first, if there is any, then `open`."""
     if operator.checkpointed_function is not None:
-        assert around.states is not None
-        beginning = InitializationContext(around.is_restored, around.states, context)
+        assert beginning is not None
         guarded(operator, "initialize_state", operator.checkpointed_function.initialize_state, beginning)
     if operator.rich_function is not None:
         guarded(operator, "open", operator.rich_function.open, context)
@@ -124,7 +124,7 @@ def guarded(operator: Operator, where: str, call: Callable[[Any], None], argumen
         raise user_error(operator.name, f"(none: in {where})", cause) from cause
 
 
-def _declared_broadcast(operator: Operator, around: Surroundings) -> Mapping[str, Any]:
+def _declared_broadcast(operator: Operator, around: OperatorSetting) -> Mapping[str, Any]:
     if not isinstance(operator.kind, ConnectKind) or not operator.kind.broadcast:
         return {}
     assert around.states is not None
@@ -138,7 +138,7 @@ def _read_only(states: Mapping[str, Any]) -> Mapping[str, Any]:
 def _keyed(
     operator: Operator,
     store: KeyedStateStore,
-    around: Surroundings,
+    around: OperatorSetting,
     broadcast: Mapping[str, Any],
     after_record: Callable[[], None] | None,
 ) -> Process:
@@ -147,7 +147,7 @@ def _keyed(
     visible = _read_only(broadcast)
     if has_timers(function):
         registered = service = Timers(store, time)
-        ctx = TimerContext(store, service, outputs, visible)
+        ctx = TimerContext(store, time, service, outputs, visible)
         timers = DueTimers(operator, time, registered, ctx, function.on_timer)
     process = KeyedProcess(
         operator,
@@ -176,7 +176,7 @@ def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None
     return [(as_flat(operator, callable_of(function)), ctx)]
 
 
-def _unkeyed(operator: Operator, around: Surroundings, broadcast: Mapping[str, Any]) -> Process:
+def _unkeyed(operator: Operator, around: OperatorSetting, broadcast: Mapping[str, Any]) -> Process:
     call, time, outputs = callable_of(operator.function), around.time, SideOutputs(around.side_types)
     if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
         return PlainProcess(operator, call)
@@ -193,7 +193,7 @@ def _unkeyed(operator: Operator, around: Surroundings, broadcast: Mapping[str, A
 
 
 def _broadcast_side(
-    operator: Operator, around: Surroundings, states: Mapping[str, Any], outputs: SideOutputs
+    operator: Operator, around: OperatorSetting, states: Mapping[str, Any], outputs: SideOutputs
 ) -> UnkeyedProcess:
     time = around.time
     service = ClockOnly(

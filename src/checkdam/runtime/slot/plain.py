@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operators
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -37,10 +37,10 @@ class PlainProcess(Process):
             raise user_error(self._operator.name, rows[at], cause) from cause
         return Batch(self._operator.output_type, rows=produced, timestamps=stamps)
 
-    def _stamped(self, remaining: Iterator[Any], stamps: list[int]) -> tuple[list[Any], list[int]]:
+    def _stamped(self, remaining: Iterator[Any], stamps: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
         """What each record gives, with the record's timestamp."""
         produced: list[Any] = []
-        given: list[int] = []
+        given: list[int | None] = []
         for stamp, value in zip(stamps, remaining, strict=True):
             some = self._results((value,))
             produced += some
@@ -88,15 +88,16 @@ class UnkeyedProcess(Process):
         time, call, ctx = self._time, self._call, self._ctx
         times = batch.timestamps
         produced: list[Any] = []
-        stamps: list[int] = []
+        stamps: list[int | None] = []
         value = None
         try:
-            for value, time.timestamp in zip(batch.rows, times or repeat(None)):  # noqa: B905  repeat has no end
+            for value, time.timestamp in zip(
+                batch.rows, times if times is not None else repeat(None, len(batch)), strict=True
+            ):
                 some = call(value, ctx)
                 if some is not None:
                     produced.extend(some)
-                    if time.timestamp is not None:
-                        stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
+                    stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
             raise user_error(self._operator.name, value, cause) from cause
         finally:

@@ -24,14 +24,13 @@ class SideOutputs:
         self._stamps.setdefault(tag, []).append(timestamp)
 
     def take(self) -> Mapping[str, Batch]:
-        """By tag, what was added since the last call. Records have timestamps where all of a tag have one."""
+        """By tag, what was added since the last call, with the timestamps of those that have one."""
         if not self._rows:
             return {}
         rows, stamps = self._rows, self._stamps
         self._rows, self._stamps = {}, {}
-        return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_complete(stamps[tag])) for tag in rows}
+        return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_told(stamps[tag])) for tag in rows}
 
 
-def _complete(stamps: list[int | None]) -> list[int] | None:
-    complete = [stamp for stamp in stamps if stamp is not None]
-    return complete if len(complete) == len(stamps) else None
+def _told(stamps: list[int | None]) -> list[int | None] | None:
+    return stamps if any(stamp is not None for stamp in stamps) else None

@@ -9,14 +9,14 @@ from checkdam.graph.operators import Operator
 from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.event_time import SeenTimestamps
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator
-from checkdam.runtime.slot.operators import Surroundings, make_process
+from checkdam.runtime.slot.operators import OperatorSetting, make_process
 from checkdam.runtime.wire import Wire
 
 
 def source_level(operators: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, behind: int) -> RunningLevel:
     """Level 0 for one task and epoch; `behind` is how many partitions the first exchange has."""
     seen = SeenTimestamps()
-    around = Surroundings(observe=seen.observe)
+    around = OperatorSetting(observe=seen.observe)
     processes = {
         op.id: make_process(op, context=FunctionContext(op.name, 0, 1), around=around) for op in operators.values()
     }

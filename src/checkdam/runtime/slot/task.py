@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from checkdam.backends.contract import KeyedStateStore, Sealed
-from checkdam.checkpoint.operator_state import INLINE_LIMIT, pack
+from checkdam.checkpoint.operator_state import keep
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import Prepare, SinkWriter
 from checkdam.connectors.simple_sinks import PrintWriter
@@ -61,7 +61,6 @@ class SlotTask:
         self,
         setup: SlotSetup,
         storage: Storage | None = None,
-        restore_storage: Storage | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._setup = setup
@@ -70,8 +69,8 @@ class SlotTask:
         self._storage = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
         clock = clock or SystemClock()
         self._time = OperatorTime(clock)
-        self._event_time = EventTime(setup.plan, clock, setup.event_time, last_epoch=setup.last_epoch)
-        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup, restore_storage))
+        self._event_time = EventTime(setup.plan, clock, setup.event_time, setup.watermarks, last_epoch=setup.last_epoch)
+        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup))
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
@@ -128,6 +127,7 @@ class SlotTask:
             committables,
             keys=sum(store.key_count for _, store in self._stores()),
             event_time=self._event_time.largest,
+            watermarks=self._event_time.reached,
             unfinished_sources=not all(process.is_finished for process in processes),
             next_due=min((due for due in dues if due is not None), default=None),
         )
@@ -216,15 +216,13 @@ class SlotTask:
         parts: tuple[OperatorStatePart, ...],
         new_files: list[StateFile],
     ) -> OperatorStateHandle:
-        content, offsets = pack(parts)
-        if len(content) <= INLINE_LIMIT:
-            return OperatorStateHandle(offsets, content)
         assert self._storage is not None
         owner = f"{xxhash.xxh3_128_hexdigest(self._operators[op].uid.encode())}-{self._setup.subtask}"
         path = f"{SHARED}/{owner}-{checkpoint_id}-{self._setup.attempt}.operator"
-        new_files.append(StateFile(path, len(content)))
-        self._storage.write(path, content)
-        return OperatorStateHandle(offsets, new_files[-1])
+        new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
+        handle = keep(parts, self._storage, path)
+        new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
+        return handle
 
     def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
         """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
@@ -315,9 +313,9 @@ class SlotTask:
         self._broken = str(reason)
 
 
-def _files_to_restore(setup: SlotSetup, storage: Storage | None) -> Storage | None:
+def _files_to_restore(setup: SlotSetup) -> Storage | None:
     restore = setup.restore
-    return None if restore is None else subtree(storage or open_storage(restore.storage), restore.directory)
+    return None if restore is None else subtree(open_storage(restore.storage), restore.directory)
 
 
 class LevelRun:

@@ -29,6 +29,11 @@ STATE_NAMES: Final = {TimeDomain.EVENT_TIME: "_timers/event", TimeDomain.PROCESS
 _FEW: Final = 1000  # stale heap entries below this are not worth a rebuild
 
 
+def timer_state(domain: TimeDomain) -> StateSpec:
+    """The state in which an operator's timers of one domain are kept."""
+    return StateSpec(STATE_NAMES[domain], StateKind.TIMER, type_info(bool), map_key=type_info(int))
+
+
 class TimerQueue:
     """The timers of one domain of one operator in one subtask.
 
@@ -39,9 +44,7 @@ class TimerQueue:
     def __init__(self, store: KeyedStateStore, domain: TimeDomain) -> None:
         self.domain = domain
         self._store = store
-        self._kept: Maps = store.maps(
-            StateSpec(STATE_NAMES[domain], StateKind.TIMER, type_info(bool), map_key=type_info(int))
-        )
+        self._kept: Maps = store.maps(timer_state(domain))
         self._live: dict[tuple[Any, int], int] = {}  # key and time of each timer, to the number it was registered under
         self._heap: list[tuple[int, int, Any]] = []
         self._waiting: list[tuple[int, int, Any]] = []  # registered while firing, for the next round

@@ -29,7 +29,7 @@ from checkdam.runtime.spark.launch import start_slots
 from checkdam.runtime.spark.offsets import capture, lay_out, sources_of
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, job_dataframe, spark_sink_rows
 from checkdam.runtime.spark.session import is_on_one_machine
-from checkdam.runtime.spark.sources import describe, is_bounded, is_static, open_source
+from checkdam.runtime.spark.sources import describe, is_bounded, open_source
 
 _PATIENCE_SECONDS = 10.0
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
@@ -54,8 +54,8 @@ class SparkEngine:
         self._extra: DataFrame | None = None
         specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
         self._types = {op.id: op.output_type for op in plan.source_side}
-        self._static = {source: spec for source, spec in specs.items() if is_static(spec)}
-        self._streams = {source: spec for source, spec in specs.items() if not is_static(spec)}
+        self._static = {source: spec for source, spec in specs.items() if spec.is_static}
+        self._streams = {source: spec for source, spec in specs.items() if not spec.is_static}
 
     def first_epoch(self) -> Epoch:
         return Epoch(0 if self._static else 1)

@@ -13,11 +13,6 @@ from checkdam.state.rows import to_arrow
 from checkdam.state.types import TypeInfo, named_tuple_type
 
 
-def is_static(spec: SourceSpec) -> bool:
-    """Whether all its records are there from the start, so that they arrive in epoch 0."""
-    return spec.is_static
-
-
 def describe(spec: SourceSpec) -> str:
     """What kind of source it is: a position of one cannot be given to another."""
     if isinstance(spec, StreamSource):
@@ -28,7 +23,7 @@ def describe(spec: SourceSpec) -> str:
 
 
 def is_bounded(spec: SourceSpec) -> bool:
-    return is_static(spec) or (isinstance(spec, StreamSource) and spec.bounded)
+    return spec.is_static or (isinstance(spec, StreamSource) and spec.bounded)
 
 
 def open_source(session: SparkSession, spec: SourceSpec, type: TypeInfo) -> DataFrame:

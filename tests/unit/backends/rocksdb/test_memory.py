@@ -20,6 +20,7 @@ from checkdam.errors import ConfigError
         ("512 MiB", 512 << 20),
         (" 16777216 bytes ", 16 << 20),
         ("20000 kb", 20000 << 10),
+        ("64 mebibytes", 64 << 20),
     ],
 )
 def test_memory_is_a_number_of_bytes_or_text_with_a_unit(given: int | str, expected: int) -> None:

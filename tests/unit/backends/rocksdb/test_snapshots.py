@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.backends.rocksdb.conftest import Open
 
-from checkdam.backends.rocksdb.files import INFO_NAME, VERSION
+from checkdam.backends.rocksdb.files import INFO_NAME, VERSION, read_info
 from checkdam.backends.rocksdb.reading import read_handle, read_keys
 from checkdam.backends.rocksdb.store import RocksDBStore
 from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, FormatTooNewError, StorageError
@@ -243,3 +243,143 @@ def test_expired_entries_leave_with_each_epoch_and_with_a_full_snapshot(open_sto
     assert left[-1] == 50
     assert before == 100
     assert cells["full"].count() == 50
+
+
+BLOB = StateSpec("blob", StateKind.VALUE, type_info(bytes))
+
+
+def bytes_read() -> int:
+    """What this process has asked the system to read so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def spread(open_store: Open, storage: Storage) -> KeyedStateHandle:
+    """A snapshot of some megabytes over all key groups."""
+    store = open_store(memory="64 MB")
+    cells = store.cells(BLOB)
+    for begin in range(0, 40_000, 10_000):
+        cells.put_all({f"k{i}": random.randbytes(300) for i in range(begin, begin + 10_000)})
+        store.end_epoch()
+    handle = checkpoint(store, storage)
+    store.close()
+    return handle
+
+
+def test_a_subtask_reads_the_tables_of_its_key_groups_and_no_others(open_store: Open, storage: Storage) -> None:
+    handle = spread(open_store, storage)
+    stored = sum(file.size for file in handle.files)
+
+    read = []
+    for first, last in [(0, 4), (5, 10), (11, 15)]:
+        before = bytes_read()
+        open_store([handle], KeyGroupRange(first, last), "64 MB").close()
+        read.append(bytes_read() - before)
+
+    assert max(read) < 0.5 * stored
+    assert stored < sum(read) < 1.3 * stored
+
+
+def test_a_table_that_cannot_be_read_on_restore_stays_whole_in_the_checkpoint(
+    open_store: Open, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    fill(store)
+    handle = checkpoint(store, storage)
+    before = {path: Path(path).read_bytes() for path in files_below(tmp_path) if "shared" in path}
+
+    def unreadable(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("checkdam.backends.rocksdb.files._pieces", unreadable)
+    with pytest.raises(OSError, match="Input/output"):
+        open_store([handle])
+
+    assert before
+    assert {path: Path(path).read_bytes() for path in before} == before
+
+
+def test_an_altered_table_is_found_by_a_subtask_that_owns_keys_of_it(
+    open_store: Open, storage: Storage, tmp_path: Path
+) -> None:
+    handle = spread(open_store, storage)
+    info = read_info(handle, storage, "")
+    table = next(file for file in handle.files if info.key_groups.get(file.name) == (0, 0))
+    path = tmp_path / "checkpoints" / table.path
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+
+    with pytest.raises(CheckpointDamagedError, match="altered"):
+        open_store([handle], KeyGroupRange(0, 0), "64 MB")
+    with pytest.raises(CheckpointDamagedError, match="altered"):
+        open_store([handle], KeyGroupRange(0, 15), "64 MB")
+    open_store([handle], KeyGroupRange(8, 15), "64 MB")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(CheckpointDamagedError, match="bytes that were written"):
+        open_store([handle], KeyGroupRange(8, 15), "64 MB")
+
+
+def test_no_checkpoint_after_a_full_one_copies_much_however_the_state_was_filled(
+    open_store: Open, storage: Storage
+) -> None:
+    store = open_store()
+    cells = store.cells(COUNT)
+    for begin in range(0, 100_000, 20_000):
+        cells.put_all({f"k{i}": i for i in range(begin, begin + 20_000)})
+        store.end_epoch()
+    full = sum(file.size for file in checkpoint(store, storage, 100_001).files)
+
+    copied = []
+    for number in range(100_002, 100_014):
+        cells.put_all({f"k{i}": number for i in random.sample(range(100_000), 1000)})
+        sealed = store.seal(CheckpointId(number))
+        sealed.write(storage, "shared")
+        store.completed(CheckpointId(number))
+        copied.append(sum(file.size for file in sealed.new_files) / full)
+
+    assert max(copied) < 0.15
+
+
+def test_a_snapshot_after_rescaling_holds_nothing_of_other_subtasks_however_large(
+    open_store: Open, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = spread(open_store, storage)
+    monkeypatch.setattr("checkdam.backends.rocksdb.store._MERGED_AT_ONCE", 0)
+    stored = sum(file.size for file in handle.files)
+
+    part = open_store([handle], KeyGroupRange(0, 3), "64 MB")
+    again = checkpoint(part, storage, 2)
+
+    assert sum(file.size for file in again.files) < 0.3 * stored
+    assert all(0 <= first <= last <= 3 for first, last in read_info(again, storage, "").key_groups.values())
+
+
+def test_the_state_of_a_full_snapshot_is_merged_once(open_store: Open, storage: Storage) -> None:
+    store = open_store(memory="64 MB")
+    cells = store.cells(BLOB)
+    cells.put_all({f"k{i}": random.randbytes(300) for i in range(10_000)})
+    first = store.seal(CheckpointId(1))
+    first.write(storage, "shared")
+    store.aborted(CheckpointId(1))
+    cells.put_all({"x": b"1"})
+
+    second = store.seal(CheckpointId(2)).write(storage, "shared")
+
+    assert first.tables is not None
+    assert first.tables.keys() < {file.name for file in second.files}
+
+
+def test_a_closed_store_has_no_file_open(open_store: Open, storage: Storage, work: Path) -> None:
+    def open_files() -> list[str]:
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return [os.readlink(link) for link in links if os.path.lexists(link) and str(work) in os.readlink(link)]
+
+    fill(store := open_store())
+    handle = checkpoint(store, storage)
+    restored = open_store([handle], KeyGroupRange(0, 7))
+    restored.cells(COUNT)
+    before = open_files()
+    store.close()
+    restored.close()
+
+    assert before
+    assert open_files() == []

@@ -237,3 +237,52 @@ def test_a_sweep_never_judges_by_what_it_read_before_a_change_was_written(open_s
     count.sweep(100)
 
     assert dict(count.all()) == dict.fromkeys(KEYS, 99)
+
+
+@pytest.mark.parametrize(("entries", "scans"), [(0, 1), (10, 1), (1000, 14)])
+def test_sweeping_reads_what_is_stored_in_few_scans_and_a_small_state_once(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, entries: int, scans: int
+) -> None:
+    store = open_store()
+    looked_at: list[int] = []
+
+    def noted(value: int) -> int:
+        looked_at.append(value)
+        return value
+
+    count = store.cells(COUNT, noted)
+    count.put_all({f"k{i}": i for i in range(entries)})
+    store.end_epoch()
+    scanned: list[Any] = []
+    scan = count.column.scan
+
+    def counted(*bounds: Any) -> Any:
+        scanned.append(bounds)
+        return scan(*bounds)
+
+    monkeypatch.setattr(count.column, "scan", counted)
+    for _ in range(300):
+        count.sweep(5)
+
+    assert len(scanned) <= scans
+    assert set(looked_at) == set(range(entries))
+    assert len(looked_at) == (1500 if entries else 0)
+
+
+def test_a_sweep_sees_what_was_written_and_what_waits_since_the_last_round(open_store: Open) -> None:
+    store = open_store()
+    limit = [0]
+    count = store.cells(COUNT, lambda value: value if value >= limit[0] else None)
+    count.put_all({"a": 1, "b": 2})
+    store.end_epoch()
+    count.sweep(10)
+    count.put_all({"c": 1, "a": 3})
+    count.sweep(10)
+    store.end_epoch()
+    count.put_all({"d": 1})
+    limit[0] = 2
+
+    count.sweep(10)
+    count.sweep(10)
+
+    assert dict(count.all()) == {"a": 3, "b": 2}

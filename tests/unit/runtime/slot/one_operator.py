@@ -71,11 +71,11 @@ class OneOperator:
     def now(self) -> int:
         return OperatorTime(self.clock).processing_time()
 
-    def give(self, *records: Any, side: int = 0, timestamps: Sequence[int] | None = None) -> list[Any]:
+    def give(self, *records: Any, side: int = 0, timestamps: Sequence[int | None] | None = None) -> list[Any]:
         return rows(self.give_batch(records, side=side, timestamps=timestamps))
 
     def give_batch(
-        self, records: Iterable[Any], *, side: int = 0, timestamps: Sequence[int] | None = None
+        self, records: Iterable[Any], *, side: int = 0, timestamps: Sequence[int | None] | None = None
     ) -> Batch | None:
         values = list(records)
         keys = Batch(type_info(str), rows=[self._key(value) for value in values]) if self._key is not None else None

@@ -150,6 +150,17 @@ def test_a_record_that_is_a_number_is_combined_as_it_is() -> None:
     assert record_combiner("max", None, type_info(int))(3, 5) == 5
 
 
+def test_a_round_of_sums_keeps_the_timestamps_of_those_batches_that_have_any() -> None:
+    gathering = VectorisedSum(1, PAIR, None)  # type: ignore[arg-type]  # nothing is summed here
+    for records, timestamps in (([("a", 1)], [5]), ([("a", 1), ("b", 1)], None), ([("b", 1)], [None])):
+        gathering.gather(Batch(PAIR, rows=records, timestamps=timestamps))
+
+    round = gathering.take()
+
+    assert round is not None
+    assert round.timestamps == [5, None, None, None]
+
+
 PAIRS = [("a", 1), ("b", 5), ("a", 2)]
 
 

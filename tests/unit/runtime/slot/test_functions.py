@@ -185,6 +185,44 @@ class KeyedSorting(KeyedProcessFunction):
 SORTING = pytest.mark.parametrize(("function", "key"), [(Sorting(), None), (KeyedSorting(), str)])
 
 
+MIXED: dict[str, tuple[Kind, Any]] = {
+    "map": (MapKind(str.upper), None),
+    "flat_map": (FlatMapKind(letters), None),
+    "filter": (FilterKind(bool), None),
+    "process": (ProcessKind(Process()), None),
+    "keyed process": (ProcessKind(Keyed()), str),
+    "keyed flat_map": (FlatMapKind(letters), str),
+}
+
+
+@pytest.mark.parametrize("timestamps", [[None, 7, None, 8], [7, None, 8, None], [None, None, 7, None]], ids=str)
+@pytest.mark.parametrize("case", MIXED)
+def test_records_with_and_without_timestamps_keep_their_own_in_one_batch(
+    case: str, timestamps: list[int | None]
+) -> None:
+    kind, key = MIXED[case]
+
+    batch = OneOperator(kind, key=key).give_batch("abcd", timestamps=timestamps)
+
+    assert batch is not None
+    assert [record.lower() for record in batch.rows] == list("abcd")
+    assert batch.timestamps == timestamps
+
+
+@pytest.mark.parametrize(("kind", "key"), [(ProcessKind(Process()), None), (ProcessKind(Keyed()), str)])
+def test_fewer_timestamps_than_records_are_an_error_and_not_fewer_records(kind: Kind, key: Any) -> None:
+    with pytest.raises(UserFunctionError, match="shorter"):
+        OneOperator(kind, key=key).give_batch("abc", timestamps=[7, 8])
+
+
+@SORTING
+def test_side_outputs_with_and_without_timestamps_keep_their_own(function: Any, key: Any) -> None:
+    it = OneOperator(ProcessKind(function), key=key, aside={"long": str})
+    it.give("aa", "bb", "cc", timestamps=[None, 2, None])
+
+    assert it.process.take_side_outputs()["long"].timestamps == [None, 2, None]
+
+
 @SORTING
 def test_side_outputs_are_taken_once_and_those_nobody_reads_are_dropped(function: Any, key: Any) -> None:
     it = OneOperator(ProcessKind(function), key=key, aside={"long": str})

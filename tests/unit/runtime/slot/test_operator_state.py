@@ -266,3 +266,56 @@ def test_the_redistribution_is_part_of_what_is_kept() -> None:
     kept = {part.name: part.redistribution for part in it.snapshot()}
 
     assert kept == {"a": Redistribution.SPLIT, "b": Redistribution.UNION, "names": Redistribution.BROADCAST}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda states: states.get_list_state(ListStateDescriptor("x", set[int])),
+        lambda states: states.get_union_list_state(ListStateDescriptor("x", object)),
+        lambda states: states.get_broadcast_state(MapStateDescriptor("x", str, set[int])),
+    ],
+)
+def test_a_type_without_a_durable_form_names_state_and_operator(ask: Any) -> None:
+    with pytest.raises(JobGraphError, match=r'operator state "x" of operator "it": .* has no durable form'):
+        ask(states())
+
+
+@pytest.mark.parametrize("wrong", [1, True, None, b"a"])
+def test_a_key_of_another_type_is_refused_by_broadcast_state_at_every_access(wrong: Any) -> None:
+    rules = states().get_broadcast_state(MapStateDescriptor("rules", str, int))
+    rules["a"] = 1
+    for access in (
+        lambda: rules[wrong],
+        lambda: rules.get(wrong),
+        lambda: wrong in rules,
+        lambda: rules.put(wrong, 1),
+        lambda: rules.remove(wrong),
+        lambda: rules.pop(wrong, None),
+    ):
+        with pytest.raises(StateAccessError, match='a key of broadcast state "rules" of operator "it" must be of type'):
+            access()
+    assert dict(rules) == {"a": 1}
+
+
+def test_broadcast_state_needs_keys_that_can_be_looked_up_by() -> None:
+    with pytest.raises(JobGraphError, match='broadcast state "rules" of operator "it" has keys of type list'):
+        states().get_broadcast_state(MapStateDescriptor("rules", list[int], int))
+
+
+@dataclass
+class Picky:
+    name: str
+    color: str = "red"
+
+    def __post_init__(self) -> None:
+        raise LookupError("not this one")
+
+
+def test_an_element_that_its_new_class_rejects_names_state_and_operator() -> None:
+    parts = saved("get_list_state", ListStateDescriptor("x", Old), lambda state: state.add(Old("box", 1)))
+
+    with pytest.raises(
+        StateNotRestorableError, match=r'operator state "x" of operator "it".*LookupError: not this one'
+    ):
+        states(parts).get_list_state(ListStateDescriptor("x", Picky))

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.runtime.slot.one_operator import OneOperator, restore_point
 
 from checkdam.errors import StateAccessError, UserFunctionError
-from checkdam.graph.contexts import OnTimerContext, ProcessContext, TimeDomain
+from checkdam.graph.contexts import OnTimerContext, OutputTag, ProcessContext, TimeDomain
 from checkdam.graph.functions import KeyedProcessFunction, ProcessFunction
 from checkdam.graph.operators import ProcessKind
 from checkdam.graph.watermarks import MAX_WATERMARK
@@ -209,6 +209,38 @@ def test_what_a_timer_gives_has_the_timers_time_behind_an_assigner_and_none_else
     assert with_times.timestamps == [5, 9]
     assert without is not None
     assert without.timestamps is None
+
+
+class Aside(Alarm):
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+        ctx.output(OutputTag("aside", str), ctx.current_key)
+        yield ctx.current_key
+
+
+def test_what_a_timer_of_the_clock_gives_has_no_event_time() -> None:
+    it = OneOperator(
+        ProcessKind(Aside()), key=lambda value: value.partition(":")[0], aside={"aside": str}, is_stamped=True
+    )
+    it.give(f"a:clock {it.now}", "b:event 5")
+
+    at_the_end = it.process.advance(9)
+
+    assert at_the_end is not None
+    assert (at_the_end.rows, at_the_end.timestamps) == (["a", "b"], [None, 5])
+    assert it.process.take_side_outputs()["aside"].timestamps == [None, 5]
+
+
+def test_what_a_timer_of_the_clock_gives_in_front_of_an_epochs_records_leaves_them_their_timestamps() -> None:
+    it = alarm(is_stamped=True)
+    it.give(f"a:clock {it.now + 1000}", timestamps=[3])
+    it.advance(9)
+    it.clock.advance(1)
+
+    batch = it.give_batch(["b:say", "c:say"], timestamps=[7, None])
+
+    assert batch is not None
+    assert [record.split()[0] for record in batch.rows] == ["a", "b", "c"]
+    assert batch.timestamps == [None, 7, None]
 
 
 class Failing(Alarm):
