@@ -90,6 +90,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.on_disk: set[StateFile] = set()
         self.writing: WriteMetadata | None = None
         self.complete: dict[CheckpointId, frozenset[StateFile]] = {}
+        self.bases: dict[CheckpointId, frozenset[StateFile]] = {}  # what was complete when each was triggered
         self.once_complete: set[StateFile] = set()  # the job's own, even if their first report never came
         self.triggered: list[CheckpointId] = []
         self.notified: list[CheckpointId] = []
@@ -102,6 +103,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 case TriggerCheckpoint(checkpoint_id):
                     assert not self.triggered or checkpoint_id > self.triggered[-1]
                     self.triggered.append(checkpoint_id)
+                    self.bases[checkpoint_id] = frozenset().union(*self.complete.values())
                     for slot in self.slots:
                         taken = slot.take_snapshot(checkpoint_id, compact=checkpoint_id % 4 == 0)
                         self.on_disk.update(taken.new_files)
@@ -244,6 +246,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def every_reported_file_is_needed_or_gone(self) -> None:
         needed = {file for files in self.complete.values() for file in files}
         in_progress = set(self.coordinator.in_progress)
+        for checkpoint_id in in_progress:
+            needed |= self.bases[checkpoint_id]  # its snapshots may build on them
         for taken in self.delivered:
             if taken.checkpoint_id in in_progress:
                 needed |= files_of(taken)
