@@ -165,6 +165,7 @@ def test_a_late_writer_of_an_aborted_checkpoint_leaves_no_file(
         sealed.write(storage, "shared")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("at", range(30))
 def test_a_failed_operation_leaves_no_file_and_loses_no_change(

@@ -20,6 +20,9 @@ EPOCHS = [[*WORDS, "a"], *DELTAS, WORDS, DELTAS[0]]  # a base, deltas that are m
 OPTIONS = {"keeps two": replace(EVERY_EPOCH, num_retained=2), "tolerates": replace(EVERY_EPOCH, tolerable_failures=2)}
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(autouse=True)
 def _merge_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "CHAIN_LENGTH", 2)

@@ -338,7 +338,7 @@ class ChangingBackendPrograms(Programs):
 
 TestHashMap = HashMapPrograms.TestCase
 TestHashMap.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
-TestRocksDB = RocksDBPrograms.TestCase
+TestRocksDB = pytest.mark.slow(RocksDBPrograms.TestCase)
 TestRocksDB.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
-TestChangingBackend = ChangingBackendPrograms.TestCase
+TestChangingBackend = pytest.mark.slow(ChangingBackendPrograms.TestCase)
 TestChangingBackend.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)

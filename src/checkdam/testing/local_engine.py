@@ -56,8 +56,7 @@ class LocalEngine:
     ) -> None:
         self._plan = plan
         self._troubles = troubles
-        self._lockstep = lockstep
-        self._joins_batches = joins_batches
+        self._lockstep, self._joins_batches = lockstep, joins_batches
         self.clock = clock or SystemClock()
         self.driver = _DriverLife(self)
         self.slots: list[LocalSlot] = []
@@ -268,9 +267,7 @@ class LocalSlot:
         self._at(Step.BEFORE_LEVEL, epoch, level)
         self._last_level = (level, epoch, batches)
         with self._lock:
-            run = self._alive().begin_level(level, epoch)
-            produced = [each for batch in batches for each in run.process(batch)]
-            produced += run.finish()
+            produced = self._once(level, epoch, batches)
         self._at(Step.AFTER_LEVEL, epoch, level)
         self._life.check()
         return produced
@@ -278,11 +275,11 @@ class LocalSlot:
     def repeat(self) -> None:
         """The last level once more, with the same records."""
         assert self._last_level is not None
-        level, epoch, batches = self._last_level
+        self._once(*self._last_level)
+
+    def _once(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         run = self._alive().begin_level(level, epoch)
-        for batch in batches:
-            list(run.process(batch))
-        list(run.finish())
+        return [*(each for batch in batches for each in run.process(batch)), *run.finish()]
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         self._at(Step.EPOCH_DONE, epoch)
