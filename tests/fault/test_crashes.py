@@ -13,6 +13,8 @@ from checkdam.testing.local_job import EVERY_EPOCH
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, kill_driver, kill_slot, repeat_level
 from checkdam.testing.word_count import UID, WordCount
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = [["a", "b", "a", "c"], ["d", "a", "e"], ["b", "f", "a"], ["a", "g"]]
 DEATHS: dict[str, Deed] = {"slot 0": kill_slot(0), "slot 1": kill_slot(1), "driver": kill_driver}
 ABORTS = {Step.BEFORE_ABORTED, Step.AFTER_ABORTED}

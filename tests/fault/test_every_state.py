@@ -24,6 +24,8 @@ from checkdam.testing.every_state import EveryState, Record
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
 
+pytestmark = pytest.mark.slow
+
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("16 MB")}
 KEYS = [f"key{n}" for n in range(6)]
 EPOCHS = [[(key, 10 * epoch + n) for n, key in enumerate([*KEYS, "rule"])] for epoch in range(4)]
@@ -56,7 +58,6 @@ def test_the_output_tells_of_every_state_timer_and_rule() -> None:
     assert undisturbed().total() == 2 * len(KEYS) * len(EPOCHS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "epochs"), [("hashmap", 4), ("rocksdb", 2)])
 @pytest.mark.parametrize("fault", Fault)
 def test_one_failed_change_of_checkpoint_storage_loses_repeats_and_leaves_nothing(

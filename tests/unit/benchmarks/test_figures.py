@@ -16,6 +16,8 @@ from benchmarks.sizes import QUICK
 from benchmarks.state import one_epoch_each
 from benchmarks.words import Changes, Input, changes, pairs, uniform
 
+pytestmark = pytest.mark.slow
+
 OURS, THEIRS = Side("ours", "ours", {"records": 4}), Side("theirs", "theirs", {"records": 4})
 
 

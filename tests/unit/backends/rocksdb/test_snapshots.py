@@ -23,6 +23,8 @@ from checkdam.state.types import type_info
 from checkdam.storage import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
+pytestmark = pytest.mark.slow
+
 COUNT = StateSpec("count", StateKind.VALUE, type_info(int))
 KEYS = [f"k{i}" for i in range(500)]
 
