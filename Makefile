@@ -10,7 +10,7 @@ ROUNDS ?= 100
 SEED ?=
 
 help:
-	@echo "make demo        count words, kill a slot and the driver, resume: one to three minutes"
+	@echo "make demo        count words, kill a slot and the driver, resume: about a minute"
 	@echo "make test        all tests, those on Spark included"
 	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
 	@echo "make test-spark  only the tests on Spark"
