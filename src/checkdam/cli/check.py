@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,12 +15,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from checkdam.api.launch import DEFAULT_FILE, JobToExamine, Launch, set_launch
-from checkdam.cli.failures import EXIT_FAILED, say, told_to_user, user_traceback
-from checkdam.cli.job_file import run_job_file
+from checkdam.api.launch import DEFAULT_FILE, JobToExamine, Launch
+from checkdam.cli.failures import EXIT_FAILED, told_to_user
+from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.run import configuration
 from checkdam.config import DEFAULT_PARALLELISM, MAX_PARALLELISM
-from checkdam.errors import CheckdamError, JobFileError
+from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
 from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
@@ -109,22 +108,11 @@ def _stop(job: JobToExamine) -> NoReturn:
 def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> JobToExamine | None:
     """The job that the program builds; None after telling what the program itself raised. Raises CheckdamError."""
     launch.examine = _stop
-    set_launch(launch)
     try:
-        run_job_file(job, arguments)
+        if not run_and_tell(job, arguments, launch, verbose=verbose):
+            return None
     except _Built as built:
         return built.job
-    except JobFileError as error:
-        if error.__cause__ is not None:
-            say(user_traceback(error.__cause__))
-        raise
-    except CheckdamError:
-        raise
-    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
-        say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
-        return None
-    finally:
-        set_launch(None)
     raise JobFileError(f'job file "{job}" never called env.execute(), so there is no job', hint="Call it at the end.")
 
 

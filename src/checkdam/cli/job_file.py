@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from checkdam.cli.failures import headline
+from checkdam.api.launch import Launch, set_launch
+from checkdam.cli.failures import headline, say, user_traceback
 from checkdam.errors import CheckdamError, JobFileError
 
 
@@ -32,6 +34,29 @@ def run_job_file(path: Path, arguments: Sequence[str]) -> None:
             raise
         except (SyntaxError, ImportError) as error:
             raise JobFileError(f'job file "{path}" cannot be loaded: {headline(error)}') from error
+
+
+def run_and_tell(path: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> bool:
+    """Run the file under this launch; False if the program itself raised, which has been told then.
+
+    Raises:
+        CheckdamError: the job, or its file, is at fault.
+    """
+    set_launch(launch)
+    try:
+        run_job_file(path, arguments)
+    except JobFileError as error:
+        if error.__cause__ is not None:
+            say(user_traceback(error.__cause__))
+        raise
+    except CheckdamError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
+        say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
+        return False
+    finally:
+        set_launch(None)
+    return True
 
 
 @contextmanager

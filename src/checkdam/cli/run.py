@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +12,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from checkdam.api.launch import DEFAULT_FILE, Launch, set_launch
+from checkdam.api.launch import DEFAULT_FILE, Launch
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, say, told_to_user, user_traceback
-from checkdam.cli.job_file import run_job_file
+from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, say, told_to_user
+from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import DEFAULT_PARALLELISM, SPARK_MASTER, Configuration, parse_override
-from checkdam.errors import CheckdamError, JobFileError
+from checkdam.errors import JobFileError
 from checkdam.runtime.restore import LATEST
 
 _SPARK_LOG_LEVEL = "spark.log.level"
@@ -97,23 +96,12 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
     """Run the file to its end; the exit code tells how that was. Raises CheckdamError."""
     if not verbose:
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
-    set_launch(launch)
     try:
-        run_job_file(job, arguments)
+        if not run_and_tell(job, arguments, launch, verbose=verbose):
+            return EXIT_FAILED
     except KeyboardInterrupt:
         say("cancelled before the job was running")
         return EXIT_CANCELLED
-    except JobFileError as error:
-        if error.__cause__ is not None:
-            say(user_traceback(error.__cause__))
-        raise
-    except CheckdamError:
-        raise
-    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
-        say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
-        return EXIT_FAILED
-    finally:
-        set_launch(None)
     if not reporter.started_any:
         raise JobFileError(f'job file "{job}" never called env.execute(), so nothing ran', hint="Call it at the end.")
     cancelled = any(result.end is JobEnd.CANCELLED for result in launch.results)

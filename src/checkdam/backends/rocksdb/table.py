@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -64,7 +65,7 @@ def footprint(of: TypeInfo) -> tuple[int, float]:
     return (50, 1.0) if of.kind in (Kind.STR, Kind.BYTES) else (32, 1.0) if of.kind in _SMALL else (56, 2.0)
 
 
-class StateTable:
+class StateTable(ABC):
     """Reads through and writes behind: objects stay in memory while there is room, changes until they are written.
 
     An entry key is what `StateSpec.entry_key` describes; in the database the key group stands before it. Since msgpack
@@ -110,36 +111,36 @@ class StateTable:
         self._memory.remove(self)
         self._forget_ahead()
 
+    @abstractmethod
     def waiting(self) -> int:
         """How many changes are not written yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def waiting_value(self, entry: Any) -> Any:
         """The changed value of an entry: None if it was removed, UNKNOWN if it did not change."""
-        raise NotImplementedError
 
+    @abstractmethod
     def change(self, entry: Any, value: Any) -> None:
         """Set an entry, whatever the current key; None removes it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def changes(self) -> Iterator[tuple[Any, Any]]:
         """The changed entries, newest last."""
-        raise NotImplementedError
 
-    def newest_changes(self, count: int) -> list[tuple[Any, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def newest_changes(self, count: int) -> list[tuple[Any, Any]]: ...
 
+    @abstractmethod
     def forget_changes(self) -> None:
         """They are written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held(self) -> int:
         """How many entries have objects in memory, besides changes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evict(self, count: int) -> None:
         """Drop the objects of about so many entries, those touched longest ago."""
-        raise NotImplementedError
 
     # ---- the database
 
