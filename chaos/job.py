@@ -20,6 +20,7 @@ from checkdam.checkpoint.store import CheckpointStore
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId
 from checkdam.runtime.events import EpochStats, JobListener
+from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.processes import parent_of
 from checkdam.runtime.slot.client import RemoteSlot
 
@@ -38,9 +39,9 @@ class Killer(JobListener):
         self._executors: list[int] = []
         self._armed = True
 
-    def slots_started(self, pids: Sequence[int]) -> None:
-        self._pids = pids
-        self._executors = [parent_of(pid) for pid in pids]
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
+        self._pids = [slot.pid for slot in slots]
+        self._executors = [parent_of(pid) for pid in self._pids]
 
     def epoch_ended(self, stats: EpochStats) -> None:
         if stats.epoch == self._number:

@@ -25,6 +25,7 @@ from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.records import SlotRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,8 @@ class Watcher(JobListener):
         """The same as Python values."""
         return [ast.literal_eval(line) for line in self.shown]
 
-    def slots_started(self, pids: Sequence[int]) -> None:
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
+        pids = [slot.pid for slot in slots]
         self.attempts.append(tuple(pids))
         self.on_slots(pids)
 

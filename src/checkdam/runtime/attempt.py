@@ -20,6 +20,7 @@ from checkdam.runtime.checkpointing import Checkpointing, Surroundings
 from checkdam.runtime.engine import Slot
 from checkdam.runtime.events import EpochStats
 from checkdam.runtime.job import Job
+from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.restore import Restored
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot_group import SlotGroup
@@ -60,7 +61,7 @@ class AttemptRun:
         group, engine = self._group, self._around.engine
         group.slots = engine.start_slots(self._attempt, self._job.plan.slots)
         self._raise_failure()  # told before there was anything to stop
-        self._around.listener.slots_started([slot.pid for slot in group.slots])
+        self._around.listener.slots_started([self._record_of(slot) for slot in group.slots])
         group.call(self._configure)
         self.has_begun = True
         for slot in group.slots:
@@ -80,6 +81,10 @@ class AttemptRun:
         self._end()
         self._closed = self.is_done = True
         group.call(_close)
+
+    def _record_of(self, slot: Slot) -> SlotRecord:
+        now = int(self._around.clock.now().timestamp() * 1000)
+        return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
 
     def interrupt(self, failure: BaseException) -> None:
         """Stop, for this reason; the first reason counts."""

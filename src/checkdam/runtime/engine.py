@@ -22,6 +22,13 @@ class Slot(Protocol):
     @property
     def pid(self) -> int: ...
 
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def location(self) -> str:
+        """Where it listens."""
+
     def configure(self, setup: SlotSetup) -> None: ...
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport: ...

@@ -10,16 +10,31 @@ from datetime import timedelta
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.records import JobStatus, SlotRecord, SnapshotKind
+from checkdam.runtime.slot.messages import EpochReport
+from checkdam.state.snapshots import SlotSnapshot
 
 
 @dataclass(frozen=True)
 class EpochStats:
-    """One epoch, all slots together."""
+    """One epoch, all slots together; `reports` has what each of them told."""
 
     epoch: Epoch
     records: int  # that entered the slots
     seconds: float
     keys: int  # held in keyed state
+    reports: Sequence[EpochReport] = ()
+
+
+@dataclass(frozen=True)
+class CheckpointTriggered:
+    """A barrier has been sent."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    kind: SnapshotKind
+    savepoint_format: str | None = None
+    is_full: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,8 @@ class CheckpointStats:
     async_seconds: float
     state_bytes: int  # all files the checkpoint refers to
     new_bytes: int  # of them written for this one
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    metadata_bytes: int = 0
 
 
 class JobListener:
@@ -41,7 +58,13 @@ class JobListener:
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
 
-    def slots_started(self, pids: Sequence[int]) -> None:
+    def status_changed(self, status: JobStatus) -> None:
+        """The job has entered this status; the last one comes before `job_ended`."""
+
+    def progressed(self, what: str | None) -> None:
+        """What takes long right now ("restoring", "savepoint 12: 1 of 2 slots"); None: nothing any more."""
+
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
         """The processes of an attempt's slots, by subtask."""
 
     def restored(self, path: str, epoch: Epoch) -> None: ...
@@ -54,9 +77,24 @@ class JobListener:
     def printed(self, lines: list[str]) -> None:
         """Output of `print()` sinks."""
 
-    def checkpoint_completed(self, stats: CheckpointStats) -> None: ...
+    def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None: ...
+
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+        """One slot has written its part; what each operator of it cost is told with it."""
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        """A checkpoint or savepoint is complete and its output, where it publishes any, published."""
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None: ...
+
+    def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
+        """Retention has removed these older ones."""
+
+    def rescaling(self, parallelism: int) -> None:
+        """The job is about to go on at this parallelism."""
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        """It does now, or it goes on as before for this reason."""
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
 

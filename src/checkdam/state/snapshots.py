@@ -84,6 +84,10 @@ class OperatorSnapshot:
     committables: tuple[bytes, ...] = ()
     operator_state: OperatorStateHandle | None = None
     is_finished: bool = False
+    sync_seconds: float = 0.0
+    async_seconds: float = 0.0
+    new_bytes: int = 0  # written for this snapshot
+    state_bytes: int = 0  # all that restoring it would read
 
     def files(self) -> frozenset[StateFile]:
         """Every state file it refers to, old and new."""

@@ -257,6 +257,14 @@ class LocalSlot:
     def pid(self) -> int:
         return os.getpid()
 
+    @property
+    def host(self) -> str:
+        return os.uname().nodename
+
+    @property
+    def location(self) -> str:
+        return f"in process {os.getpid()}"
+
     def configure(self, setup: SlotSetup) -> None:
         self._life.check()
         with watched_by(self._life):

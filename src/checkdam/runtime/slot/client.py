@@ -53,6 +53,14 @@ class RemoteSlot:
     def pid(self) -> int:
         return self.address.pid
 
+    @property
+    def host(self) -> str:
+        return self.address.host
+
+    @property
+    def location(self) -> str:
+        return self.address.location
+
     def configure(self, setup: SlotSetup) -> None:
         self._call("configure", setup)
 

@@ -1,0 +1,248 @@
+"""What is known of a job, running or ended, as plain data: REST, the page and the archive all speak from this.
+
+Instants are milliseconds since 1970, durations milliseconds, as on Flink's wire; -1 stands for what has not happened.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+NEVER = -1
+
+
+class JobStatus(StrEnum):
+    """Flink's names. FAILED, CANCELED and FINISHED are for good; SUSPENDED is a job whose driver is gone."""
+
+    INITIALIZING = "INITIALIZING"
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    FAILING = "FAILING"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELED = "CANCELED"
+    FINISHED = "FINISHED"
+    RESTARTING = "RESTARTING"
+    SUSPENDED = "SUSPENDED"
+    RECONCILING = "RECONCILING"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+
+class SnapshotKind(StrEnum):
+    """Why a snapshot was taken; Flink's names."""
+
+    CHECKPOINT = "CHECKPOINT"
+    SAVEPOINT = "SAVEPOINT"
+    SYNC_SAVEPOINT = "SYNC_SAVEPOINT"  # the job stops with it
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self is not SnapshotKind.CHECKPOINT
+
+
+class CheckpointStatus(StrEnum):
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class SlotRecord(msgspec.Struct, frozen=True):
+    """The process of one slot in the current attempt."""
+
+    subtask: int
+    host: str
+    location: str  # where it listens
+    pid: int
+    started_at: int
+    memory: int = NEVER  # resident bytes, as of its last report
+
+
+class InputRecord(msgspec.Struct, frozen=True):
+    """One edge of the graph, seen from its target."""
+
+    operator: int
+    ship_strategy: str  # Flink's words: FORWARD, HASH, BROADCAST, REBALANCE
+
+
+class OperatorRecord(msgspec.Struct, frozen=True):
+    """One operator of the plan; a vertex on Flink's wire."""
+
+    id: int  # its place in the plan
+    vertex_id: str  # 32 hex digits; from the uid where there is one, so it stays the same
+    uid: str | None
+    name: str
+    kind: str  # a word for people: "source", "map", "keyed process", "sum", "sink", …
+    parallelism: int
+    max_parallelism: int
+    level: int  # 0: runs in Spark before the first exchange
+    inputs: tuple[InputRecord, ...] = ()
+    is_stateful: bool = False
+
+
+class SubtaskFigures(msgspec.Struct, frozen=True):
+    """What one subtask of one operator has done since the job started or resumed."""
+
+    subtask: int
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    busy_ms: float = 0.0  # in all
+    busy_ratio: float = 0.0  # of the last epochs: the share of wall time it was at work
+    watermark: int | None = None
+    entries: int = 0  # held in keyed state
+
+
+class OperatorFigures(msgspec.Struct, frozen=True):
+    """The same by operator; `state_bytes` is as of the last completed checkpoint."""
+
+    operator: int
+    subtasks: tuple[SubtaskFigures, ...] = ()
+    state_bytes: int = 0
+
+
+class EpochRecord(msgspec.Struct, frozen=True):
+    """One epoch, for plots over time."""
+
+    epoch: int
+    ended_at: int
+    duration: float  # milliseconds
+    records: int
+    keys: int
+
+
+class SubtaskCheckpoint(msgspec.Struct, frozen=True):
+    """What one subtask of one operator added to a checkpoint. Alignment is always 0: a barrier falls between epochs."""
+
+    subtask: int
+    acknowledged_at: int
+    sync_ms: float
+    async_ms: float
+    end_to_end_ms: float
+    checkpointed_bytes: int  # written for this one
+    state_bytes: int
+
+
+class OperatorCheckpoint(msgspec.Struct, frozen=True):
+    operator: int
+    num_subtasks: int
+    subtasks: tuple[SubtaskCheckpoint, ...] = ()  # those that have acknowledged, by index
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True):
+    """One checkpoint or savepoint: under way, complete, or failed with its reason."""
+
+    id: int
+    kind: SnapshotKind
+    status: CheckpointStatus
+    triggered_at: int
+    epoch: int
+    num_subtasks: int  # of all operators that take part
+    savepoint_format: str | None = None  # CANONICAL or NATIVE; None for a checkpoint
+    is_full: bool = False
+    finished_at: int = NEVER  # completed or failed
+    duration: float = NEVER  # milliseconds from trigger to completion
+    checkpointed_bytes: int = 0
+    state_bytes: int = 0
+    metadata_bytes: int = 0
+    path: str | None = None
+    is_discarded: bool = False
+    failure: str | None = None
+    operators: tuple[OperatorCheckpoint, ...] = ()
+
+
+class RestoreRecord(msgspec.Struct, frozen=True):
+    checkpoint_id: int
+    restored_at: int
+    path: str
+    is_savepoint: bool
+    duration: float = 0.0  # milliseconds until every slot had its state
+
+
+class ExceptionRecord(msgspec.Struct, frozen=True):
+    """A failure the job met. `stacktrace` begins with the user's own frames where their code raised."""
+
+    name: str  # the exception's class
+    message: str
+    stacktrace: str
+    at: int
+    task: str | None = None  # the operator's name
+    subtask: int | None = None
+    slot: str | None = None  # "host:pid" of the slot
+
+
+class RescaleRecord(msgspec.Struct, frozen=True):
+    id: str  # 32 hex digits
+    started_at: int
+    from_parallelism: int
+    to_parallelism: int
+    ended_at: int = NEVER
+    failure: str | None = None
+
+
+class CheckpointCounts(msgspec.Struct, frozen=True):
+    """Over the whole life of the driver, not only what the history still holds."""
+
+    restored: int = 0
+    total: int = 0
+    in_progress: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class JobSettings(msgspec.Struct, frozen=True):
+    """What `/config` and `/checkpoints/config` tell. Secret-looking values are masked already."""
+
+    mode: str  # exactly_once, at_least_once
+    interval: int  # milliseconds; NEVER: no periodic checkpoints
+    timeout: int
+    min_pause: int
+    max_concurrent: int
+    tolerable_failures: int
+    retention: str  # of CheckpointRetention
+    num_retained: int
+    state_backend: str
+    storage: str | None  # None: checkpoints are off
+    savepoint_directory: str | None
+    restart_strategy: str
+    configuration: dict[str, str] = {}
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A job as of one moment. Also the archive's durable form: fields are only ever added, with defaults."""
+
+    id: str
+    name: str
+    status: JobStatus
+    timestamps: dict[JobStatus, int]  # when each status was last entered; those never entered are left out
+    parallelism: int
+    max_parallelism: int
+    settings: JobSettings
+    operators: tuple[OperatorRecord, ...] = ()
+    figures: tuple[OperatorFigures, ...] = ()
+    slots: tuple[SlotRecord, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()  # newest first, those in progress included; bounded
+    checkpoint_counts: CheckpointCounts = CheckpointCounts()
+    savepoints: tuple[CheckpointRecord, ...] = ()  # all completed ones of this driver's life, newest first
+    restored: RestoreRecord | None = None  # the latest
+    exceptions: tuple[ExceptionRecord, ...] = ()  # newest first; bounded
+    rescales: tuple[RescaleRecord, ...] = ()  # newest first; bounded
+    epochs: tuple[EpochRecord, ...] = ()  # oldest first; bounded
+    epoch: int = NEVER  # the last that ended
+    keys: int = 0
+    restarts: int = 0
+    progress: str | None = None  # what takes long right now: "restoring", "savepoint 12: 1 of 2 slots", …
+    address: str | None = None  # where the job is or was served
+    format: int = 1
+
+    @property
+    def started_at(self) -> int:
+        return self.timestamps.get(JobStatus.INITIALIZING, NEVER)
+
+    @property
+    def ended_at(self) -> int:
+        return self.timestamps.get(self.status, NEVER) if self.status.is_terminal else NEVER

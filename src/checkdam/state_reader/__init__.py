@@ -1,0 +1,1 @@
+"""Opens checkpoints and savepoints with no job running."""
