@@ -20,8 +20,8 @@ from checkdam.checkpoint.store import CheckpointStore
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId
 from checkdam.runtime.events import EpochStats, JobListener
-from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.processes import parent_of
+from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.slot.client import RemoteSlot
 
 JOB_NAME = "chaos"
