@@ -1,7 +1,7 @@
-# Every target sets up what it needs: a virtual environment in .venv, and Java where Spark runs.
+# Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
 # Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos).
 
-.PHONY: help demo test test-spark check bench chaos environment java clean
+.PHONY: help demo test test-spark check bench chaos environment java chromium clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
@@ -21,11 +21,11 @@ help:
 demo: environment java
 	@.venv/bin/checkdam demo
 
-test: environment java
+test: environment java chromium
 	@$(RUN) -m pytest -m "not spark" -n 2 $(TESTS) || [ $$? -eq 5 ]  # 5: TESTS names none of these
 	@$(RUN) -m pytest -m spark $(TESTS) || [ $$? -eq 5 ]
 
-test-spark: environment java
+test-spark: environment java chromium
 	@$(RUN) -m pytest -m spark $(TESTS)
 
 check: environment
@@ -36,7 +36,7 @@ check: environment
 	@echo "layers" && .venv/bin/lint-imports --no-logo
 	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
 
-bench: environment java
+bench: environment java chromium
 	@$(RUN) -m benchmarks
 
 chaos: environment java
@@ -47,6 +47,9 @@ environment:
 
 java:
 	@sh tools/java.sh
+
+chromium:
+	@sh tools/chromium.sh
 
 clean:
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

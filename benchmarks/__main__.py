@@ -13,15 +13,19 @@ from pathlib import Path
 from benchmarks.durable import Durable
 from benchmarks.kinds import Kinds
 from benchmarks.measuring import Measurements
+from benchmarks.page import WebPage
 from benchmarks.processes import SideFailedError, Sides, remove
+from benchmarks.queries import Queries
 from benchmarks.report import Figure, print_table, write_json
+from benchmarks.savepoints import Savepoints
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import State
 from benchmarks.throughput import Throughput
 
 COMPARISONS = (
     *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
-    *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "serializers"),
+    *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "queries"),
+    "web-page",
 )
 _BUSY = 0.7
 
@@ -76,7 +80,10 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "larger-than-memory": durable.larger_than_memory,
         "incremental": durable.incremental,
         "rescale": durable.rescale,
+        "savepoint": Savepoints(sides, sizes, inputs).savepoint,
         "serializers": durable.serializers,
+        "queries": Queries(sides, sizes, inputs).queries,
+        "web-page": WebPage(sides, sizes).interactive,
     }
 
 

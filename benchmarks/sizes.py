@@ -44,6 +44,10 @@ class Sizes:
     values: int = 10_000  # that serializers are timed with
     value_rounds: int = 40
 
+    # The web page.
+    page_checkpoints: int = 200
+    page_rounds: int = 7
+
 
 FULL = Sizes()
 
@@ -72,5 +76,6 @@ QUICK = Sizes(
     rescales=1,
     values=500,
     value_rounds=3,
+    page_rounds=1,
 )
 """Shows that everything runs; its figures mean nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import click
 
 from chaos.local import step_round, storage_round
-from chaos.rounds import Outcome, driver_round, executor_round, slot_round
+from chaos.rounds import Outcome, control_round, driver_round, executor_round, slot_round
 
 Round = Callable[[random.Random], Outcome]
 
@@ -25,10 +25,10 @@ ROUNDS: tuple[Round, ...] = (
     storage_round,
     executor_round,
     step_round,
-    storage_round,
+    control_round,
     step_round,
 )
-"""What ten rounds do: four kill real processes, six hit a step or a storage operation that a clock would rarely hit."""
+"""What ten rounds do: five have real processes, five hit a step or storage operation that a clock would rarely hit."""
 
 
 def run_rounds(rounds: int, seed: int, tell: Callable[[str], None], *, first: int = 1) -> list[Outcome]:

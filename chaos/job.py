@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from chaos.asking import STOPPED, Asker
 from checkdam import CheckpointConfig, CheckpointRetention, FixedDelayRestart, StreamExecutionEnvironment
 from checkdam.api.launch import Launch, set_launch
 from checkdam.checkpoint.store import CheckpointStore
@@ -31,19 +33,21 @@ UID = "count"
 class Killer(JobListener):
     """Kills once, at a moment named KIND:N, or KIND:N:SECONDS for a while after it."""
 
-    def __init__(self, moment: str | None, victim: int) -> None:
+    def __init__(self, moment: str | None, victim: int, asker: Asker) -> None:
         kind, number, delay = [*(moment or "never:0").split(":"), "0"][:3]
         self._kind, self._number, self._delay = kind, int(number), float(delay)
         self._victim = victim
         self._pids: Sequence[int] = ()
         self._executors: list[int] = []
         self._armed = True
+        self._asker = asker
 
     def slots_started(self, slots: Sequence[SlotRecord]) -> None:
         self._pids = [slot.pid for slot in slots]
         self._executors = [parent_of(pid) for pid in self._pids]
 
     def epoch_ended(self, stats: EpochStats) -> None:
+        self._asker.epoch_ended()
         if stats.epoch == self._number:
             if self._kind == "slot":
                 self._later(lambda: self._kill(self._pids))
@@ -119,11 +123,13 @@ def main() -> None:
     parser.add_argument("--victim", type=int, default=0)
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
-    killer = Killer(arguments.moment, arguments.victim)
+    asker = Asker(arguments.moment, arguments.directory / "savepoints")
+    killer = Killer(arguments.moment, arguments.victim, asker)
     killer.install()
     configuration = Configuration.load(None, {"spark.master": arguments.master, "parallelism.default": "2"})
-    set_launch(Launch(configuration, resume_latest=arguments.resume, listener=killer))
+    set_launch(Launch(configuration, resume_latest=arguments.resume, listener=killer, host=asker))
     run(arguments.directory)
+    sys.exit(STOPPED if asker.has_stopped else 0)
 
 
 def run(directory: Path) -> None:

@@ -13,7 +13,7 @@ from chaos.job import UID
 from checkdam.backends.contract import StoreOwner
 from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
@@ -32,6 +32,7 @@ def faults_of(directory: Path, words: Counter[str], mark: str) -> list[str]:
     return [
         *_output_faults(directory / "output", words),
         *_state_faults(directory / "checkpoints", words),
+        *_savepoint_faults(directory / "savepoints", words),
         *_survivors(mark),
         *_leftovers(directory / "tmp"),
     ]
@@ -62,7 +63,8 @@ def _state_faults(checkpoints: Path, words: Counter[str]) -> Iterator[str]:
     if not kept:
         yield "no complete checkpoint"
         return
-    counts = _counts(store, kept[-1], str(checkpoints / jobs[0]))
+    store.verify(kept[-1])
+    counts = _counts(kept[-1], str(checkpoints / jobs[0]))
     if counts != words:
         yield f"state: {len(counts)} words, {sum(counts.values())} in all; expected {len(words)}, {sum(words.values())}"
     referenced = {f"shared/{Path(file.path).name}" for checkpoint in kept for file in checkpoint.files()}
@@ -72,8 +74,18 @@ def _state_faults(checkpoints: Path, words: Counter[str]) -> Iterator[str]:
             yield f"orphaned file {status.path}"
 
 
-def _counts(store: CheckpointStore, checkpoint: CompletedCheckpoint, directory: str) -> Counter[str]:
-    store.verify(checkpoint)
+def _savepoint_faults(savepoints: Path, words: Counter[str]) -> Iterator[str]:
+    """A savepoint that has a `_metadata` must be whole, and hold counts that the job has come past."""
+    for path in savepoints.glob("*/_metadata"):
+        checkpoint, directory = load_checkpoint(str(path.parent))
+        verify_files(open_storage(directory), "", checkpoint)
+        counts = _counts(checkpoint, directory)
+        ahead = [word for word, count in counts.items() if count > words[word]]
+        if ahead or not counts:
+            yield f"savepoint {path.parent.name} holds {len(counts)} words, {len(ahead)} of them counted too often"
+
+
+def _counts(checkpoint: CompletedCheckpoint, directory: str) -> Counter[str]:
     owner = StoreOwner(
         uid=OperatorUid(UID),
         subtask=SubtaskIndex(0),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.asking import STOPPED
 from chaos.judge import MARK, faults_of
 
 _FILES = 16
@@ -53,10 +54,21 @@ def driver_round(rng: random.Random) -> Outcome:
     return _round("driver", moments, rng)
 
 
+def control_round(rng: random.Random) -> Outcome:
+    """Somebody asks for a savepoint, a rescaling or a stop, and the driver may die in the middle of it."""
+    moments = []
+    for _ in range(2):
+        verb = rng.choice(["checkpoint", "savepoint", "savepoint", "stop", "rescale-1", "rescale-3", "rescale-4"])
+        killed = f":{rng.uniform(0, 1.5):.3f}" if rng.random() < 0.7 else ""
+        moments.append(f"ask-{verb}:{rng.randint(1, 3)}{killed}")
+    return _round("control", moments, rng)
+
+
 PROCESS_ROUNDS: dict[str, Callable[[random.Random], Outcome]] = {
     "slot": slot_round,
     "driver": driver_round,
     "executor": executor_round,
+    "control": control_round,
 }
 
 
@@ -78,7 +90,7 @@ def _round(kind: str, moments: list[str], rng: random.Random, master: str = "loc
 
 def _make_input(directory: Path, rng: random.Random) -> Counter[str]:
     words: Counter[str] = Counter()
-    for name in ("input", "output", "checkpoints", "tmp"):
+    for name in ("input", "output", "checkpoints", "savepoints", "tmp"):
         (directory / name).mkdir()
     for number in range(_FILES):
         some = [f"word{rng.randint(0, 400)}" for _ in range(rng.randint(0, 300))]
@@ -88,7 +100,7 @@ def _make_input(directory: Path, rng: random.Random) -> Counter[str]:
 
 
 def _run_job(directory: Path, master: str, moment: str | None, victim: int, mark: str) -> bool:
-    """Run the job once; True if it came to its end, False if it was killed on the way."""
+    """Run the job once; True if it came to its end, False if it was killed or stopped on the way."""
     command = [sys.executable, "-m", "chaos.job", str(directory), "--master", master, "--victim", str(victim)]
     if moment is not None:
         command += ["--moment", moment]
@@ -108,6 +120,6 @@ def _run_job(directory: Path, master: str, moment: str | None, victim: int, mark
             cwd=Path(__file__).parent.parent,
             check=False,
         )
-    if ended.returncode not in (0, -9):
+    if ended.returncode not in (0, -9, STOPPED):
         sys.stderr.write(log.read_text()[-4000:])
     return ended.returncode == 0

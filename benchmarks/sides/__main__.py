@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import bounded, jobs, kinds, spark, state, values
+from benchmarks.sides import bounded, jobs, kinds, page, queries, savepoints, spark, state, values
 
 SIDES: dict[str, Callable[..., Any]] = {
     "checkdam": jobs.run,
@@ -18,10 +18,15 @@ SIDES: dict[str, Callable[..., Any]] = {
     "sql_count": spark.sql_count,
     "transform_with_state": spark.transform_with_state,
     "write_state": state.write,
+    "queried": queries.run,
     "restore_state": state.restore,
     "memory_of_dict": state.memory_of_dict,
     "memory_of_store": state.memory_of_store,
     "serializers": values.run,
+    "web_page": page.interactive,
+    "take_savepoint": savepoints.taken,
+    "restore_savepoint": savepoints.restored,
+    "read_savepoint": savepoints.read,
 }
 
 

@@ -93,6 +93,13 @@ CHECKPOINT_DIR: ConfigOption[str | None] = ConfigOption(
 SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
     _CHECKPOINTING + "savepoint-dir", TEXT, None, "Directory or URI for savepoints.", ("state.savepoints.dir",)
 )
+RESTORE_MODE = ConfigOption(
+    "execution.state-recovery.claim-mode",
+    choice("NO_CLAIM", "CLAIM", "LEGACY"),
+    "NO_CLAIM",
+    "Who owns what a job is restored from: NO_CLAIM leaves it alone; with CLAIM the job goes on in it, or deletes it.",
+    ("execution.savepoint-restore-mode",),
+)
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
     choice("hashmap", "rocksdb", synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"}),
@@ -183,6 +190,53 @@ FAILURE_RATE_DELAY = ConfigOption(
     _RESTART + "failure-rate.delay", DURATION, timedelta(seconds=1), "Wait before each restart."
 )
 
+_REST = "rest."
+REST_PORT = ConfigOption(
+    _REST + "port", integer(0, 65535), 8081, "Port of the REST server; the next free one if it is taken; 0: any."
+)
+REST_BIND_PORT: ConfigOption[str | None] = ConfigOption(
+    _REST + "bind-port", TEXT, None, 'Ports the REST server may use, such as "8081,8085-8090"; unset: rest.port.'
+)
+REST_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    _REST + "address", TEXT, None, "The name under which clients reach the REST server; unset: where it listens."
+)
+REST_BIND_ADDRESS = ConfigOption(
+    _REST + "bind-address",
+    TEXT,
+    "localhost",
+    "Where the REST server listens; anything but this machine itself needs rest.auth.token.",
+)
+REST_AUTH_TOKEN: ConfigOption[str | None] = ConfigOption(
+    _REST + "auth.token", TEXT, None, 'What every request must carry as "Authorization: Bearer …"; unset: nothing.'
+)
+REST_ASYNC_STORE_DURATION = ConfigOption(
+    _REST + "async.store-duration",
+    DURATION,
+    timedelta(minutes=5),
+    "How long the result of a savepoint or another asynchronous operation can be asked for.",
+)
+REST_MAX_CONTENT_LENGTH = ConfigOption(
+    _REST + "server.max-content-length", MEMORY, 16 << 20, "The largest body of a request that is read."
+)
+WEB_ALLOW_ORIGIN: ConfigOption[str | None] = ConfigOption(
+    "web.access-control-allow-origin",
+    TEXT,
+    None,
+    "Access-Control-Allow-Origin of answers to reads; unset: none, so that other sites' pages cannot read the state.",
+)
+WEB_REFRESH_INTERVAL = ConfigOption(
+    "web.refresh-interval", DURATION, timedelta(seconds=3), "How often the page asks for news."
+)
+WEB_CHECKPOINTS_HISTORY = ConfigOption(
+    "web.checkpoints.history",
+    integer(0),
+    200,  # Flink keeps 10, with which last night's trouble is gone by the morning; 200 cost little
+    "How many checkpoints the history shows.",
+)
+WEB_EXCEPTION_HISTORY = ConfigOption(
+    "web.exception-history-size", integer(0), 16, "How many failures of a job are remembered."
+)
+
 OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))
 """Every setting that Checkdam reads, in the order above."""
 
@@ -254,10 +308,13 @@ class Configuration:
         spelling = key if isinstance(key, str) else key.key
         return Configuration({**self._code, **_layer([(spelling, value, "")])}, self._command_line, self._file)
 
+    def given(self) -> dict[str, Any]:
+        """Every setting that was given, by its key, in its Python form."""
+        return {**self._file, **self._command_line, **self._code}
+
     def spark_settings(self) -> dict[str, str]:
         """Every "spark.…" setting that was given, for Spark to read."""
-        merged = {**self._file, **self._command_line, **self._code}
-        return {key: value for key, value in merged.items() if key.startswith("spark.")}
+        return {key: value for key, value in self.given().items() if key.startswith("spark.")}
 
 
 def _read_file(file: Path) -> list[tuple[str, object, str]]:

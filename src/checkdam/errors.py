@@ -13,7 +13,12 @@ CheckdamError
 │   └── StateNotRestorableError  whole, but does not fit this job
 ├── StorageError                 the operation did not happen
 │   └── StorageUncertainError    it may have happened: the reply was lost
+├── SavepointError               a savepoint cannot be taken there, or is none to dispose of
+├── StateNotReadyError           live state cannot be told right now; asking again helps
+├── ServerUnreachableError       nobody answers at the address of a REST server
+├── RequestRefusedError          a REST server said no, or what it was asked to do failed
 ├── CheckpointDeclinedError      a subtask could not take its snapshot
+├── JobControlError              what was asked of a running job was not done; the job goes on as it would have
 └── JobFailedError               the job ended with a failure that restarts did not cure
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
     └── SlotLostError            a slot or its executor is gone
@@ -96,7 +101,27 @@ class StorageUncertainError(StorageError):
     pass
 
 
+class SavepointError(CheckdamError):
+    pass
+
+
+class StateNotReadyError(CheckdamError):
+    pass
+
+
+class ServerUnreachableError(CheckdamError):
+    pass
+
+
+class RequestRefusedError(CheckdamError):
+    status = 0  # of the HTTP answer; 0: the request was taken, and its work failed
+
+
 class CheckpointDeclinedError(CheckdamError):
+    pass
+
+
+class JobControlError(CheckdamError):
     pass
 
 

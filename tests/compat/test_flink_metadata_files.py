@@ -9,9 +9,10 @@ import pytest
 
 from checkdam.checkpoint.flink_handles import IncrementalHandle, KeyGroupsSavepointHandle
 from checkdam.checkpoint.flink_metadata import SubtaskState, decode, encode, operator_id
-from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
+from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
 from checkdam.checkpoint.metadata_file import from_metadata
 from checkdam.errors import StateNotRestorableError
+from checkdam.state.snapshots import SavepointFormat
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "data" / "flink").iterdir())
@@ -55,3 +56,16 @@ def test_the_properties_checkdam_writes_are_those_of_a_real_checkpoint() -> None
     metadata = decode((HERE / "data" / "flink" / "2.3.0-rocksdb-incremental-checkpoint_metadata").read_bytes())
 
     assert metadata.properties == RETAINED_CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("1.17.2-hashmap-canonical-savepoint_metadata", SavepointFormat.CANONICAL),
+        ("2.3.0-hashmap-native-savepoint_metadata", SavepointFormat.NATIVE),
+    ],
+)
+def test_the_properties_checkdam_writes_are_those_of_a_real_savepoint(name: str, format: SavepointFormat) -> None:
+    metadata = decode((HERE / "data" / "flink" / name).read_bytes())
+
+    assert metadata.properties == savepoint_properties(format)

@@ -66,7 +66,7 @@ def test_a_late_writer_of_a_timed_out_checkpoint_leaves_no_file_and_loses_no_out
 
     job = words.run(troubles, checkpoints=replace(TOLERANT, timeout=timedelta(milliseconds=300)))
 
-    assert [(number, "missing subtasks: 1" in reason) for number, reason in job.heard.failed] == [(2, True)]
+    assert [(number, "missing subtasks: 1" in reason) for number, reason in job.heard.failed_checkpoints] == [(2, True)]
     assert job.heard.restarts == []
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
@@ -93,7 +93,7 @@ def test_tolerated_failures_leave_the_job_running_and_the_next_checkpoint_covers
 
     job = words.run(troubles, checkpoints=TOLERANT)
 
-    assert [number for number, _ in job.heard.failed] == [2, 3]
+    assert [number for number, _ in job.heard.failed_checkpoints] == [2, 3]
     assert [each.checkpoint_id for each in job.heard.completed] == [1, 4]
     assert job.heard.restarts == []
     assert job.state(UID) == words.expected_state()
@@ -128,8 +128,8 @@ def test_several_checkpoints_at_once_complete_in_the_order_of_their_ids_or_are_s
 
     completed = [each.checkpoint_id for each in job.heard.completed]
     assert completed == sorted(completed)
-    assert sorted(completed + [number for number, _ in job.heard.failed]) == [1, 2, 3, 4]
-    assert all("subsumed" in reason for _, reason in job.heard.failed)
+    assert sorted(completed + [number for number, _ in job.heard.failed_checkpoints]) == [1, 2, 3, 4]
+    assert all("subsumed" in reason for _, reason in job.heard.failed_checkpoints)
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
     assert words.leftovers() == []
@@ -145,7 +145,7 @@ def test_a_checkpoint_whose_last_report_comes_after_a_later_one_is_complete_is_s
 
     job = words.run(troubles, checkpoints=replace(EVERY_EPOCH, max_concurrent=2), lockstep=False)
 
-    assert (1, "subsumed by checkpoint 2") in job.heard.failed
+    assert (1, "subsumed by checkpoint 2") in job.heard.failed_checkpoints
     assert job.heard.completed[0].checkpoint_id == 2
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
@@ -167,7 +167,7 @@ def test_a_later_checkpoint_completes_although_an_earlier_one_fails_meanwhile() 
 
     job = words.run(troubles, checkpoints=replace(TOLERANT, max_concurrent=3), lockstep=False)
 
-    assert [number for number, _ in job.heard.failed] == [1]
+    assert [number for number, _ in job.heard.failed_checkpoints] == [1]
     assert job.heard.completed[0].checkpoint_id == 2
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()

@@ -9,16 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from checkdam.checkpoint.coordinator import (
+from checkdam.checkpoint.coordinator import CheckpointCoordinator
+from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
+    AbortSavepoint,
     Action,
-    CheckpointCoordinator,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
     TriggerCheckpoint,
+    TriggerSavepoint,
     WriteMetadata,
+    WriteSavepoint,
     files_of,
 )
 from checkdam.checkpoint.settings import CheckpointConfig
@@ -44,6 +47,12 @@ class Slot:
         self.chain[checkpoint_id] = new
         handle = KeyedStateHandle(KeyGroupRange(0, 127), tuple(self.chain.values()))
         operator = OperatorSnapshot(OperatorUid("count"), "count", handle)
+        return SlotSnapshot(checkpoint_id, self.subtask, (operator,), (new,))
+
+    def take_savepoint(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        """Files of its own, by bare name; the chain of the checkpoints does not hear of it."""
+        new = StateFile(f"{checkpoint_id}-{self.subtask}", 1)
+        operator = OperatorSnapshot(OperatorUid("count"), "count", KeyedStateHandle(KeyGroupRange(0, 127), (new,)))
         return SlotSnapshot(checkpoint_id, self.subtask, (operator,), (new,))
 
     def hear_of_abort(self, checkpoint_id: CheckpointId) -> None:
@@ -96,6 +105,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.notified: list[CheckpointId] = []
         self.ended: set[CheckpointId] = set()
         self.failures = 0
+        self.savepoint: CheckpointId | None = None  # in progress
+        self.savepoints: set[CheckpointId] = set()
+        self.writing_savepoint: WriteSavepoint | None = None
 
     def perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -108,6 +120,20 @@ class CoordinatorMachine(RuleBasedStateMachine):
                         taken = slot.take_snapshot(checkpoint_id, compact=checkpoint_id % 4 == 0)
                         self.on_disk.update(taken.new_files)
                         self.undelivered.append(taken)
+                case TriggerSavepoint(checkpoint_id):
+                    assert self.savepoint is None, "one savepoint at a time"
+                    assert checkpoint_id not in self.savepoints | set(self.triggered)
+                    self.savepoint = checkpoint_id
+                    self.savepoints.add(checkpoint_id)
+                    self.bases[checkpoint_id] = frozenset().union(*self.complete.values())
+                    self.undelivered += [slot.take_savepoint(checkpoint_id) for slot in self.slots]
+                case WriteSavepoint(acknowledged):
+                    assert acknowledged.checkpoint_id == self.savepoint
+                    assert set(acknowledged.snapshots) == {slot.subtask for slot in self.slots}
+                    self.writing_savepoint = action
+                case AbortSavepoint(checkpoint_id):
+                    assert checkpoint_id == self.savepoint
+                    self.savepoint = None
                 case WriteMetadata(acknowledged):
                     assert self.writing is None
                     assert set(acknowledged.snapshots) == {slot.subtask for slot in self.slots}
@@ -146,7 +172,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         needed = {file for kept in self.complete.values() for file in kept}
         if self.writing:
             needed |= self.writing.acknowledged.files()
+        if self.coordinator.savepoint_in_progress is not None:
+            needed |= self.bases[self.coordinator.savepoint_in_progress]  # its slots may still copy them
         assert needed.isdisjoint(files)
+        assert all(file.path.startswith("shared/") for file in files), "a savepoint's files are not the job's"
         assert (self.reported | self.once_complete).issuperset(files)
         self.on_disk.difference_update(files)
 
@@ -167,12 +196,28 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def a_request(self) -> None:
         self.perform(self.coordinator.trigger(self.epoch))
 
+    @rule()
+    def a_request_for_a_savepoint(self) -> None:
+        self.perform(self.coordinator.trigger_savepoint(self.epoch))
+
+    @precondition(lambda self: self.writing_savepoint)
+    @rule(succeeds=st.booleans())
+    def the_savepoint_is_written(self, succeeds: bool) -> None:
+        assert self.writing_savepoint is not None
+        acknowledged, self.writing_savepoint = self.writing_savepoint.acknowledged, None
+        if succeeds:
+            self.savepoint = None
+            self.perform(self.coordinator.savepoint_written(acknowledged.checkpoint_id))
+        else:
+            self.perform(self.coordinator.savepoint_failed(acknowledged.checkpoint_id, "disk full"))
+
     @precondition(lambda self: self.undelivered)
     @rule(data=st.data())
     def a_slot_reports(self, data: st.DataObject) -> None:
         taken = self.undelivered.pop(data.draw(st.integers(0, len(self.undelivered) - 1)))
         self.delivered.append(taken)
-        self.reported.update(taken.new_files)
+        if taken.checkpoint_id not in self.savepoints:
+            self.reported.update(taken.new_files)
         self.perform(self.coordinator.acknowledge(taken))
 
     @precondition(lambda self: self.delivered)
@@ -217,6 +262,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.perform(self.coordinator.abort_pending("failover"))
         if self.writing:
             self.the_metadata_is_written()
+        if self.writing_savepoint:
+            self.the_savepoint_is_written(succeeds=True)
+        assert self.savepoint is None
+        # What a slot wrote to a savepoint is reported to its own attempt or to nobody.
+        self.undelivered = [each for each in self.undelivered if each.checkpoint_id not in self.savepoints]
+        self.delivered = [each for each in self.delivered if each.checkpoint_id not in self.savepoints]
         for slot in self.slots:
             slot.chain.clear()
         self.notices.clear()
@@ -234,6 +285,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         in_progress = set(self.triggered) - self.ended
         assert len(in_progress) <= self.config.max_concurrent
         assert sorted(in_progress) == self.coordinator.in_progress
+        assert self.coordinator.savepoint_in_progress == self.savepoint
 
     @invariant()
     def complete_checkpoints_have_all_their_files(self) -> None:
@@ -246,7 +298,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def every_reported_file_is_needed_or_gone(self) -> None:
         needed = {file for files in self.complete.values() for file in files}
         in_progress = set(self.coordinator.in_progress)
-        for checkpoint_id in in_progress:
+        savepoint = {self.savepoint} if self.savepoint is not None else set()
+        for checkpoint_id in in_progress | savepoint:
             needed |= self.bases[checkpoint_id]  # its snapshots may build on them
         for taken in self.delivered:
             if taken.checkpoint_id in in_progress:

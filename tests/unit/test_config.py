@@ -156,6 +156,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.checkpointing.num-retained": 1,
         "execution.checkpointing.dir": None,
         "execution.checkpointing.savepoint-dir": None,
+        "execution.state-recovery.claim-mode": "NO_CLAIM",
         "state.backend.type": "hashmap",
         "execution.checkpointing.incremental": True,
         "state.backend.rocksdb.memory.fixed-per-slot": None,
@@ -177,6 +178,17 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "restart-strategy.failure-rate.max-failures-per-interval": 1,
         "restart-strategy.failure-rate.failure-rate-interval": timedelta(minutes=1),
         "restart-strategy.failure-rate.delay": timedelta(seconds=1),
+        "rest.port": 8081,
+        "rest.bind-port": None,
+        "rest.address": None,
+        "rest.bind-address": "localhost",
+        "rest.auth.token": None,
+        "rest.async.store-duration": timedelta(minutes=5),
+        "rest.server.max-content-length": 16 << 20,
+        "web.access-control-allow-origin": None,
+        "web.refresh-interval": timedelta(seconds=3),
+        "web.checkpoints.history": 200,
+        "web.exception-history-size": 16,
     }
 
 

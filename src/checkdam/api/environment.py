@@ -14,6 +14,7 @@ from typing import Any
 
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, infer_common, produced_type
+from checkdam.api.hosting import hosted
 from checkdam.api.launch import JobToExamine, Launch, current_launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
@@ -33,6 +34,7 @@ from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
 from checkdam.runtime.restore import (
     Restored,
     check_fit,
+    claimed_storage,
     find_job,
     from_path,
     keep_max_parallelism,
@@ -182,13 +184,23 @@ class StreamExecutionEnvironment:
             check_reachable_from_other_processes(checkpoints.storage)
             open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
         restored = self._find_restored(name, checkpoints)
+        if restored is not None and restored.claim:
+            checkpoints = replace(checkpoints, storage=claimed_storage(restored, checkpoints.storage))
         try:
             job = self._job(name, operators, checkpoints, restored)
-            engine = SparkEngine(self.spark, job.plan, self._work_directory())
             given = None if restored is None or restored.claim else restored
-            master = JobMaster(job, engine, restored=given, listener=launch.listener)
-            with _cancel_on_signals(master.cancel):
-                result = master.run()
+            session, work = self.spark, self._work_directory()
+            with hosted(launch, job, self._configuration) as served:
+                master = served.by(
+                    JobMaster(
+                        job,
+                        lambda plan: SparkEngine(session, plan, work),
+                        restored=given,
+                        listener=served.listener,
+                    )
+                )
+                with _cancel_on_signals(master.cancel):
+                    result = master.run()
         finally:
             self._close()
         launch.results.append(result)
@@ -197,7 +209,7 @@ class StreamExecutionEnvironment:
     def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
         launch = self._launch
         if launch.restore_path is not None:
-            return from_path(launch.restore_path)
+            return from_path(launch.restore_path, launch.restore_mode)
         if not launch.resume_latest:
             return None
         if checkpoints.storage is None:
@@ -248,6 +260,7 @@ class StreamExecutionEnvironment:
             backend=self._backend or backend_from(self._configuration),
             local_directory=self._configuration.get(config.ROCKSDB_LOCAL_DIR),
             checkpoints=checkpoints,
+            parallelism=parallelism,
             restart=self._restart
             or restart_strategy_from(self._configuration, checkpointing=checkpoints.storage is not None),
         )

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from checkdam.checkpoint.settings import RestoreMode
 from checkdam.config import Configuration
 from checkdam.graph.operators import Operator
+from checkdam.runtime.control import JobHost, JobMonitor
 from checkdam.runtime.events import JobListener, PrintingListener
+from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobResult
 
 DEFAULT_FILE = Path("checkdam.yaml")
@@ -32,11 +35,16 @@ class Launch:
     configuration: Configuration
     restore_path: str | None = None
     resume_latest: bool = False
+    restore_mode: RestoreMode = RestoreMode.NO_CLAIM
     allow_non_restored_state: bool = False
     listener: JobListener = field(default_factory=PrintingListener)
     results: list[JobResult] = field(default_factory=list)
     examine: Callable[[JobToExamine], NoReturn] | None = None
     """Takes the job in place of running it, and ends the program there."""
+    host: JobHost | None = None
+    """Serves the job while it runs."""
+    watchers: Callable[[Job, JobMonitor], Sequence[JobListener]] = lambda job, monitor: ()
+    """More listeners for a job that is served; they hear of each event when the monitor has."""
 
 
 _current: ContextVar[Launch | None] = ContextVar("checkdam_launch", default=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from checkdam.errors import StateAccessError
-from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
+from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
@@ -24,6 +24,7 @@ __all__ = [
     "Maps",
     "NoKey",
     "Prune",
+    "Published",
     "Sealed",
     "StoreOwner",
     "ValueTable",
@@ -88,6 +89,35 @@ class Sealed(Protocol):
             CheckpointDeclinedError: the checkpoint was aborted meanwhile.
         """
 
+    def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
+        """As `write`, but all that restoring needs goes into the root of `target`, under bare file names.
+
+        `source` holds the files that the seal builds on, by their paths; None will do for a store that was opened
+        without `claim` and has completed no checkpoint. With `canonical` the files are such as every backend has them,
+        those of the hashmap backend; else the backend's own. `write` is not called, too.
+        """
+
+
+class Published(Protocol):
+    """A store as it was at the end of an epoch, for readers in any thread while the next one runs.
+
+    Keys and values are encoded by the serializers of `StateSpec.holder_key` and `StateSpec.value`; the entries of a map
+    are an array of pairs. What may not be read because it has expired is left out. A state that no function has asked
+    for, or one with a value that does not fit its type, is a StateAccessError.
+    """
+
+    def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
+        """What each key holds, None if nothing, all as of the end of that epoch. With `map_key`, of maps, only that."""
+
+    def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
+        """At most `limit` keys with what they hold, and where to go on; None at the end. Begin with b"".
+
+        A page is of one epoch. While nothing changes, the pages together hold each key once.
+        """
+
+    def entries(self, name: str) -> int:
+        """How many entries the state has; an estimate where counting would take long."""
+
 
 class KeyedStateStore(Protocol):
     """The live keyed state of one operator in one subtask. Never leaves the process that opened it.
@@ -127,6 +157,23 @@ class KeyedStateStore(Protocol):
     def end_epoch(self) -> None:
         """All records of an epoch have been applied: write what is gathered. May take the time of a batch write."""
 
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        """The states that have been asked for."""
+
+    @property
+    def published(self) -> Published | None:
+        """What readers in other threads may see; None unless `publish` was called."""
+
+    def publish(self, epoch: Epoch) -> None:
+        """Let readers see the state as of now, the end of this epoch, until the next call; whatever is written later.
+
+        Between epochs only. The first call may take time in proportion to what is held, later ones to what changed.
+        Until it is called, and after `unpublish`, a store keeps and does nothing for readers.
+        """
+
+    def unpublish(self) -> None: ...
+
     def close(self) -> None:
         """Let go of files and memory; nothing of the state is needed any more."""
 
@@ -134,10 +181,11 @@ class KeyedStateStore(Protocol):
     def key_count(self) -> int:
         """How many entries all its states hold together; what nobody has asked for yet may be left out."""
 
-    def seal(self, checkpoint_id: CheckpointId) -> Sealed:
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
         """Fix the state as of now, in time that depends on what changed and not on what is held.
 
-        Checkpoint ids grow. State that no descriptor has asked for yet is carried on.
+        Checkpoint ids grow. State that no descriptor has asked for yet is carried on. With `full` the snapshot needs no
+        file but its own, and fixing it may take time in proportion to what is held.
         """
 
     def completed(self, checkpoint_id: CheckpointId) -> None:

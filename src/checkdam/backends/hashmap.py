@@ -12,6 +12,7 @@ import xxhash
 
 from checkdam.backends.compaction import Pruning
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.hashmap_published import HashMapPublished
 from checkdam.backends.hashmap_restore import RestoredState, decode, prune_entries, restore
 from checkdam.backends.hashmap_snapshot import HashMapSealed, SealedTable, naming
 from checkdam.backends.hashmap_states import (
@@ -25,7 +26,7 @@ from checkdam.backends.hashmap_states import (
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
 from checkdam.errors import JobGraphError
-from checkdam.ids import CheckpointId
+from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.fitting import are_exact
 from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
@@ -59,7 +60,7 @@ class HashMapStore:
 
     __slots__ = (
         *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
-        *("_unsealed", "current_key", "current_namespace"),
+        *("_unsealed", "current_key", "current_namespace", "published"),
     )
 
     def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
@@ -69,6 +70,7 @@ class HashMapStore:
         self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
         self._restored = restored
         self._states: dict[str, _KeptState] = {}
+        self.published: HashMapPublished | None = None
         self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
         self._generation = 0  # of the types in files; deltas build on files of their own one only
@@ -118,19 +120,31 @@ class HashMapStore:
     def end_epoch(self) -> None:
         """Nothing is gathered: each write is in its dict at once."""
 
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [kept.spec for kept in self._states.values()]
+
+    def publish(self, epoch: Epoch) -> None:
+        published = self.published or HashMapPublished(self._owner)
+        published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold()) for kept in self._states.values()])
+        self.published = published
+
+    def unpublish(self) -> None:
+        self.published = None
+
     def close(self) -> None:
-        self._states, self._restored, self._seals = {}, {}, {}
+        self._states, self._restored, self._seals, self.published = {}, {}, {}, None
 
     @property
     def key_count(self) -> int:
         return sum(kept.state.count for kept in self._states.values())
 
-    def seal(self, checkpoint_id: CheckpointId) -> HashMapSealed:
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSealed:
         with self._lock:
             taken = joined(self._unsealed, {name: kept.take_changes() for name, kept in self._states.items()})
             self._unsealed = {}
             changes = {name: self._unconfirmed(name, newest) for name, newest in taken.items()}
-            is_full = self._is_full(changes)
+            is_full = full or self._is_full(changes)
             sealed = self._seals[checkpoint_id] = HashMapSealed(
                 self._owner,
                 checkpoint_id,
@@ -193,6 +207,9 @@ class _KeptState:
         self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
     ) -> None:
         self.state = state
+        self.spec = spec
+        self.prune = prune
+        self._folded: dict[Any, Any] = {}  # what changed since the last seal, without what `state.changes` holds
         self._owner = owner
         self._info = state_info(spec)
         self._keys = serializer(spec.entry_key(owner.key_type))
@@ -203,13 +220,12 @@ class _KeptState:
         prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
         self._prune_at_seal = prune if prunes_when_full and by_event_time else None
         self._prune_at_write = prune if prunes_when_full else None  # unless it was done at the seal
-        self._prune = prune
         self._compaction = None if ttl is None else ttl.on_compaction
         self._by_event_time = by_event_time
 
     def pruning(self) -> Pruning | None:
         """What drops expired entries from files that are merged for the seal under way; None if nothing does."""
-        prune, compaction = self._prune, self._compaction
+        prune, compaction = self.prune, self._compaction
         if prune is None or compaction is None:
             return None
         stopped = as_of_now(prune) if self._by_event_time else in_bulk(prune, compaction.query_time_after_num_entries)
@@ -217,8 +233,18 @@ class _KeptState:
 
     def take_changes(self) -> dict[Any, Any]:
         """What changed since the last call; counting starts anew."""
-        taken, self.state.changes = self.state.changes, {}
+        self.fold()
+        taken, self._folded = self._folded, {}
         return taken
+
+    def fold(self) -> dict[Any, Any]:
+        """What changed since the last call of this or of `take_changes`; the next seal still takes it."""
+        newest, self.state.changes = self.state.changes, {}
+        if self._folded:
+            self._folded.update(newest)
+        else:
+            self._folded = newest
+        return newest
 
     def part(self, changes: dict[Any, Any]) -> SealedTable:
         """These changes, fixed as of now: objects that nobody can change are kept by reference.
@@ -240,7 +266,9 @@ class _KeptState:
         values = chain.from_iterable(map(dict.values, copied.values())) if is_nested else copied.values()
         if not are_exact(self._values.type, list(values)):
             return self._sealed(self.state.flat(), self._prune_at_write)
-        return SealedTable(self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write)
+        return SealedTable(
+            self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write, has_removed=False
+        )
 
     def _sealed(self, found: dict[Any, Any], prune: Prune | None) -> SealedTable:
         values = [value for value in found.values() if value is not REMOVED]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
 from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.copying import copy_state_file
 from checkdam.backends.hashmap_states import REMOVED
 from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, FileInfo, StateFileWriter, StateInfo
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
@@ -42,6 +44,7 @@ class SealedTable:
     is_nested: bool = False
     encoded: bytes | None = None
     prune: Prune | None = None
+    has_removed: bool = True  # or may have
 
     def split(self) -> tuple[list[Any], list[Any], list[Any]]:
         """Entry keys, their values, and the entry keys that are gone."""
@@ -49,7 +52,7 @@ class SealedTable:
             keys = [(key, map_key) for key, held in self.entries.items() for map_key in held]
             values = [value for held in self.entries.values() for value in held.values()]
             return *self._pruned(self._entry_keys(keys), values), []
-        removed = [key for key, value in self.entries.items() if value is REMOVED]
+        removed = [key for key, value in self.entries.items() if value is REMOVED] if self.has_removed else []
         if not removed:
             keys, values = list(self.entries), list(self.entries.values())
         else:
@@ -119,23 +122,45 @@ class HashMapSealed:
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
         path = f"{directory}/{self._file_stem}" if directory else self._file_stem
-        with self._lock:
-            self._refuse_if_aborted()
-            tables, carried = self.tables, self._carried  # an abort while they are written takes them from here only
-        try:
+        with self._written(storage, [path, _merged(path)]) as (tables, carried):
             files = self._write_files(storage, path, tables, carried)
             with self._lock:
                 self._refuse_if_aborted()
                 self.handle = handle = KeyedStateHandle(self._owner.key_groups, files)
+        return handle
+
+    def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
+        """Copies are cheaper than one merged file: nothing is decoded, and the chain is a short one in any case."""
+        del canonical  # both forms are the same here
+        attempted = [self._file_stem]
+        with self._written(target, attempted) as (tables, carried):
+            for file in self._builds_on or ():
+                self._refuse_if_aborted()
+                assert source is not None
+                attempted.append(file.path.rpartition("/")[2])
+                self._new_files.append(copy_state_file(source, file, target))
+            kind: Literal["base", "delta"] = "base" if self._builds_on is None else "delta"
+            self._write_file(target, self._file_stem, kind, tables, carried if self._builds_on is None else [])
+            with self._lock:
+                self._refuse_if_aborted()
+        return KeyedStateHandle(self._owner.key_groups, self.new_files)
+
+    @contextlib.contextmanager
+    def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SealedTable], Carried]]:
+        """Hand out what is to be written, once; if it fails, `attempted` is removed."""
+        with self._lock:
+            self._refuse_if_aborted()
+            tables, carried = self.tables, self._carried  # an abort while they are written takes them from here only
+        try:
+            yield tables, carried
         except BaseException:
             self.abort()  # a failed checkpoint is taken anew and not written again: what it holds must not stay
             self._new_files.clear()
-            for attempted in (path, _merged(path)):
+            for path in attempted:
                 with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
-                    storage.delete(attempted)
+                    storage.delete(path)
             raise
         self._let_go()  # the files hold it now
-        return handle
 
     def _refuse_if_aborted(self) -> None:
         if self._is_aborted:
@@ -217,16 +242,27 @@ class _Sorted:
             groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
         order = np.argsort(groups, kind="stable")
         present, counts = np.unique(groups[order], return_counts=True)
-        self.order: list[int] = order.tolist()
-        self.keys = [entry_keys[i] for i in self.order]
+        self.order = order
+        self.keys = _arranged(entry_keys, order)
         self.counts: dict[int, int] = dict(zip(present.tolist(), counts.tolist(), strict=True))
+
+
+def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
+    """The items in another order. With millions of them most time goes into visiting each where it lies in memory, so
+    plain numbers are made anew."""
+    if set(map(type, items)) == {int}:
+        with contextlib.suppress(OverflowError):  # of more than 64 bits
+            numbers: list[Any] = np.array(items, dtype=np.int64)[order].tolist()
+            return numbers
+    arranged: list[Any] = np.fromiter(items, dtype=object, count=len(items))[order].tolist()
+    return arranged
 
 
 def _write_table(writer: StateFileWriter, state: int, table: SealedTable, owner: StoreOwner) -> None:
     keys, unsorted_values, removed_keys = table.split()
     found = _Sorted(keys, table.info, owner)
     removed = _Sorted(removed_keys, table.info, owner)
-    values = [unsorted_values[i] for i in found.order]
+    values = _arranged(unsorted_values, found.order)
     limit = _entries_per_block(found.keys, values, table.keys, table.values)
 
     entry = gone = 0

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, StateFile
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, SavepointFormat, StateFile
 
 SOURCES_UID: Final = OperatorUid("checkdam-sources")
 RETENTION_SETTING: Final = "retention"
@@ -69,6 +69,8 @@ class CompletedCheckpoint:
     """The largest timestamp that each assigner of timestamps has seen, by the assigner's name for restores."""
     watermarks: Mapping[OperatorUid, int] = field(default_factory=dict)
     """How far event time has come for each operator behind an assigner."""
+    savepoint_format: SavepointFormat | None = None
+    """Of a savepoint, whose files lie beside its `_metadata` and belong to nobody else; None: a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.triggered_at.tzinfo is None or self.completed_at.tzinfo is None:
@@ -80,6 +82,10 @@ class CompletedCheckpoint:
     def files(self) -> frozenset[StateFile]:
         """Every state file the checkpoint refers to."""
         return frozenset(file for operator in self.operators for file in operator.files())
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.savepoint_format is not None
 
     @property
     def state_bytes(self) -> int:

@@ -8,138 +8,40 @@ A checkpoint goes through three states, each a type or a place of its own::
 
     PendingCheckpoint ──last acknowledgement──▶ AcknowledgedCheckpoint ──metadata written──▶ retained
         └─ declined, expired, subsumed ─▶ aborted ◀─ metadata failed, subsumed ─┘
+
+A savepoint goes the same way beside them, one at a time, and has nothing to do with them but the counter of ids: it is
+never retained, subsumed or discarded, its files are nobody's but its own, and its failure is no failed checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import timedelta
 
+from checkdam.checkpoint.decisions import (
+    AbortCheckpoint,
+    AbortSavepoint,
+    AcknowledgedCheckpoint,
+    Action,
+    DeleteFiles,
+    DiscardCheckpoints,
+    FailJob,
+    NotifyCompleted,
+    PendingCheckpoint,
+    TriggerCheckpoint,
+    TriggerSavepoint,
+    WriteMetadata,
+    WriteSavepoint,
+    files_of,
+    partly_finished_union,
+)
 from checkdam.checkpoint.retention import RetainedCheckpoint, SharedFiles, checkpoints_to_drop
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.clock import Clock
-from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
+from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.state.snapshots import SlotSnapshot, StateFile
 
 FIRST_ID = CheckpointId(1)
-
-
-def files_of(snapshot: SlotSnapshot) -> frozenset[StateFile]:
-    """Every state file a slot's snapshot refers to, old and new."""
-    return frozenset(snapshot.new_files).union(*(operator.files() for operator in snapshot.operators))
-
-
-def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str | None:
-    """Why these snapshots do not make a checkpoint, if an operator with union state has finished in part.
-
-    A restore gives every subtask all elements of a union state; without those of the finished subtasks it would take
-    their work for undone, as Flink explains where it declines such a checkpoint too.
-    """
-    finished: dict[OperatorUid, set[bool]] = {}
-    with_union: dict[OperatorUid, str] = {}
-    for snapshot in snapshots.values():
-        for operator in snapshot.operators:
-            finished.setdefault(operator.uid, set()).add(operator.is_finished)
-            if operator.operator_state is not None and operator.operator_state.has_union:
-                with_union[operator.uid] = operator.name
-    for uid, name in with_union.items():
-        if len(finished[uid]) > 1:
-            return f'operator "{name}" has union list state, and some but not all of its subtasks have finished'
-    return None
-
-
-@dataclass(frozen=True)
-class PendingCheckpoint:
-    """Triggered; some subtasks have not reported yet."""
-
-    checkpoint_id: CheckpointId
-    epoch: Epoch
-    triggered_at: datetime
-    expires: float  # on the monotonic clock
-    missing: frozenset[SubtaskIndex]
-    snapshots: Mapping[SubtaskIndex, SlotSnapshot]
-
-    def with_snapshot(self, snapshot: SlotSnapshot) -> PendingCheckpoint:
-        return replace(
-            self,
-            missing=self.missing - {snapshot.subtask},
-            snapshots={**self.snapshots, snapshot.subtask: snapshot},
-        )
-
-
-@dataclass(frozen=True)
-class AcknowledgedCheckpoint:
-    """Every subtask has reported; durable once its metadata is."""
-
-    checkpoint_id: CheckpointId
-    epoch: Epoch
-    triggered_at: datetime
-    snapshots: Mapping[SubtaskIndex, SlotSnapshot]
-
-    def files(self) -> frozenset[StateFile]:
-        return frozenset(file for snapshot in self.snapshots.values() for file in files_of(snapshot))
-
-
-@dataclass(frozen=True)
-class TriggerCheckpoint:
-    """Send barrier `checkpoint_id` to every slot, after the last record of `epoch`."""
-
-    checkpoint_id: CheckpointId
-    epoch: Epoch
-
-
-@dataclass(frozen=True)
-class WriteMetadata:
-    """Write `_metadata`, then call `metadata_written` or `metadata_failed`. Never two of these at once."""
-
-    acknowledged: AcknowledgedCheckpoint
-
-
-@dataclass(frozen=True)
-class NotifyCompleted:
-    """Tell slots and sinks that the checkpoint is complete; the ids of these come in rising order."""
-
-    checkpoint_id: CheckpointId
-
-
-@dataclass(frozen=True)
-class AbortCheckpoint:
-    """Tell the slots to forget the checkpoint, remove its `_metadata` if any, and only then delete `new_files`.
-
-    `new_files` leaves out what other checkpoints refer to.
-    """
-
-    checkpoint_id: CheckpointId
-    reason: str
-    new_files: tuple[StateFile, ...]
-
-
-@dataclass(frozen=True)
-class DeleteFiles:
-    """Delete files that a slot wrote for a checkpoint which no longer wants them."""
-
-    files: tuple[StateFile, ...]
-
-
-@dataclass(frozen=True)
-class DiscardCheckpoints:
-    """Remove the `_metadata` of these older checkpoints, and only then the files that nobody refers to now."""
-
-    checkpoint_ids: tuple[CheckpointId, ...]
-    files: tuple[StateFile, ...]
-
-
-@dataclass(frozen=True)
-class FailJob:
-    """More checkpoints in a row have failed than are tolerated."""
-
-    reason: str
-
-
-Action = (
-    TriggerCheckpoint | WriteMetadata | NotifyCompleted | AbortCheckpoint | DeleteFiles | DiscardCheckpoints | FailJob
-)
 
 
 class CheckpointCoordinator:
@@ -172,6 +74,8 @@ class CheckpointCoordinator:
             self._files.register(checkpoint)
         self._bases: dict[CheckpointId, frozenset[StateFile]] = {}
         self._deleted: set[str] = set()
+        self._savepoint: PendingCheckpoint | AcknowledgedCheckpoint | None = None  # acknowledged: being written
+        self._savepoint_ids: set[CheckpointId] = set()
         self._completed_epoch: Epoch | None = None
         self._failures = 0
         self._due = clock.monotonic() + _seconds(config.interval)
@@ -194,6 +98,20 @@ class CheckpointCoordinator:
         return sorted([*self._pending, *self._ready, *writing])
 
     @property
+    def can_trigger(self) -> bool:
+        """Whether one more checkpoint may be in progress."""
+        return len(self.in_progress) < self._config.max_concurrent
+
+    @property
+    def savepoint_in_progress(self) -> CheckpointId | None:
+        return self._savepoint.checkpoint_id if self._savepoint is not None else None
+
+    @property
+    def savepoint_acknowledged(self) -> int:
+        """How many subtasks have reported their part of the savepoint in progress."""
+        return len(self._savepoint.snapshots) if self._savepoint is not None else 0
+
+    @property
     def completed_epoch(self) -> Epoch | None:
         """The epoch of the newest checkpoint completed in this attempt."""
         return self._completed_epoch
@@ -206,16 +124,34 @@ class CheckpointCoordinator:
         """Start a checkpoint if one is due between epochs; `epoch` is the last that ended."""
         return self._trigger_if_due(epoch) if self._config.interval else []
 
-    def trigger(self, epoch: Epoch) -> list[Action]:
+    def trigger(self, epoch: Epoch, *, full: bool = False) -> list[Action]:
         """Start a checkpoint because someone asks; [] if as many as allowed are in progress."""
-        if len(self.in_progress) >= self._config.max_concurrent:
+        if not self.can_trigger:
             return []
+        pending = self._begin(epoch)
+        self._pending[pending.checkpoint_id] = pending
+        return [TriggerCheckpoint(pending.checkpoint_id, epoch, full)]
+
+    def trigger_savepoint(self, epoch: Epoch) -> list[Action]:
+        """Start a savepoint, however many checkpoints are in progress; [] if another savepoint is."""
+        if self._savepoint is not None:
+            return []
+        self._savepoint = self._begin(epoch)
+        self._savepoint_ids.add(self._savepoint.checkpoint_id)
+        return [TriggerSavepoint(self._savepoint.checkpoint_id, epoch)]
+
+    def take_id(self) -> CheckpointId:
+        """An id for a barrier that makes neither checkpoint nor savepoint."""
         checkpoint_id = self._next_id
         self._next_id = CheckpointId(checkpoint_id + 1)
+        return checkpoint_id
+
+    def _begin(self, epoch: Epoch) -> PendingCheckpoint:
+        checkpoint_id = self.take_id()
         # Its snapshots will build on what is complete now, so those files stay until it is settled.
         self._bases[checkpoint_id] = frozenset(file for kept in self._retained.values() for file in kept.files())
         self._files.acquire(self._bases[checkpoint_id])
-        self._pending[checkpoint_id] = PendingCheckpoint(
+        return PendingCheckpoint(
             checkpoint_id=checkpoint_id,
             epoch=epoch,
             triggered_at=self._clock.now(),
@@ -223,13 +159,14 @@ class CheckpointCoordinator:
             missing=self._subtasks,
             snapshots={},
         )
-        return [TriggerCheckpoint(checkpoint_id, epoch)]
 
     def acknowledge(self, snapshot: SlotSnapshot) -> list[Action]:
         """Record one subtask's snapshot; the last one lets the metadata be written.
 
         An echo, or the report of a late writer, changes nothing but leaves no file behind.
         """
+        if snapshot.checkpoint_id in self._savepoint_ids:
+            return self._acknowledge_savepoint(snapshot)
         self._files.own(snapshot.new_files)
         pending = self._pending.get(snapshot.checkpoint_id)
         if pending is None or snapshot.subtask not in pending.missing:
@@ -259,19 +196,21 @@ class CheckpointCoordinator:
 
     def decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: str) -> list[Action]:
         """A subtask could not take its snapshot: abort, if the checkpoint still waits for it."""
-        pending = self._pending.get(checkpoint_id)
+        pending = self._pending.get(checkpoint_id) or self._pending_savepoint(checkpoint_id)
         if pending is None or subtask not in pending.missing:
             return []
-        return self._fail(pending, f"subtask {subtask} declined: {reason}")
+        why = f"subtask {subtask} declined: {reason}"
+        return self._abort_savepoint(why) if checkpoint_id in self._savepoint_ids else self._fail(pending, why)
 
     def expire(self) -> list[Action]:
         """Abort what has waited for its subtasks longer than the timeout."""
         now = self._clock.monotonic()
-        late = [pending for pending in self._pending.values() if now >= pending.expires]
+        late = [pending for pending in self._all_pending() if now >= pending.expires]
         actions: list[Action] = []
         for pending in late:
             missing = ", ".join(str(subtask) for subtask in sorted(pending.missing))
-            actions += self._fail(pending, f"timed out after {self._config.timeout}; missing subtasks: {missing}")
+            why = f"timed out after {self._config.timeout}; missing subtasks: {missing}"
+            actions += self._abort_savepoint(why) if pending is self._savepoint else self._fail(pending, why)
         return actions
 
     def metadata_written(self, checkpoint_id: CheckpointId) -> list[Action]:
@@ -310,18 +249,29 @@ class CheckpointCoordinator:
 
         A metadata write under way is not called back: its outcome must still be reported.
         """
-        return [self._abort(checkpoint_id, reason) for checkpoint_id in sorted([*self._pending, *self._ready])]
+        aborted: list[Action] = [self._abort(each, reason) for each in sorted([*self._pending, *self._ready])]
+        return aborted + (self._abort_savepoint(reason) if isinstance(self._savepoint, PendingCheckpoint) else [])
+
+    def savepoint_written(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """The savepoint is complete, and from now on its owner's."""
+        self._savepoint_being_written(checkpoint_id)
+        return self._forget_savepoint()
+
+    def savepoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
+        """Its metadata could not be written: abort."""
+        self._savepoint_being_written(checkpoint_id)
+        return self._abort_savepoint(f"metadata could not be written: {reason}")
 
     def seconds_until_next_event(self) -> float | None:
         """How long until `tick` or `expire` may have something to do; None if only other events can change that."""
-        moments = [pending.expires for pending in self._pending.values()]
-        if self._config.interval and len(self.in_progress) < self._config.max_concurrent:
+        moments = [pending.expires for pending in self._all_pending()]
+        if self._config.interval and self.can_trigger:
             moments.append(max(self._due, self._pause_over))
         return max(0.0, min(moments) - self._clock.monotonic()) if moments else None
 
     def _trigger_if_due(self, epoch: Epoch) -> list[Action]:
         now = self._clock.monotonic()
-        if now < self._due or now < self._pause_over or len(self.in_progress) >= self._config.max_concurrent:
+        if now < self._due or now < self._pause_over or not self.can_trigger:
             return []
         self._due = now + _seconds(self._config.interval)
         return [] if self._covers(epoch) else self.trigger(epoch)
@@ -371,6 +321,44 @@ class CheckpointCoordinator:
         for snapshot in aborted.snapshots.values():
             files |= self._files.let_go(files_of(snapshot))
         return AbortCheckpoint(checkpoint_id, reason, self._mark_deleted(files))
+
+    def _acknowledge_savepoint(self, snapshot: SlotSnapshot) -> list[Action]:
+        """As for a checkpoint, but for the files: those of a savepoint are not the job's to count or to delete."""
+        pending = self._pending_savepoint(snapshot.checkpoint_id)
+        if pending is None or snapshot.subtask not in pending.missing:
+            return []
+        pending = self._savepoint = pending.with_snapshot(snapshot)
+        if pending.missing:
+            return []
+        half_finished = partly_finished_union(pending.snapshots)
+        if half_finished is not None:
+            return self._abort_savepoint(half_finished)
+        self._savepoint = AcknowledgedCheckpoint(
+            pending.checkpoint_id, pending.epoch, pending.triggered_at, pending.snapshots
+        )
+        return [WriteSavepoint(self._savepoint)]
+
+    def _pending_savepoint(self, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
+        found = self._savepoint
+        return found if isinstance(found, PendingCheckpoint) and found.checkpoint_id == checkpoint_id else None
+
+    def _all_pending(self) -> list[PendingCheckpoint]:
+        savepoint = [self._savepoint] if isinstance(self._savepoint, PendingCheckpoint) else []
+        return [*self._pending.values(), *savepoint]
+
+    def _savepoint_being_written(self, checkpoint_id: CheckpointId) -> None:
+        if not isinstance(self._savepoint, AcknowledgedCheckpoint) or self._savepoint.checkpoint_id != checkpoint_id:
+            raise ValueError(f"the metadata of savepoint {checkpoint_id} is not being written")
+
+    def _abort_savepoint(self, reason: str) -> list[Action]:
+        assert self._savepoint is not None
+        return [AbortSavepoint(self._savepoint.checkpoint_id, reason), *self._forget_savepoint()]
+
+    def _forget_savepoint(self) -> list[Action]:
+        assert self._savepoint is not None
+        freed = self._files.let_go(self._bases.pop(self._savepoint.checkpoint_id))
+        self._savepoint = None
+        return [DeleteFiles(self._mark_deleted(freed))] if freed else []
 
     def _mark_deleted(self, files: Iterable[StateFile]) -> tuple[StateFile, ...]:
         self._deleted.update(file.path for file in files)

@@ -13,7 +13,10 @@ Where they go in that layout:
                                      file or, by a relative name, in one of its own
     operator "checkdam-sources"      the source position, as its coordinator state
 
-Format 1 had keyed state alone.
+A savepoint has the same but that its files lie beside `_metadata`, so that the savepoint can be moved by itself: their
+names have no directory and, as no other snapshot has a part in them, stand among the private files of a handle.
+
+Format 1 had keyed state alone. Format 2 has no savepoints; checkpoints are still written in it.
 """
 
 from __future__ import annotations
@@ -46,13 +49,22 @@ from checkdam.checkpoint.flink_metadata import (
     encode,
     operator_id,
 )
-from checkdam.checkpoint.flink_properties import checkpoint_properties
+from checkdam.checkpoint.flink_properties import checkpoint_properties, savepoint_properties
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
+from checkdam.state.snapshots import (
+    KeyedStateHandle,
+    OperatorStateHandle,
+    Redistribution,
+    SavepointFormat,
+    StateFile,
+)
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+"""The newest that is read, and that of savepoints."""
+
+_CHECKPOINT_VERSION = 2
 
 _DIGEST_NAME = "checkdam-digest"
 _OWN_NAME = "checkdam"
@@ -75,6 +87,7 @@ class _Description(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, str]
     event_time: dict[str, int] = {}
     watermarks: dict[str, int] = {}
+    savepoint_format: SavepointFormat | None = None
 
 
 class _Coordinator(msgspec.Struct, frozen=True):
@@ -95,7 +108,8 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
     """The `_metadata` file of a checkpoint. The same checkpoint always gives the same bytes.
 
     Raises:
-        ValueError: a state file lies outside the job's directory, or a uid or name is longer than 64 KB.
+        ValueError: a state file lies outside the job's directory, or not beside the `_metadata` of a savepoint, or a
+            uid or name is longer than 64 KB.
     """
     description = _Description(
         checkpoint.job_id,
@@ -108,22 +122,30 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
         dict(sorted(checkpoint.settings.items())),
         dict(sorted(checkpoint.event_time.items())),
         dict(sorted(checkpoint.watermarks.items())),
+        checkpoint.savepoint_format,
     )
     operators = [_operator_state(checkpoint, entry) for entry in checkpoint.operators]
     if checkpoint.source_position:
         operators.append(_sources_state(checkpoint))
+    version = FORMAT_VERSION if checkpoint.is_savepoint else _CHECKPOINT_VERSION
     data = encode(
         Metadata(
             checkpoint.checkpoint_id,
             (
                 MasterState(1, _DIGEST_NAME, bytes(_DIGEST_BYTES)),
-                MasterState(FORMAT_VERSION, _OWN_NAME, msgspec.msgpack.encode(description)),
+                MasterState(version, _OWN_NAME, msgspec.msgpack.encode(description)),
             ),
             tuple(operators),
-            checkpoint_properties(checkpoint.settings.get(RETENTION_SETTING, "")),
+            _properties(checkpoint),
         )
     )
     return _sealed(data)
+
+
+def _properties(checkpoint: CompletedCheckpoint) -> bytes:
+    if checkpoint.savepoint_format is not None:
+        return savepoint_properties(checkpoint.savepoint_format)
+    return checkpoint_properties(checkpoint.settings.get(RETENTION_SETTING, ""))
 
 
 def _operator_state(checkpoint: CompletedCheckpoint, entry: OperatorEntry) -> OperatorState:
@@ -147,14 +169,18 @@ def _subtask_state(
     if keyed is None and operator is None:
         return FinishedSubtask()
     return SubtaskState(
-        managed_operator=None if operator is None else _operator_state_handle(operator),
+        managed_operator=None if operator is None else _operator_state_handle(checkpoint, operator),
         managed_keyed=None if keyed is None else _incremental_handle(checkpoint, entry.uid, index, keyed),
     )
 
 
-def _operator_state_handle(handle: OperatorStateHandle) -> flink_handles.OperatorStateHandle:
+def _operator_state_handle(
+    checkpoint: CompletedCheckpoint, handle: OperatorStateHandle
+) -> flink_handles.OperatorStateHandle:
     content = handle.content
-    stream = ByteStreamHandle("operator-state", content) if isinstance(content, bytes) else _relative(content)
+    stream = (
+        ByteStreamHandle("operator-state", content) if isinstance(content, bytes) else _relative(checkpoint, content)
+    )
     states = tuple(OperatorStateOffsets(name, int(mode), offsets) for name, mode, offsets in handle.offsets)
     return flink_handles.OperatorStateHandle(states, stream)
 
@@ -163,17 +189,18 @@ def _incremental_handle(
     checkpoint: CompletedCheckpoint, uid: OperatorUid, index: SubtaskIndex, handle: KeyedStateHandle
 ) -> IncrementalHandle:
     meta = msgspec.msgpack.encode(_KeyedDescription("checkdam-state", handle.backend))
+    files = tuple(
+        NamedFile(file.name or _positional_name(position), _relative(checkpoint, file))
+        for position, file in enumerate(handle.files)
+    )
     return IncrementalHandle(
         checkpoint_id=checkpoint.checkpoint_id,
         backend_id=str(uuid.uuid5(uuid.NAMESPACE_URL, f"checkdam:{checkpoint.job_id}/{uid}/{index}")),
         first=handle.key_groups.first,
         count=len(handle.key_groups),
         meta=ByteStreamHandle("meta", meta),
-        shared=tuple(
-            NamedFile(file.name or _positional_name(position), _relative(file))
-            for position, file in enumerate(handle.files)
-        ),
-        private=(),
+        shared=() if checkpoint.is_savepoint else files,
+        private=files if checkpoint.is_savepoint else (),
         checkpointed_size=sum(file.size for file in handle.files),
         handle_id=f"{checkpoint.job_id}-{checkpoint.checkpoint_id}-{operator_id(uid).hex()}-{index}",
     )
@@ -184,10 +211,14 @@ def _positional_name(position: int) -> str:
     return f"{position:06}.state"
 
 
-def _relative(file: StateFile) -> RelativeFileHandle:
+def _relative(checkpoint: CompletedCheckpoint, file: StateFile) -> RelativeFileHandle:
     if not _is_inside(file.path):
         raise ValueError(f'state file "{file.path}" does not lie below the job\'s directory')
-    return RelativeFileHandle(_ABOVE + file.path, file.size)
+    if not checkpoint.is_savepoint:
+        return RelativeFileHandle(_ABOVE + file.path, file.size)
+    if "/" in file.path:
+        raise ValueError(f'state file "{file.path}" does not lie beside the metadata of its savepoint')
+    return RelativeFileHandle(file.path, file.size)
 
 
 def _sources_state(checkpoint: CompletedCheckpoint) -> OperatorState:
@@ -246,15 +277,21 @@ def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheck
         completed_at=description.completed_at,
         parallelism=description.parallelism,
         max_parallelism=description.max_parallelism,
-        operators=tuple(_operator_entry(operator) for operator in metadata.operators if operator.uid != SOURCES_UID),
+        operators=tuple(
+            _operator_entry(operator, above="" if description.savepoint_format else _ABOVE)
+            for operator in metadata.operators
+            if operator.uid != SOURCES_UID
+        ),
         source_position=b"".join(operator.coordinator.data for operator in sources if operator.coordinator),
         settings=description.settings,
         event_time=description.event_time,
         watermarks={OperatorUid(uid): watermark for uid, watermark in description.watermarks.items()},
+        savepoint_format=description.savepoint_format,
     )
 
 
-def _operator_entry(operator: OperatorState) -> OperatorEntry:
+def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
+    """`above` leads from the directory of `_metadata` to that which state files are named in."""
     packed = _Coordinator((), b"")
     if operator.coordinator is not None:
         packed = msgspec.msgpack.decode(operator.coordinator.data, type=_Coordinator)
@@ -266,16 +303,16 @@ def _operator_entry(operator: OperatorState) -> OperatorEntry:
         name=operator.name,
         parallelism=operator.parallelism,
         max_parallelism=operator.max_parallelism,
-        subtasks=dict(_keyed_handles(running.items())),
+        subtasks=dict(_keyed_handles(running.items(), above)),
         committables=packed.committables,
         coordinator=packed.coordinator,
-        operator_states=dict(_operator_state_handles(running.items())),
+        operator_states=dict(_operator_state_handles(running.items(), above)),
         finished=frozenset(SubtaskIndex(index) for index in packed.finished),
     )
 
 
 def _keyed_handles(
-    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]],
+    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]], above: str
 ) -> Iterator[tuple[SubtaskIndex, KeyedStateHandle]]:
     for index, subtask in subtasks:
         handle = subtask.managed_keyed
@@ -288,34 +325,37 @@ def _keyed_handles(
             index,
             KeyedStateHandle(
                 key_groups=KeyGroupRange(handle.first, handle.first + handle.count - 1),
-                files=tuple(_named_file(position, file) for position, file in enumerate(handle.shared)),
+                files=tuple(
+                    _named_file(position, file, above) for position, file in enumerate(handle.shared + handle.private)
+                ),
                 backend=described.backend,
             ),
         )
 
 
 def _operator_state_handles(
-    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]],
+    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]], above: str
 ) -> Iterator[tuple[SubtaskIndex, OperatorStateHandle]]:
     for index, subtask in subtasks:
         handle = subtask.managed_operator
         if handle is not None:
             offsets = tuple((state.name, Redistribution(state.mode), state.offsets) for state in handle.states)
             stream = handle.state
-            content = stream.data if isinstance(stream, ByteStreamHandle) else _state_file(stream)
+            content = stream.data if isinstance(stream, ByteStreamHandle) else _state_file(stream, above)
             yield index, OperatorStateHandle(offsets, content)
 
 
-def _named_file(position: int, file: NamedFile) -> StateFile:
+def _named_file(position: int, file: NamedFile, above: str) -> StateFile:
     name = "" if file.local_name == _positional_name(position) else file.local_name
-    return _state_file(file.state, name)
+    return _state_file(file.state, above, name)
 
 
-def _state_file(stream: StreamHandle | None, name: str = "") -> StateFile:
+def _state_file(stream: StreamHandle | None, above: str, name: str = "") -> StateFile:
     if not isinstance(stream, RelativeFileHandle):
         raise ValueError(f"state file {name} without a relative path")
-    path = stream.name.removeprefix(_ABOVE)
-    if path == stream.name or not _is_inside(path):
+    path = stream.name.removeprefix(above)
+    is_named = "/" not in path if not above else path != stream.name
+    if not is_named or not _is_inside(path):
         raise ValueError(f'state file "{stream.name}" outside the job\'s directory')
     return StateFile(path, stream.size, name)
 

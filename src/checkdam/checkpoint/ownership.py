@@ -71,7 +71,7 @@ def _started(pid: int) -> str:
 
 def take(storage: Storage, job_id: JobId) -> None:
     """Become the owner of a job. Raises JobFailedError if another living process of this machine is."""
-    owner = _read(storage, job_id)
+    owner = owner_of(storage, job_id)
     if owner is not None and owner.is_alive() and owner != this_process():
         raise JobFailedError(
             f"job {job_id} is running: process {owner.pid} on this machine owns its checkpoints",
@@ -88,7 +88,7 @@ def clear_abandoned(storage: Storage) -> list[JobId]:
     """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those."""
     cleared = []
     for job_id in _job_ids(status.path for status in storage.list("")):
-        owner = _read(storage, job_id)
+        owner = owner_of(storage, job_id)
         dead = owner is not None and owner.is_here() and not owner.is_alive()
         if dead and not CheckpointStore(storage, job_id).completed():
             storage.delete_directory(job_id)
@@ -103,7 +103,8 @@ def _job_ids(paths: Iterable[str]) -> list[JobId]:
     )
 
 
-def _read(storage: Storage, job_id: JobId) -> Owner | None:
+def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
+    """Who runs the job, or ran it when it was killed; None: nobody, or the file cannot be read."""
     try:
         return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
     except (FileNotFoundError, msgspec.MsgspecError):

@@ -39,6 +39,33 @@ class CheckpointRetention(Enum):
     RETAIN_ON_FAILURE = "retain_on_failure"
 
 
+class RestoreMode(Enum):
+    """Who owns the snapshot that a job is restored from."""
+
+    NO_CLAIM = "no_claim"
+    """Nobody new: the job is another one, its first snapshot needs no file but its own, and nothing is deleted."""
+
+    CLAIM = "claim"
+    """The job: it goes on as the job whose checkpoint it is; a savepoint it deletes once it has a checkpoint."""
+
+
+def restore_mode(text: str) -> RestoreMode:
+    """The mode of that name, in any case, with "-" or "_".
+
+    Raises:
+        ConfigError: there is none such.
+    """
+    name = text.strip().replace("-", "_").upper()
+    if name in RestoreMode.__members__:
+        return RestoreMode[name]
+    if name == "LEGACY":
+        raise ConfigError(
+            "restore mode LEGACY is not supported: in it nobody owns the files that the job goes on to share",
+            hint="Use no_claim to leave the snapshot alone, or claim to let the job have it.",
+        )
+    raise ConfigError(f'there is no restore mode "{text}"', hint="Use no_claim or claim.")
+
+
 class JobEnd(Enum):
     """How a job ended for good: its input was used up, someone stopped it, or restarts did not cure it."""
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlsplit, urlunsplit
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
+from checkdam.checkpoint.places import below, last_name, parent
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -30,6 +30,7 @@ from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 METADATA = "_metadata"
 _CHECKPOINT = re.compile(r"chk-(\d+)/")
 _COMPLETE = re.compile(r"(?:(?P<above>.*)/)?chk-(?P<id>\d+)/_metadata")
+_RESTORABLE = re.compile(r"(?:.*/)?(?:chk-\d+|savepoint-[^/]+)/_metadata")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _LISTED = 5
 
@@ -40,14 +41,15 @@ class CheckpointStore:
     def __init__(self, storage: Storage, job_id: JobId) -> None:
         self._storage = storage
         self._job_id = job_id
+        self.metadata_bytes = 0  # of the checkpoint written last
 
     @property
     def uri(self) -> str:
         """The job's directory."""
-        return _below(self._storage.uri, self._job_id)
+        return below(self._storage.uri, self._job_id)
 
     def checkpoint_uri(self, checkpoint_id: CheckpointId) -> str:
-        return _below(self.uri, f"chk-{checkpoint_id}")
+        return below(self.uri, f"chk-{checkpoint_id}")
 
     def write(self, checkpoint: CompletedCheckpoint) -> str:
         """Make the checkpoint complete, and say where; its state files must be there already.
@@ -56,7 +58,9 @@ class CheckpointStore:
         """
         if checkpoint.job_id != self._job_id:
             raise ValueError(f"checkpoint of job {checkpoint.job_id} in the store of job {self._job_id}")
-        self._storage.write(self._metadata_path(checkpoint.checkpoint_id), to_metadata(checkpoint))
+        data = to_metadata(checkpoint)
+        self._storage.write(self._metadata_path(checkpoint.checkpoint_id), data)
+        self.metadata_bytes = len(data)
         return self.checkpoint_uri(checkpoint.checkpoint_id)
 
     def load(self, checkpoint_id: CheckpointId) -> CompletedCheckpoint:
@@ -64,16 +68,22 @@ class CheckpointStore:
 
         Raises:
             CheckpointNotFoundError: it is not there, or was never completed.
-            CheckpointDamagedError: its `_metadata` is not whole.
+            CheckpointDamagedError: its `_metadata` is not whole, or that of a savepoint.
             FormatTooNewError: a newer Checkdam wrote it.
         """
-        path = _below(self.checkpoint_uri(checkpoint_id), METADATA)
+        path = below(self.checkpoint_uri(checkpoint_id), METADATA)
         try:
             data = self._storage.read(self._metadata_path(checkpoint_id))
         except FileNotFoundError as error:
             complete = [self.checkpoint_uri(other) for other in self.completed()]
             raise _not_found(self.checkpoint_uri(checkpoint_id), complete) from error
-        return from_metadata(data, path)
+        checkpoint = from_metadata(data, path)
+        if checkpoint.is_savepoint:
+            raise CheckpointDamagedError(
+                f'"{path}" is a savepoint, and not one of the checkpoints among which it lies',
+                hint="Move its directory elsewhere, and restore it by its path.",
+            )
+        return checkpoint
 
     def completed(self) -> list[CheckpointId]:
         """The checkpoints that have a `_metadata`, whole or not, newest last."""
@@ -149,7 +159,7 @@ def verify_files(storage: Storage, job_directory: str, checkpoint: CompletedChec
             continue
         found = "is gone" if status is None else f"has {status.size} bytes instead of {file.size}"
         raise CheckpointDamagedError(
-            f'checkpoint {checkpoint.checkpoint_id} is damaged: its state file "{_below(storage.uri, path)}" {found}',
+            f'checkpoint {checkpoint.checkpoint_id} is damaged: its state file "{below(storage.uri, path)}" {found}',
             hint="Use another checkpoint of the job.",
         )
 
@@ -247,18 +257,25 @@ def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iter
 
 
 def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
-    """The checkpoint a user names, by its directory or its `_metadata`, and the URI of the job's directory.
+    """The checkpoint or savepoint a user names, by its directory or its `_metadata`, and where its files are.
+
+    That is the URI which the paths of its state files are relative to: the job's directory, or that of the savepoint.
 
     Raises:
         CheckpointNotFoundError: there is none; the hint lists complete ones near that place.
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `from_metadata`.
     """
-    place = open_storage(path_or_uri)
-    if _last_name(place.uri) == METADATA:
-        place = open_storage(_parent(place.uri))
+    place = place_of(path_or_uri)
     if place.status(METADATA) is None:
         raise _not_found(path_or_uri, _complete_near(place))
-    return from_metadata(place.read(METADATA), _below(place.uri, METADATA)), _parent(place.uri)
+    checkpoint = from_metadata(place.read(METADATA), below(place.uri, METADATA))
+    return checkpoint, place.uri if checkpoint.is_savepoint else parent(place.uri)
+
+
+def place_of(path_or_uri: str) -> Storage:
+    """The directory that a user names, by itself or by the `_metadata` in it."""
+    place = open_storage(path_or_uri)
+    return open_storage(parent(place.uri)) if last_name(place.uri) == METADATA else place
 
 
 def _complete_near(place: Storage) -> list[str]:
@@ -266,18 +283,18 @@ def _complete_near(place: Storage) -> list[str]:
 
     Only a parent that looks like a job's directory is searched: any other may be the root of a large disk.
     """
-    job_directory = open_storage(_parent(place.uri))
-    searched = [place] if _last_name(place.uri) else []
-    if _JOB_ID.fullmatch(_last_name(job_directory.uri)):
-        searched += [job_directory, open_storage(_parent(job_directory.uri))]
+    job_directory = open_storage(parent(place.uri))
+    searched = [place] if last_name(place.uri) else []
+    if _JOB_ID.fullmatch(last_name(job_directory.uri)):
+        searched += [job_directory, open_storage(parent(job_directory.uri))]
     for storage in searched:
         try:
             files = storage.list("")
         except StorageError:
             continue  # only a hint is lost; the error being raised tells the user what matters
-        complete = sorted((status for status in files if _COMPLETE.fullmatch(status.path)), key=_age)
+        complete = sorted((status for status in files if _RESTORABLE.fullmatch(status.path)), key=_age)
         if complete:
-            return [_below(storage.uri, status.path.removesuffix(f"/{METADATA}")) for status in complete]
+            return [below(storage.uri, status.path.removesuffix(f"/{METADATA}")) for status in complete]
     return []
 
 
@@ -286,24 +303,7 @@ def _age(status: FileStatus) -> tuple[datetime, str]:
 
 
 def _not_found(place: str, complete: list[str]) -> CheckpointNotFoundError:
-    hint = "Give the directory of a completed checkpoint, which holds a file _metadata."
+    hint = "Give the directory of a completed checkpoint or a savepoint, which holds a file _metadata."
     if complete:
-        hint = f"Complete checkpoints near it, newest first: {', '.join(complete[: -_LISTED - 1 : -1])}."
-    return CheckpointNotFoundError(f'there is no completed checkpoint in "{place}"', hint=hint)
-
-
-# ---------------------------------------------------------------------------------------------- URIs
-
-
-def _below(uri: str, path: str) -> str:
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
-
-
-def _parent(uri: str) -> str:
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
-
-
-def _last_name(uri: str) -> str:
-    return urlsplit(uri).path.rstrip("/").rpartition("/")[2]
+        hint = f"Complete ones near it, newest first: {', '.join(complete[: -_LISTED - 1 : -1])}."
+    return CheckpointNotFoundError(f'there is no completed checkpoint or savepoint in "{place}"', hint=hint)

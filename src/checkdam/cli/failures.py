@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 import checkdam
 from checkdam.errors import CheckdamError, UserFunctionError
@@ -29,15 +30,23 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def told_to_user(*, verbose: bool) -> Iterator[None]:
-    """Turn Checkdam's errors into a line and an exit code; `verbose` adds the whole stack."""
+def told_to_user(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
+    """Turn Checkdam's errors into a line, or the JSON of Flink's, and an exit code; `verbose` adds the whole stack."""
     try:
         yield
     except CheckdamError as error:
         if verbose:
             say("".join(traceback.format_exception(error)).rstrip())
-        say(rendered(error))
+        if as_json:
+            click.echo(errors_as_json(str(error)))
+        else:
+            say(rendered(error))
         raise click.exceptions.Exit(error.exit_code) from None
+
+
+def errors_as_json(message: str) -> str:
+    """Flink's error form, for scripts."""
+    return msgspec.json.encode({"errors": [_on_one_line(message)]}).decode()
 
 
 def rendered(error: CheckdamError) -> str:

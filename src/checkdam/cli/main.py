@@ -8,11 +8,19 @@ from collections.abc import Sequence
 import click
 
 import checkdam
+from checkdam.cli.cancel import cancel
 from checkdam.cli.check import check
+from checkdam.cli.checkpoint import checkpoint
 from checkdam.cli.demo.command import demo
-from checkdam.cli.failures import EXIT_CANCELLED, EXIT_USAGE, say
+from checkdam.cli.failures import EXIT_CANCELLED, EXIT_USAGE, errors_as_json, say
 from checkdam.cli.inspect import inspect
+from checkdam.cli.list import list_command
+from checkdam.cli.rescale import rescale
 from checkdam.cli.run import run
+from checkdam.cli.savepoint import savepoint
+from checkdam.cli.serve import serve
+from checkdam.cli.state import state
+from checkdam.cli.stop import stop
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -21,18 +29,18 @@ def commands() -> None:
     """Flink's state and checkpoints for PySpark.
 
     A job is a Python program that builds a graph of operators and calls env.execute(). Its keyed state survives
-    failures and restarts in checkpoints: <checkpoint directory>/<job id>/chk-<n>.
+    failures and restarts in checkpoints: <checkpoint directory>/<job id>/chk-<n>. A job that runs is served on a port
+    (8081, or the next free one): commands that take a JOB find it by id, the beginning of an id, or name.
     """
 
 
-commands.add_command(run)
-commands.add_command(inspect)
-commands.add_command(check)
-commands.add_command(demo)
+for command in (run, list_command, checkpoint, savepoint, stop, cancel, rescale, serve, state, inspect, check, demo):
+    commands.add_command(command)
 
 
 def command_line(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit code: 0, 1 failed, 2 wrong use, 130 cancelled."""
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = commands.main(arguments, prog_name="checkdam", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -41,7 +49,10 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "checkdam"
         message = " ".join(error.format_message().split()).rstrip(".")
-        say(f'error: {message}. "{command} --help" tells more.')
+        if as_json:
+            click.echo(errors_as_json(message))
+        else:
+            say(f'error: {message}. "{command} --help" tells more.')
         return EXIT_USAGE
     except click.ClickException as error:
         say(f"error: {error.format_message()}")

@@ -25,22 +25,48 @@ from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
 
 _RATE_WINDOW_SECONDS = 10.0
+_PROGRESS_SECONDS = 2.0
 
 
 class StatusReporter(JobListener):
     """Tells a job's story in lines; standard output is left to `print()` sinks."""
 
-    def __init__(self, tell: Callable[[str], None], *, resume: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        tell: Callable[[str], None],
+        *,
+        resume: Callable[[str], str],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tell = tell
+        self._monotonic = monotonic
+        self._url: str | None = None
+        self._work: str | None = None  # that takes long, and is under way
+        self._progress_told_at = 0.0
         self._resume = resume  # the command that goes on from a checkpoint
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
         self._skipped: set[str] = set()
         self.started_any = False
 
+    def serving(self, url: str) -> None:
+        """Where the jobs of this process can be seen and told what to do; said once."""
+        if url != self._url:
+            self._url = url
+            self._tell(f"web page and REST: {url}")
+
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
         self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
+
+    def progressed(self, what: str | None) -> None:
+        """Told when work begins ("savepoint 12: 0 of 2 slots"), and how far it is once in a while."""
+        work = None if what is None else what.partition(":")[0]
+        now = self._monotonic()
+        if what is not None and (work != self._work or now - self._progress_told_at >= _PROGRESS_SECONDS):
+            self._tell(what)
+            self._progress_told_at = now
+        self._work = work
 
     def restored(self, path: str, epoch: Epoch) -> None:
         self._tell(f"restored {path}, continuing after epoch {epoch}")
@@ -64,14 +90,21 @@ class StatusReporter(JobListener):
                 self._tell("WARNING: standard output is closed, the job goes on without printing")
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
         self._tell(
-            f"checkpoint {stats.checkpoint_id} completed: epoch {stats.epoch}, "
+            f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
             f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new), "
             f"{figures.duration(stats.seconds)}, {stats.path}"
         )
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         self._tell(f"WARNING: checkpoint {checkpoint_id} failed: {reason}")
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        if failure is None:
+            self._tell(f"rescaled: running with parallelism {parallelism}")
+        else:
+            self._tell(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
@@ -86,8 +119,8 @@ class PlainReporter(StatusReporter):
     """One line an event, each with its time, for logs and pipes."""
 
     def __init__(self, *, resume: Callable[[str], str], clock: Clock | None = None) -> None:
-        super().__init__(self._say, resume=resume)
         self._clock = clock or SystemClock()
+        super().__init__(self._say, resume=resume, monotonic=self._clock.monotonic)
 
     def _say(self, line: str) -> None:
         say(f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ} {line}")
@@ -103,9 +136,8 @@ class LiveReporter(StatusReporter):
         resume: Callable[[str], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(self._scroll, resume=resume)
+        super().__init__(self._scroll, resume=resume, monotonic=monotonic)
         self._console = console
-        self._monotonic = monotonic
         self._live: Live | None = None
         self._lock = threading.Lock()
         self._name = ""
@@ -116,6 +148,7 @@ class LiveReporter(StatusReporter):
         self._failed_checkpoints = 0
         self._restarts = 0
         self._status = "starting"
+        self._progress: str | None = None
 
     def _scroll(self, line: str) -> None:
         style = "yellow" if line.startswith("WARNING") else "dim" if line.startswith("resume") else ""
@@ -143,7 +176,14 @@ class LiveReporter(StatusReporter):
                 self._recent.append((now - stats.seconds, 0))
             self._recent.append((now, stats.records))
 
+    def progressed(self, what: str | None) -> None:
+        with self._lock:
+            self._progress = what
+
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        if stats.kind.is_savepoint:
+            super().checkpoint_completed(stats)  # somebody has asked for it and wants to know where it is
+            return
         with self._lock:
             self._checkpoint = (stats, self._monotonic())
 
@@ -176,13 +216,16 @@ class LiveReporter(StatusReporter):
             left = Table.grid(padding=(0, 2))
             left.add_row("epoch", "-" if self._epoch is None else str(self._epoch), *self._flow(now))
             left.add_row("checkpoint", *self._last_checkpoint(now))
-            title = Text.assemble((self._name, "bold"), f" · {self._status}")
+            title = Text.assemble((self._name, "bold"), f" · {self._progress or self._status}")
             if self._restarts:
                 title.append(f" · {figures.counted(self._restarts, 'restart')}", style="yellow")
             if self._failed_checkpoints:
                 failed = f" · {figures.counted(self._failed_checkpoints, 'failed checkpoint')}"
                 title.append(failed, style="yellow")
-            return Panel(Group(left), title=title, title_align="left", border_style="cyan", subtitle="Ctrl-C stops")
+            return Panel(Group(left), title=title, title_align="left", border_style="cyan", subtitle=self._footer())
+
+    def _footer(self) -> str:
+        return f"{self._url} · Ctrl-C stops" if self._url is not None else "Ctrl-C stops"
 
     def _flow(self, now: float) -> tuple[str, str]:
         while len(self._recent) > 1 and self._recent[1][0] < now - _RATE_WINDOW_SECONDS:

@@ -6,19 +6,30 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from checkdam.api.launch import DEFAULT_FILE, Launch
-from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
-from checkdam.config import DEFAULT_PARALLELISM, SPARK_MASTER, Configuration, parse_override
+from checkdam.config import (
+    DEFAULT_PARALLELISM,
+    REST_PORT,
+    RESTORE_MODE,
+    SPARK_MASTER,
+    Configuration,
+    parse_override,
+)
 from checkdam.errors import JobFileError
+from checkdam.runtime.control import JobMonitor
+from checkdam.runtime.events import JobListener
+from checkdam.runtime.job import Job
 from checkdam.runtime.restore import LATEST
 
 _SPARK_LOG_LEVEL = "spark.log.level"
@@ -27,13 +38,28 @@ _SPARK_LOG_LEVEL = "spark.log.level"
 @click.command(short_help="Run a job file.")
 @click.argument("job", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-s", "--from-savepoint", "path", metavar="PATH", help="Start from this checkpoint (…/chk-4).")
+@click.option(
+    "-s", "--from-savepoint", "path", metavar="PATH", help="Start from this savepoint or checkpoint (…/chk-4)."
+)
+@click.option(
+    "-cm",
+    "--claim-mode",
+    "-rm",
+    "--restore-mode",
+    "claim_mode",
+    metavar="MODE",
+    help="no_claim (default): leave what -s names alone; claim: the job has it from now on, and deletes it when done.",
+)
 @click.option("--resume", type=click.Choice([LATEST]), help="Go on from the newest whole checkpoint of this job.")
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
 @click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
-@click.option("--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
+@click.option("--port", metavar="N", help="Of the web page and REST; the next free one if taken. Default: 8081.")
+@click.option(
+    "--no-rest", is_flag=True, help="Serve nothing: no web page, and the job cannot be asked or told anything."
+)
+@click.option("-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
 @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log, and whole stack traces.")
 @click.pass_context
 def run(
@@ -41,30 +67,42 @@ def run(
     job: Path,
     arguments: tuple[str, ...],
     path: str | None,
+    claim_mode: str | None,
     resume: str | None,
     parallelism: str | None,
     master: str | None,
     settings: tuple[str, ...],
     file: Path | None,
+    port: str | None,
     *,
+    no_rest: bool,
     allow_non_restored_state: bool,
     verbose: bool,
 ) -> None:
     """Run the Python program JOB, which builds a job and calls env.execute().
 
     Output of print() goes to standard output; progress goes to standard error. Ctrl-C cancels the job in order.
-    What the program itself sets wins over -D, -p and --master, which win over the settings file.
+    What the program itself sets wins over -D, -p and --master, which win over the settings file. While it runs the job
+    is served on a port of this machine: a web page, REST, and the other commands (checkdam list, savepoint, stop …).
 
     \b
       checkdam run job.py
       checkdam run job.py --resume latest
       checkdam run job.py -s data/checkpoints/<job>/chk-4 -p 4
+      checkdam run job.py -s data/savepoints/savepoint-4fa1c0-9b2d61a7f003 --port 9000
       checkdam run -D execution.checkpointing.interval=10s job.py -- --input data
     """
     if path is not None and resume is not None:
         raise click.UsageError("-s and --resume exclude each other.")
-    overrides = {SPARK_MASTER.key: master, DEFAULT_PARALLELISM.key: parallelism}
-    options = {"--master": master, "-p": parallelism, "--config": file}
+    if claim_mode is not None and path is None:
+        raise click.UsageError("--claim-mode says what becomes of what -s names, and there is no -s.")
+    overrides = {
+        SPARK_MASTER.key: master,
+        DEFAULT_PARALLELISM.key: parallelism,
+        REST_PORT.key: port,
+        RESTORE_MODE.key: claim_mode,
+    }
+    options = {"--master": master, "-p": parallelism, "--config": file, "--port": port}
     reporter = _reporter(resume_command(job, settings, options, arguments), verbose=verbose)
     try:
         with told_to_user(verbose=verbose):
@@ -75,10 +113,28 @@ def run(
                 allow_non_restored_state=allow_non_restored_state,
                 listener=reporter,
             )
-            ctx.exit(_run(job, arguments, launch, reporter, verbose=verbose))
+            launch.restore_mode = restore_mode(launch.configuration.get(RESTORE_MODE))
+            with nullcontext() if no_rest else _served(launch, reporter):
+                code = _run(job, arguments, launch, reporter, verbose=verbose)
+            ctx.exit(code)
     finally:
         if isinstance(reporter, LiveReporter):
             reporter.close()
+
+
+@contextmanager
+def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
+    """Serve the jobs of this process from before they start until clients know how they ended."""
+    from checkdam.cli.hosting import Hosting  # what it takes to serve is slow to import
+
+    with Hosting(launch.configuration) as host:
+
+        def watchers(job: Job, monitor: JobMonitor) -> Sequence[JobListener]:
+            reporter.serving(host.url)  # not before: a program that is at fault has nothing to show
+            return host.watchers(job, monitor)
+
+        launch.host, launch.watchers = host, watchers
+        yield
 
 
 def configuration(

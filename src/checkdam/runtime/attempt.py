@@ -1,86 +1,106 @@
 """One execution of a job between two failovers: epochs run, checkpoints are cut and made durable, sinks commit.
 
-Three kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
-runs epochs without records; and those of the checkpoints under way.
+Four kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
+runs epochs without records; the one that does what is asked of the job; and those of the checkpoints under way.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
-from checkdam.checkpoint.settings import CheckpointingMode
-from checkdam.errors import CheckdamError, JobFailedError, SlotLostError
-from checkdam.graph.operators import SourceFunctionKind
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import Epoch
 from checkdam.runtime.checkpointing import Checkpointing, Surroundings
 from checkdam.runtime.engine import Slot
-from checkdam.runtime.events import EpochStats
+from checkdam.runtime.epochs import Epochs
+from checkdam.runtime.events import JobListener
+from checkdam.runtime.fulfilment import Fulfilment
 from checkdam.runtime.job import Job
 from checkdam.runtime.records import SlotRecord
+from checkdam.runtime.requests import Requests, StopRequest, refuse
 from checkdam.runtime.restore import Restored
-from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot_group import SlotGroup
-from checkdam.runtime.ticking import Pending, Turns
+from checkdam.runtime.slot.messages import SlotSetup
+from checkdam.runtime.slot_group import LiveSlots, SlotGroup
+from checkdam.runtime.ticking import Turns
 
 _TICK_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
 
 
 class AttemptRun:
-    """Runs a job once. `run` returns when the input is used up, or raises what went wrong."""
+    """Runs a job once. `run` returns when the input is used up or the job was stopped, or raises what went wrong."""
 
     def __init__(self, job: Job, attempt: AttemptId, restored: Restored | None, around: Surroundings) -> None:
-        self._job = job
+        self.job = job
+        self.coordinator = around.coordinator
+        self.listener: JobListener = around.listener
         self._attempt = attempt
         self._restored = restored
         self._around = around
-        self._coordinator = around.coordinator
         self._changed = threading.Condition(threading.RLock())  # the coordinator's state, or what is due, has changed
         self._group = SlotGroup(job.plan.slots)
-        self._checkpoints = Checkpointing(job, around, self._group, self._changed, self.interrupt)
+        self.checkpoints = Checkpointing(job, around, self._group, self._changed, self.interrupt)
         if restored is not None:
-            self._checkpoints.event_time = restored.event_time(job.plan)
-            self._checkpoints.watermarks = restored.watermarks(job.plan)
-        self._turns = Turns()
-        self._pending = Pending(job.plan, around.clock, restored=restored is not None)
+            self.checkpoints.event_time = restored.event_time(job.plan)
+            self.checkpoints.watermarks = restored.watermarks(job.plan)
+        self.turns = Turns()
+        self.epochs = Epochs(job, around, self._group, self.checkpoints, self._changed, restored)
+        self.requests = Requests(self._changed)
+        self._fulfilment = Fulfilment(self, self.requests, self._changed)
         self._failure: BaseException | None = None
         self._ended = False
         self._closed = False
         self._is_input_over = False  # the ticker leaves what is still to be done to the thread that ends the job
-        self._epoch = Epoch(around.engine.first_epoch() - 1) if restored is None else restored.checkpoint.epoch
-        self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
         self._ticker: threading.Thread | None = None
+        self.is_ending = False  # no epoch will come any more, only the last checkpoint
+        self.stopped_with: tuple[StopRequest, str] | None = None  # who asked for the end, and the savepoint
         self.has_begun = False  # the slots have their state
         self.is_done = False  # the input is used up, and all output published
 
     def run(self) -> None:
-        group, engine = self._group, self._around.engine
-        group.slots = engine.start_slots(self._attempt, self._job.plan.slots)
-        self._raise_failure()  # told before there was anything to stop
-        self._around.listener.slots_started([self._record_of(slot) for slot in group.slots])
-        group.call(self._configure)
-        self.has_begun = True
-        for slot in group.slots:
-            threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
+        self._start_slots()
         position = self._restored.checkpoint.source_position if self._restored else b""
-        engine.resume(self._epoch, position)
+        engine = self._around.engine
+        engine.resume(self.epochs.last, position)
+        self._around.begun()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
         self._ticker.start()
+        self._fulfilment.start()
         try:
-            engine.run(group.slots, self._run_epoch)
-            self._raise_failure()
+            engine.run(self._group.slots, self._run_epoch)
+            self.check()
             self._run_out()
             self._final_checkpoint()
         except BaseException as error:
-            self._raise_failure()  # the first cause, rather than what it led to
+            self.check()  # the first cause, rather than what it led to
             raise error
         self._end()
         self._closed = self.is_done = True
-        group.call(_close)
+        self._group.call(_close)
+
+    def _start_slots(self) -> None:
+        group, engine = self._group, self._around.engine
+        group.slots = engine.start_slots(self._attempt, self.job.plan.slots)
+        self.check()  # told before there was anything to stop
+        self.listener.slots_started([self._record_of(slot) for slot in group.slots])
+        if self._restored is not None:
+            self.listener.progressed("restoring")
+        group.call(self._configure)
+        if self._restored is not None:
+            self.listener.progressed(None)
+        self.has_begun = True
+        for slot in group.slots:
+            threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
+
+    @property
+    def live_slots(self) -> LiveSlots | None:
+        """Those that can be asked for their state; None before they have it and when the attempt is over."""
+        if not self.has_begun or self.is_over:
+            return None
+        return LiveSlots(self._attempt, self.job.plan, self._group.slots)
 
     def _record_of(self, slot: Slot) -> SlotRecord:
         now = int(self._around.clock.now().timestamp() * 1000)
@@ -102,36 +122,71 @@ class AttemptRun:
 
     def settle(self) -> None:
         """Wait until the checkpoints handed over so far are written, published and tidied up."""
-        self._checkpoints.settle()
+        self.checkpoints.settle()
+
+    def drain(self) -> None:
+        """Let event time end, and with it every timer fire; whoever calls has the turn."""
+        self._group.call(lambda slot: slot.end_of_input())
+        self._around.engine.run_extra(self._group.slots, self._next_epoch)
+
+    def end_with(self, request: StopRequest, path: str) -> None:
+        """Run no more epochs: the savepoint at this path is the job's last; whoever calls has the turn."""
+        self.stopped_with = request, path
+        self._around.engine.interrupt()
 
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
         self._end()
         if not self._closed:
             self._around.engine.interrupt()
-            if self._ticker is not None:
-                self._ticker.join(_PATIENCE_SECONDS)  # an epoch that takes longer is ended with its slots
+            for thread in self._helpers():
+                thread.join(_PATIENCE_SECONDS)  # an epoch that takes longer is ended with its slots
             self._group.close_soon()
         self._group.kill()
-        if self._ticker is not None:
-            self._ticker.join()
-        self._checkpoints.abort("the job fails over")
+        for thread in self._helpers():
+            thread.join()
+        self.checkpoints.abort(self._why_over())
         self._group.dispose()
-        self._checkpoints.dispose()
+        self.checkpoints.dispose()
         self._group.disconnect()
+        self.requests.close(JobControlError(self._why_over()))
+        if self.stopped_with is not None and not self.is_done:
+            request, path = self.stopped_with
+            published = f"the savepoint {path} is complete, but the job's last output was not published"
+            refuse(request.answer, JobControlError(f"{published}: {self._why_over()}"))
+
+    def _helpers(self) -> list[threading.Thread | Fulfilment]:
+        return [self._fulfilment, *([self._ticker] if self._ticker is not None else [])]
+
+    def _why_over(self) -> str:
+        if self._failure is None:
+            return "the job has ended"
+        return (
+            f"the job fails over: {self._failure}" if isinstance(self._failure, CheckdamError) else str(self._failure)
+        )
 
     def _end(self) -> None:
         with self._changed:
             self._ended = True
-            self._checkpoints.slots_ended()
+            self.checkpoints.slots_ended()
             self._changed.notify_all()
 
-    def _raise_failure(self) -> None:
+    def check(self) -> None:
+        """Raise what ends the attempt, if something does."""
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def is_over(self) -> bool:
+        return self._ended or self._failure is not None
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether a checkpoint of the job holds all that has happened until now."""
+        return self.coordinator.completed_epoch == self.epochs.last or self.epochs.is_as_restored
+
     def _configure(self, slot: Slot) -> None:
-        job = self._job
+        job = self.job
         slot.configure(
             SlotSetup(
                 job_id=job.job_id,
@@ -139,11 +194,11 @@ class AttemptRun:
                 subtask=slot.subtask,
                 plan=job.plan.for_slots(),
                 backend=job.backend,
-                last_epoch=Epoch(self._epoch),
+                last_epoch=Epoch(self.epochs.last),
                 storage=job.storage,
                 restore=self._restored.point() if self._restored else None,
-                event_time=dict(self._checkpoints.event_time),
-                watermarks=dict(self._checkpoints.watermarks),
+                event_time=dict(self.checkpoints.event_time),
+                watermarks=dict(self.checkpoints.watermarks),
                 local_directory=job.local_directory,
             )
         )
@@ -158,57 +213,22 @@ class AttemptRun:
     # -- epochs -------------------------------------------------------------------------------------------------
 
     def _run_epoch(self, execute: Callable[[Epoch], None]) -> None:
-        with self._turns.wait():
+        with self.turns.wait():
             self._next_epoch(execute)
 
     def _next_epoch(self, execute: Callable[[Epoch], None]) -> None:
-        """Run the epoch behind the last one; whoever calls has the turn.
+        """Run the epoch behind the last one, unless the job was stopped meanwhile; whoever calls has the turn.
 
         A failure is noted before the turn is given up: whoever takes it next would only meet what it led to.
         """
-        self._raise_failure()
+        self.check()
+        if self.stopped_with is not None:
+            return
         try:
-            self._run_whole(Epoch(self._epoch + 1), execute)
+            self.epochs.run_next(execute)
         except BaseException as error:
             self.interrupt(error)
             raise
-
-    def _run_whole(self, epoch: Epoch, execute: Callable[[Epoch], None]) -> None:
-        started = time.perf_counter()
-        execute(epoch)
-        commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
-        reports = self._group.call(lambda slot: slot.end_epoch(epoch, commit=commit))
-        self._epoch, self._has_advanced = epoch, True
-        self._take_in(reports)
-        self._publish(reports)
-        self._report(epoch, reports, time.perf_counter() - started)
-        self._checkpoints.epoch_ended(epoch)
-
-    def _take_in(self, reports: Sequence[EpochReport]) -> None:
-        """What the slots say of time: how far event time has come, and what waits for the clock."""
-        known = self._checkpoints
-        known.event_time = _furthest(known.event_time, *(report.event_time for report in reports))
-        known.watermarks = _furthest(known.watermarks, *(report.watermarks for report in reports))
-        with self._changed:
-            self._pending.epoch_ended(reports)
-            self._changed.notify_all()
-
-    def _publish(self, reports: Sequence[EpochReport]) -> None:
-        lines = [line for report in reports for line in report.printed]
-        if lines:
-            self._around.listener.printed(lines)
-        for report in reports:
-            for uid, committables in report.committables.items():
-                self._around.outputs.commit(uid, committables)
-
-    def _report(self, epoch: Epoch, reports: Sequence[EpochReport], seconds: float) -> None:
-        heads = {edge.target for edge in self._job.plan.edges if edge.level == 1}
-        made = {op.id for op in self._job.plan.operators if isinstance(op.kind, SourceFunctionKind)}
-        counts = [(op, each) for report in reports for op, each in report.operators.items()]
-        records = sum(each.records_in for op, each in counts if op in heads)
-        records += sum(each.records_out for op, each in counts if op in made)
-        keys = sum(report.keys for report in reports)
-        self._around.listener.epoch_ended(EpochStats(epoch, records, seconds, keys))
 
     # -- between epochs -----------------------------------------------------------------------------------------
 
@@ -216,12 +236,12 @@ class AttemptRun:
         """Between epochs: do what is due while no records come, and give up on checkpoints that take too long."""
         try:
             while self._wait_for_event():
-                self._checkpoints.expire()
-                with self._turns.take_if_free() as is_free:
+                self.checkpoints.expire()
+                with self.turns.take_if_free() as is_free:
                     if not is_free:
                         continue
-                    if self._has_advanced:
-                        self._checkpoints.tick(self._epoch)
+                    if self.epochs.has_advanced:
+                        self.checkpoints.tick(self.epochs.last)
                     if self._is_extra_due():
                         self._around.engine.run_extra(self._group.slots, self._next_epoch)
         except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
@@ -229,11 +249,13 @@ class AttemptRun:
 
     def _is_extra_due(self) -> bool:
         with self._changed:
-            return not self._is_input_over and self._seconds_until_extra() == 0.0
+            return self._seconds_until_extra() == 0.0
 
     def _seconds_until_extra(self) -> float | None:
         """Not before epoch 0, which belongs to what is there from the start."""
-        return self._pending.seconds_until_due() if self._epoch >= 0 and not self._is_input_over else None
+        if self.epochs.last < 0 or self._is_input_over or self.stopped_with is not None:
+            return None
+        return self.epochs.pending.seconds_until_due()
 
     def _wait_for_event(self) -> bool:
         """Wait until there may be something to do; False when the attempt is over.
@@ -242,20 +264,17 @@ class AttemptRun:
         functions are asked again at once.
         """
         with self._changed:
-            if not self._is_over():
+            if not self.is_over:
                 until_checkpoint, until_extra = (
-                    self._coordinator.seconds_until_next_event(),
+                    self.coordinator.seconds_until_next_event(),
                     self._seconds_until_extra(),
                 )
                 waits = [max(each, _TICK_SECONDS) for each in (until_checkpoint, until_extra) if each is not None]
-                if until_extra is None or not self._pending.has_unfinished_sources:
+                if until_extra is None or not self.epochs.pending.has_unfinished_sources:
                     self._changed.wait(min(waits, default=None))
-                elif self._turns.is_taken:
+                elif self.turns.is_taken:
                     self._changed.wait(_TICK_SECONDS)
-            return not self._is_over()
-
-    def _is_over(self) -> bool:
-        return self._ended or self._failure is not None
+            return not self.is_over
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -263,52 +282,45 @@ class AttemptRun:
         """No more records come from Spark: let source functions end, then event time."""
         self._is_input_over = True
         engine, slots = self._around.engine, self._group.slots
-        with self._turns.wait():  # an epoch of the ticker may be under way; none begins any more
-            self._raise_failure()
-        while self._pending.has_unfinished_sources:
-            with self._turns.wait():
+        with self.turns.wait():  # an epoch of the ticker may be under way; none begins any more
+            self.check()
+        while self.epochs.pending.has_unfinished_sources and self.stopped_with is None:
+            with self.turns.wait():
                 engine.run_extra(slots, self._next_epoch)
-        if self._job.plan.has_event_time:
-            with self._turns.wait():
-                self._raise_failure()
-                self._group.call(lambda slot: slot.end_of_input())
-                engine.run_extra(slots, self._next_epoch)
-        self._raise_failure()
+        if self.job.plan.has_event_time:
+            with self.turns.wait():
+                self.check()
+                if self.stopped_with is None:
+                    self.drain()
+        self.check()
 
     def _final_checkpoint(self) -> None:
-        """The input is used up: what was not yet covered by a checkpoint must be, before the job may end."""
+        """No epoch comes any more: what was not yet covered by a checkpoint must be, before the job may end."""
+        with self.turns.wait():
+            self.is_ending = True
+        coordinator, changed = self.coordinator, self._changed
+        with changed:  # a savepoint under way is somebody's: it may end as well
+            changed.wait_for(lambda: self.is_over or coordinator.savepoint_in_progress is None)
         if self._around.store is None:
-            with self._turns.wait():
-                self._checkpoints.commit_without_checkpoint(self._epoch)
+            with self.turns.wait():
+                self.check()
+                self.checkpoints.commit_without_checkpoint(self.epochs.last)
             return
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
-            self._raise_failure()
-            if self._coordinator.completed_epoch == self._epoch or self._is_as_restored():
+        with changed:
+            changed.wait_for(lambda: self.is_over or not coordinator.in_progress)
+            self.check()
+            if self.is_covered:
                 return
-        with self._turns.wait():
-            self._checkpoints.trigger(self._epoch)
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or not self._coordinator.in_progress)
-            self._raise_failure()
-            if self._coordinator.completed_epoch != self._epoch:
+        with self.turns.wait():
+            self.checkpoints.trigger(self.epochs.last)
+        with changed:
+            changed.wait_for(lambda: self.is_over or not coordinator.in_progress)
+            self.check()
+            if coordinator.completed_epoch != self.epochs.last:
                 raise JobFailedError("the final checkpoint failed, so the last output is not published")
-
-    def _is_as_restored(self) -> bool:
-        """Whether nothing has come since the job's own checkpoint that it was restored from."""
-        return not self._has_advanced and self._restored is not None and self._restored.claim
 
 
 def _close(slot: Slot) -> None:
     """Let a slot of a finished job end; one that is lost by now takes nothing of the job with it."""
     with suppress(SlotLostError):
         slot.close()
-
-
-def _furthest(*told: Mapping[int, int]) -> dict[int, int]:
-    """Of each the largest that anyone tells."""
-    furthest: dict[int, int] = {}
-    for each in told:
-        for of, timestamp in each.items():
-            furthest[of] = max(timestamp, furthest.get(of, timestamp))
-    return furthest

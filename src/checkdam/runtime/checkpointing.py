@@ -1,39 +1,45 @@
 """What the coordinator decides, done: slots are sealed, metadata is written, sinks commit, files are deleted.
 
 One committer thread writes, publishes and deletes, in order; each slot's snapshot is awaited by a thread of its own.
+Savepoints have another thread: they go where the job keeps nothing, and trouble there must not hold up its checkpoints.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from checkdam.checkpoint.coordinator import (
+from checkdam.checkpoint.coordinator import CheckpointCoordinator
+from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
+    AbortSavepoint,
     AcknowledgedCheckpoint,
     Action,
-    CheckpointCoordinator,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
     TriggerCheckpoint,
+    TriggerSavepoint,
     WriteMetadata,
+    WriteSavepoint,
 )
+from checkdam.checkpoint.savepoint import SavepointDirectory
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
-from checkdam.errors import JobFailedError, SlotLostError, StorageError
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError, StorageError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.completion import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.engine import Engine, Slot
-from checkdam.runtime.events import JobListener
+from checkdam.runtime.events import CheckpointTriggered, JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs
+from checkdam.runtime.records import SnapshotKind
 from checkdam.runtime.slot_group import SlotGroup
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshots import SavepointFormat, SlotSnapshot, StateFile
 
 A = TypeVar("A", bound=Action)
 
@@ -48,6 +54,18 @@ class Surroundings:
     outputs: Outputs
     listener: JobListener
     clock: Clock
+    begun: Callable[[], None] = lambda: None  # called when the slots have their state
+    completed: Callable[[], None] = lambda: None  # called behind each completed checkpoint
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """A savepoint to take: where, in which form, why, and who waits for its path."""
+
+    directory: SavepointDirectory
+    format: SavepointFormat
+    kind: SnapshotKind
+    answer: Future[str]
 
 
 @dataclass(frozen=True)
@@ -77,7 +95,10 @@ class Checkpointing:
         self._changed = changed
         self._fail = fail
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
+        self._savepoint_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="savepoint")
         self._cuts: dict[CheckpointId, _Cut] = {}
+        self._answers: dict[CheckpointId, Future[Any]] = {}
+        self._savepoints: dict[CheckpointId, SavepointOrder] = {}
         self._slots_ended = False
         self._disposed = False
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
@@ -103,9 +124,24 @@ class Checkpointing:
                 due = self._coordinator.tick(epoch)
             self._perform(due)
 
-    def trigger(self, epoch: Epoch) -> None:
+    def trigger(self, epoch: Epoch, *, full: bool = False, answer: Future[CheckpointId] | None = None) -> bool:
+        """Cut now, unless as many as allowed are in progress; the answer comes when the checkpoint is settled."""
         with self._changed:
-            actions = self._coordinator.trigger(epoch)
+            actions = self._coordinator.trigger(epoch, full=full)
+            for action in actions:
+                if isinstance(action, TriggerCheckpoint) and answer is not None:
+                    self._answers[action.checkpoint_id] = answer
+        self._perform(actions)
+        return bool(actions)
+
+    def savepoint(self, epoch: Epoch, order: SavepointOrder) -> None:
+        """Cut now; no other savepoint may be in progress."""
+        with self._changed:
+            actions = self._coordinator.trigger_savepoint(epoch)
+            for action in actions:
+                if isinstance(action, TriggerSavepoint):
+                    self._answers[action.checkpoint_id] = order.answer
+                    self._savepoints[action.checkpoint_id] = order
         self._perform(actions)
 
     def slots_ended(self) -> None:
@@ -114,7 +150,8 @@ class Checkpointing:
 
     def settle(self) -> None:
         """Wait until all that was handed to the committer so far is done."""
-        self._committer.submit(lambda: None).result()
+        for worker in (self._savepoint_writer, self._committer):  # the former gives work to the latter
+            worker.submit(lambda: None).result()
 
     def abort(self, reason: str) -> None:
         """End what is in progress; what a slot reports from now on is left for the next attempt to sweep."""
@@ -123,11 +160,14 @@ class Checkpointing:
             self._disposed = True
 
     def dispose(self) -> None:
+        self._savepoint_writer.shutdown(wait=True)
         self._committer.shutdown(wait=True)
+        for checkpoint_id in list(self._answers):
+            self._refuse(checkpoint_id, f"barrier {checkpoint_id} was not settled before the attempt ended")
 
     def commit_without_checkpoint(self, epoch: Epoch) -> None:
         """Checkpoints are off: the output of a bounded job becomes visible at its end."""
-        once = CheckpointId(1)
+        once = self._coordinator.take_id()
         self._group.call(lambda slot: slot.seal(once, epoch))
         for snapshot in self._group.call(lambda slot: slot.snapshot(once)):
             for operator in snapshot.operators:
@@ -135,13 +175,19 @@ class Checkpointing:
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
-            if isinstance(action, TriggerCheckpoint):
+            if isinstance(action, TriggerCheckpoint | TriggerSavepoint):
                 self._cut(action)
             elif isinstance(action, FailJob):
                 self._fail(JobFailedError(action.reason))
             elif isinstance(action, AbortCheckpoint):
                 self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
                 self._committer.submit(self._guarded, self._abort, action)
+            elif isinstance(action, AbortSavepoint):
+                self._around.listener.progressed(None)
+                self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
+                self._savepoint_writer.submit(self._guarded, self._abort_savepoint, action)
+            elif isinstance(action, WriteSavepoint):
+                self._savepoint_writer.submit(self._guarded, self._write_savepoint, action)
             elif not isinstance(action, NotifyCompleted):  # done already, with the metadata
                 self._committer.submit(self._guarded, self._settle, action)
 
@@ -152,25 +198,43 @@ class Checkpointing:
         except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
             self._fail(error)
 
-    def _cut(self, trigger: TriggerCheckpoint) -> None:
+    def _cut(self, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
         """Seal every slot, then wait in the background for what each has written."""
-        checkpoint_id = trigger.checkpoint_id
+        checkpoint_id, order = trigger.checkpoint_id, self._savepoints.get(trigger.checkpoint_id)
+        self._around.listener.checkpoint_triggered(
+            CheckpointTriggered(
+                checkpoint_id,
+                trigger.epoch,
+                order.kind if order else SnapshotKind.CHECKPOINT,
+                order.format.value if order else None,
+                is_full=order is not None or (isinstance(trigger, TriggerCheckpoint) and trigger.full),
+            )
+        )
         try:
             self._cuts[checkpoint_id] = _Cut(
                 self._around.engine.position(), dict(self.event_time), dict(self.watermarks)
             )
-            self._group.call(lambda slot: slot.seal(checkpoint_id, trigger.epoch))
+            self._group.call(lambda slot: self._seal(slot, trigger))
         except SlotLostError as error:
             self._fail(error)
             return
         except Exception as error:  # noqa: BLE001  whatever a slot met: the checkpoint is declined
             self._decline(checkpoint_id, SubtaskIndex(0), error)
             return
+        if order is not None:
+            self._tell_progress(checkpoint_id, 0)
         for slot in self._group.slots:
             # A thread of its own: a slot whose storage hangs must not keep the others, or the next epoch, waiting.
             threading.Thread(
                 target=self._await_snapshot, args=(slot, checkpoint_id), daemon=True, name="snapshot-wait"
             ).start()
+
+    def _seal(self, slot: Slot, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
+        if isinstance(trigger, TriggerCheckpoint):
+            slot.seal(trigger.checkpoint_id, trigger.epoch, full=trigger.full)
+        else:
+            order = self._savepoints[trigger.checkpoint_id]
+            slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=order.directory.target(order.format))
 
     def _await_snapshot(self, slot: Slot, checkpoint_id: CheckpointId) -> None:
         try:
@@ -182,8 +246,18 @@ class Checkpointing:
         else:
             with self._changed:
                 if not self._disposed:  # else what it wrote is swept by the next attempt
-                    self._perform(self._coordinator.acknowledge(snapshot))
+                    self._acknowledge(snapshot)
                 self._changed.notify_all()
+
+    def _acknowledge(self, snapshot: SlotSnapshot) -> None:
+        actions = self._coordinator.acknowledge(snapshot)
+        self._around.listener.checkpoint_acknowledged(snapshot)
+        if snapshot.checkpoint_id in self._savepoints:
+            self._tell_progress(snapshot.checkpoint_id, self._coordinator.savepoint_acknowledged)
+        self._perform(actions)
+
+    def _tell_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
+        self._around.listener.progressed(f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots")
 
     def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: BaseException) -> None:
         with self._changed:
@@ -200,6 +274,7 @@ class Checkpointing:
             for checkpoint_id in action.checkpoint_ids:
                 self._around.store.discard(checkpoint_id)
             self._delete(action.files)
+            self._around.listener.checkpoints_discarded(action.checkpoint_ids)
         elif isinstance(action, DeleteFiles):
             self._delete(action.files)
 
@@ -218,20 +293,78 @@ class Checkpointing:
             return
         for entry in checkpoint.operators:
             self._around.outputs.commit(entry.uid, entry.committables)
-        self._around.listener.checkpoint_completed(checkpoint_stats(acknowledged, checkpoint, path))
+        stats = checkpoint_stats(acknowledged, checkpoint, path)
+        self._around.listener.checkpoint_completed(replace(stats, metadata_bytes=self._around.store.metadata_bytes))
         if not self._slots_ended:  # before the coordinator goes on: the next cut must build on this one
             self._group.call(lambda slot: slot.completed(acknowledged.checkpoint_id))
         with self._changed:
             self._perform(self._coordinator.metadata_written(acknowledged.checkpoint_id))
             self._changed.notify_all()
+        self._answer(acknowledged.checkpoint_id, acknowledged.checkpoint_id)
+        self._around.completed()
+
+    def _write_savepoint(self, action: WriteSavepoint) -> None:
+        """Make a savepoint complete. Its output is not published: that is left to the job's own checkpoints."""
+        acknowledged = action.acknowledged
+        checkpoint_id, order = acknowledged.checkpoint_id, self._savepoints[acknowledged.checkpoint_id]
+        cut = self._cuts.pop(checkpoint_id)
+        now = self._around.clock.now()
+        checkpoint = replace(
+            completed_checkpoint(self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks),
+            savepoint_format=order.format,
+        )
+        try:
+            path, metadata_bytes = order.directory.complete(checkpoint)
+        except CheckdamError as error:
+            with self._changed:
+                self._perform(self._coordinator.savepoint_failed(checkpoint_id, str(error)))
+                self._changed.notify_all()
+            return
+        self._around.outputs.promise(checkpoint)
+        with self._changed:
+            self._perform(self._coordinator.savepoint_written(checkpoint_id))
+            self._changed.notify_all()
+        stats = checkpoint_stats(acknowledged, checkpoint, path)
+        self._around.listener.progressed(None)
+        self._around.listener.checkpoint_completed(replace(stats, kind=order.kind, metadata_bytes=metadata_bytes))
+        del self._savepoints[checkpoint_id]
+        self._answer(checkpoint_id, path)
+        if not self._slots_ended:
+            self._group.call(lambda slot: slot.released(checkpoint_id))
 
     def _abort(self, action: AbortCheckpoint) -> None:
         self._cuts.pop(action.checkpoint_id, None)
-        if not self._slots_ended:
-            self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
-        if self._around.store is not None:
-            self._around.store.discard(action.checkpoint_id)
-            self._delete(action.new_files)
+        try:
+            if not self._slots_ended:
+                self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
+            if self._around.store is not None:
+                self._around.store.discard(action.checkpoint_id)
+                self._delete(action.new_files)
+        finally:
+            self._refuse(action.checkpoint_id, f"checkpoint {action.checkpoint_id} failed: {action.reason}")
+
+    def _abort_savepoint(self, action: AbortSavepoint) -> None:
+        self._cuts.pop(action.checkpoint_id, None)
+        order, reason = self._savepoints.pop(action.checkpoint_id), action.reason
+        try:
+            if not self._slots_ended:
+                self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
+        finally:
+            try:
+                order.directory.abandon()
+            except CheckdamError as error:  # the place is the user's: trouble there must not touch the job
+                reason = f"{reason}; and something of it is still at {order.directory.uri}: {error}"
+            self._refuse(action.checkpoint_id, f"savepoint {action.checkpoint_id} failed: {reason}")
+
+    def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
+        answer = self._answers.pop(checkpoint_id, None)
+        if answer is not None:
+            answer.set_result(value)
+
+    def _refuse(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        answer = self._answers.pop(checkpoint_id, None)
+        if answer is not None:
+            answer.set_exception(JobControlError(reason))
 
     def _delete(self, files: Sequence[StateFile]) -> None:
         assert self._around.store is not None

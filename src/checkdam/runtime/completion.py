@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from checkdam.checkpoint.completed import RETENTION_SETTING, CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.coordinator import AcknowledgedCheckpoint
+from checkdam.checkpoint.decisions import AcknowledgedCheckpoint
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import TimestampsKind
 from checkdam.ids import OperatorUid, SubtaskIndex

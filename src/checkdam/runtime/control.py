@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol
 
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.records import JobRecord
+from checkdam.state.snapshots import SavepointFormat as SavepointFormat
 from checkdam.state.types import TypeInfo
-
-
-class SavepointFormat(StrEnum):
-    CANONICAL = "CANONICAL"  # one form whichever backend wrote it
-    NATIVE = "NATIVE"  # the backend's own files
 
 
 class JobControl(Protocol):
@@ -25,20 +20,34 @@ class JobControl(Protocol):
     """
 
     def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
-        """Cut a checkpoint at the next barrier; done when it is complete."""
+        """Cut a checkpoint at the end of the epoch that runs, or now; done when it is complete.
+
+        Waits while as many as allowed are in progress. A `full` one refers to no file of another. It counts as any
+        other: its failure may fail the job over. Refused without checkpoint storage.
+        """
 
     def trigger_savepoint(self, target: str, format: SavepointFormat) -> Future[str]:
-        """Write a self-contained copy of the state below `target`; the result is its directory."""
+        """Write a self-contained copy of the state below `target`; the result is its directory.
+
+        Goes beside checkpoints, one savepoint at a time, and needs no checkpoint storage. It publishes no output; what
+        is not published yet is kept for the job's next checkpoint, or for whoever restores the savepoint. One that
+        fails leaves nothing behind and counts for nothing.
+        """
 
     def stop_with_savepoint(self, target: str, format: SavepointFormat, *, drain: bool) -> Future[str]:
         """Take no more records, write a savepoint, publish all output, and end as FINISHED.
 
-        With `drain` event time ends first, so that every timer fires. If the savepoint fails the job goes on. A second
-        stop while one is under way fails.
+        With `drain` event time ends first, so that every timer fires. If the savepoint fails the job goes on; after a
+        drain, from its last checkpoint. Done when the job has ended. A second stop while one is under way fails.
         """
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on at another parallelism, from a cut where nothing is lost or repeated; done when it runs again."""
+        """Go on at another parallelism, from a cut where nothing is lost or repeated; done when it runs again.
+
+        Operators that were given a parallelism of their own keep it. Refused without checkpoint storage, below 1 and
+        above the max parallelism. If the job cannot start again like that, the restart strategy decides whether it
+        goes on as it was.
+        """
 
     def cancel(self) -> None:
         """End the job in order; retention decides what stays."""
@@ -81,12 +90,12 @@ class KeysPage:
 
 class StateQueries(Protocol):
     """Live state, as of whole epochs. Safe from many threads at once; raises CheckdamError (StateAccessError for an
-    unknown uid or name, SlotLostError while the job fails over)."""
+    unknown uid, name or key type, StateNotReadyError while the job fails over or no epoch has ended)."""
 
     def states(self) -> Sequence[QueryableState]: ...
 
-    def get(self, uid: str, name: str, keys: Sequence[Any]) -> Sequence[QueryAnswer]:
-        """One answer a key, all of keys in one slot as of the same epoch."""
+    def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
+        """One answer a key, all of keys in one slot as of the same epoch; with `map_key`, of maps, only that entry."""
 
     def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage: ...
 

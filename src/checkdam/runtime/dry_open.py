@@ -12,7 +12,7 @@ from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableErro
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.functions import has_timers
 from checkdam.graph.operators import ConnectKind, Operator
-from checkdam.ids import CheckpointId, OperatorUid
+from checkdam.ids import CheckpointId, Epoch, OperatorUid
 from checkdam.runtime.slot.aggregate import aggregate_state
 from checkdam.runtime.slot.context import FunctionContext, InitializationContext, OperatorTime
 from checkdam.runtime.slot.opening import own_copy
@@ -119,6 +119,7 @@ class _RecordingStore:
     current_key: Any = NO_KEY
     current_namespace: Any = None
     key_count = 0
+    published = None
 
     def __init__(self, declared: Declared, operator: Operator) -> None:
         self._declared = declared
@@ -142,13 +143,23 @@ class _RecordingStore:
         self._declared.keyed[spec.name] = spec
         return _NoEntries()
 
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return list(self._declared.keyed.values())
+
     def end_epoch(self) -> None:
         """There are no epochs."""
+
+    def publish(self, epoch: Epoch) -> None:
+        raise AssertionError("nothing runs, so nobody reads it")
+
+    def unpublish(self) -> None:
+        """Nothing was published."""
 
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def seal(self, checkpoint_id: CheckpointId) -> Sealed:
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
         raise AssertionError("nothing runs, so nothing is sealed")
 
     def completed(self, checkpoint_id: CheckpointId) -> None:

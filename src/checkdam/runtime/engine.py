@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
-from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.state.snapshots import SlotSnapshot
+from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetup
+from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 RunEpoch = Callable[[Callable[[Epoch], None]], None]
 """Called by an engine for each epoch, with what moves the epoch's records through every level; tells it the number."""
@@ -36,13 +36,34 @@ class Slot(Protocol):
     def end_of_input(self) -> None:
         """No more records will come: with the next epoch event time ends."""
 
-    def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float: ...
+    def seal(
+        self,
+        checkpoint_id: CheckpointId,
+        epoch: Epoch,
+        *,
+        savepoint: SavepointTarget | None = None,
+        full: bool = False,
+    ) -> float:
+        """Fix the state as of this epoch, and begin to write it: for a checkpoint, or as part of a savepoint.
+
+        A `full` checkpoint refers to no file of another. The files of the last completed checkpoint must be kept until
+        this one is settled, also for a savepoint.
+        """
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot: ...
 
     def completed(self, checkpoint_id: CheckpointId) -> None: ...
 
-    def aborted(self, checkpoint_id: CheckpointId) -> None: ...
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        """It will not complete: what was written for it is removed, also that of a savepoint."""
+
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        """The savepoint is complete: the slot has no more to do with it, and its files stay."""
+
+    def query(self, request: bytes) -> bytes:
+        """Ask for live state: messages of runtime/slot/query_messages.py. Does not wait for the epoch under way, unless
+        it is the first question; one call at a time.
+        """
 
     def hold(self) -> None: ...
 
@@ -75,3 +96,6 @@ class Engine(Protocol):
 
     def position(self) -> bytes:
         """Where the sources stand after the last epoch; between epochs only."""
+
+    def source_counts(self) -> Mapping[int, OperatorCounts]:
+        """By operator in front of the first exchange, what Python did there in the last epoch; between epochs only."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError
+from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.records import JobStatus, SlotRecord, SnapshotKind
-from checkdam.runtime.slot.messages import EpochReport
+from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.state.snapshots import SlotSnapshot
 
 
@@ -24,6 +25,8 @@ class EpochStats:
     seconds: float
     keys: int  # held in keyed state
     reports: Sequence[EpochReport] = ()
+    source_side: Mapping[int, OperatorCounts] = field(default_factory=dict)
+    """By operator, what ran in Spark before the first exchange; those whose work is only Spark's are left out."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,13 @@ class JobListener:
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         """It does now, or it goes on as before for this reason."""
 
+    def replanned(self, plan: JobPlan) -> None:
+        """From the next attempt on the job has this plan: it is being rescaled."""
+
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
+
+    def failed(self, failure: CheckdamError) -> None:
+        """What no restart is going to cure; the job ends next."""
 
     def left_behind(self, reason: CheckdamError) -> None:
         """The job has ended, but something it should have removed is still there."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode
-from checkdam.graph.levels import JobPlan
+from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.ids import JobId
 from checkdam.runtime.restart import NoRestart, RestartStrategy
 
@@ -20,6 +20,18 @@ class Job:
     checkpoints: CheckpointConfig
     restart: RestartStrategy = field(default_factory=NoRestart)
     local_directory: str | None = None  # where slots keep working files; None: with other temporary files
+    parallelism: int = 1  # of the operators that do not say otherwise
+
+    def at_parallelism(self, parallelism: int) -> Job:
+        """The same job, planned anew; operators that were given a parallelism of their own keep it.
+
+        Raises:
+            JobGraphError: it is not between 1 and the max parallelism of the job, or of one of its operators.
+        """
+        plan = plan_job(
+            self.plan.name, self.plan.operators, parallelism=parallelism, max_parallelism=self.plan.max_parallelism
+        )
+        return replace(self, plan=plan, parallelism=parallelism)
 
     @property
     def storage(self) -> str | None:

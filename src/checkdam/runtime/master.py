@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
-from checkdam.checkpoint.ownership import clear_abandoned, let_go, take
-from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
+from checkdam.checkpoint.ownership import clear_abandoned, take
+from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock, SystemClock
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
     CheckpointNotFoundError,
+    JobControlError,
     JobFailedError,
     RestoreError,
-    StorageError,
     UsageError,
     UserFunctionError,
 )
+from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, JobId, new_attempt
 from checkdam.runtime.attempt import AttemptRun
 from checkdam.runtime.checkpointing import Surroundings
@@ -28,11 +30,30 @@ from checkdam.runtime.engine import Engine
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs
-from checkdam.runtime.restore import Restored, newest_first
+from checkdam.runtime.records import JobStatus
+from checkdam.runtime.requests import (
+    CheckpointRequest,
+    Request,
+    Rescaled,
+    RescaleRequest,
+    SavepointRequest,
+    StopRequest,
+    answered,
+    refuse,
+    refused,
+)
+from checkdam.runtime.restore import Restored, give_up_savepoint, newest_first
+from checkdam.runtime.slot_group import LiveSlots
+from checkdam.runtime.tidying import Remains
+from checkdam.state.snapshots import SavepointFormat
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
-_CLEAN_UP_TRIES = 3
+_STATUS_AFTER = {
+    JobEnd.FINISHED: JobStatus.FINISHED,
+    JobEnd.CANCELLED: JobStatus.CANCELED,
+    JobEnd.FAILED: JobStatus.FAILED,
+}
 
 
 class JobCancelled(Exception):  # noqa: N818  not an error: somebody asked for it
@@ -49,12 +70,15 @@ class JobResult:
 
 
 class JobMaster:
-    """Runs one job to its end."""
+    """Runs one job to its end, and does meanwhile what is asked of it: a JobControl.
+
+    `engines` makes what runs the epochs of a plan; a rescaled job has another.
+    """
 
     def __init__(
         self,
         job: Job,
-        engine: Engine,
+        engines: Callable[[JobPlan], Engine],
         *,
         restored: Restored | None = None,
         listener: JobListener | None = None,
@@ -62,31 +86,144 @@ class JobMaster:
         storage: Storage | None = None,
     ) -> None:
         self._job = job
-        self._engine = engine
+        self._engines = engines
+        self._engine = engines(job.plan)
         self._given = restored
         self._listener = listener or JobListener()
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
         self._outputs = Outputs.of(job.plan, job.job_id)
+        self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
+        self._asking = threading.Lock()
         self._running: AttemptRun | None = None
+        self._status = JobStatus.INITIALIZING
+        self._rescaling: tuple[RescaleRequest, Job] | None = None  # under way, and the job as it was
+        self._stopped_with: tuple[StopRequest, str] | None = None
         self._cancelled = threading.Event()
         self._next_id = CheckpointId(1)
+        self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
         self._is_done = False  # all was done before something failed: to run it again would help nobody
+
+    @property
+    def job(self) -> Job:
+        """The job as it runs now."""
+        return self._job
+
+    def live_slots(self) -> LiveSlots | None:
+        """The slots that can be asked for their state; None while there are none, as in a failover."""
+        running = self._running
+        return running.live_slots if running is not None else None
+
+    # -- what may be asked --------------------------------------------------------------------------------------
+
+    def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
+        if self._store is None:
+            return refused(self._needs_storage("takes no checkpoints"))
+        request = CheckpointRequest(full)
+        self._ask(request)
+        return request.answer
+
+    def trigger_savepoint(self, target: str, format: SavepointFormat) -> Future[str]:
+        request = SavepointRequest(target, format)
+        self._ask(request)
+        return request.answer
+
+    def stop_with_savepoint(self, target: str, format: SavepointFormat, *, drain: bool) -> Future[str]:
+        request = StopRequest(target, format, drain)
+        self._ask(request)
+        return request.answer
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        if self._store is None:
+            return refused(self._needs_storage("cannot be rescaled: it goes on from a checkpoint"))
+        try:
+            job = self._job.at_parallelism(parallelism)
+        except UsageError as reason:
+            return refused(reason)
+        if parallelism == self._job.parallelism:
+            return answered(None)
+        request = RescaleRequest(job)
+        self._ask(request)
+        return request.answer
+
+    def cancel(self) -> None:
+        """End the job in order, from whatever thread; `run` then returns."""
+        with self._asking:
+            is_first = not self._cancelled.is_set() and not self._status.is_terminal
+            self._cancelled.set()
+            running = self._running
+        if is_first:
+            self._enter(JobStatus.CANCELLING)
+        if running is not None:
+            running.interrupt(JobCancelled("the job was cancelled"))
+
+    def _ask(self, request: Request) -> None:
+        with self._asking:
+            running = self._running
+        if running is not None:
+            running.requests.add(request)
+        else:
+            hint = None if self._status.is_terminal else "Ask again when it runs."
+            refuse(request.answer, JobControlError(f'job "{self._job.name}" is {self._status}', hint=hint))
+
+    def _needs_storage(self, what: str) -> UsageError:
+        return UsageError(f'job "{self._job.name}" {what}', hint="Set state.checkpoints.dir when you start it.")
+
+    def _enter(self, status: JobStatus) -> None:
+        """A job that is being cancelled is nothing else until it has ended."""
+        with self._asking:
+            if self._status is JobStatus.CANCELLING and not status.is_terminal:
+                return
+            self._status = status
+        self._listener.status_changed(status)
+
+    # -- from start to end --------------------------------------------------------------------------------------
 
     def run(self) -> JobResult:
         """Returns when the job has finished or was cancelled; raises what restarts did not cure."""
-        if self._storage is not None:
-            self._storage.check_writable()
-        self._outputs.check()
-        self._take_over()
+        self._enter(JobStatus.INITIALIZING)
+        try:
+            if self._storage is not None:
+                self._storage.check_writable()
+            self._outputs.check()
+            self._take_over()
+        except CheckdamError as failure:
+            self._listener.failed(failure)
+            self._enter(JobStatus.FAILED)
+            raise
         self._listener.job_started(self._job.job_id, self._job.name, self._job.plan.slots)
+        self._enter(JobStatus.CREATED)
         try:
             end = self._run_attempts()
-        except Exception:
-            self._clean_up(JobEnd.FAILED)
+        except Exception as failure:
+            self._fail(failure)
             raise
-        return JobResult(self._job.job_id, end, self._clean_up(end))
+        result = JobResult(self._job.job_id, end, self._end(end))
+        if self._stopped_with is not None:
+            request, path = self._stopped_with
+            request.answer.set_result(path)
+        return result
+
+    def _fail(self, failure: Exception) -> None:
+        if isinstance(failure, CheckdamError):
+            self._listener.failed(failure)
+        self._enter(JobStatus.FAILING)
+        self._end(JobEnd.FAILED)
+        if self._stopped_with is not None:
+            request, path = self._stopped_with
+            request.answer.set_exception(
+                JobControlError(f"the savepoint {path} is complete and all output published; then: {failure}")
+            )
+
+    def _end(self, end: JobEnd) -> str | None:
+        last = self._remains.clean_up(end, self._listener)
+        self._enter(_STATUS_AFTER[end])
+        if self._rescaling is not None:
+            request, _ = self._rescaling
+            refuse(request.answer, JobControlError(f"the job was {end.value} before it ran at its new parallelism"))
+        self._listener.job_ended(end, last)
+        return last
 
     def _take_over(self) -> None:
         """Become the job's one driver, and clear away jobs that died before anybody could resume them."""
@@ -95,13 +232,6 @@ class JobMaster:
         take(self._storage, self._job.job_id)
         for dead in clear_abandoned(self._storage):
             self._outputs.forget(dead)
-
-    def cancel(self) -> None:
-        """End the job in order, from whatever thread; `run` then returns."""
-        self._cancelled.set()
-        running = self._running
-        if running is not None:
-            running.interrupt(JobCancelled())
 
     def _run_attempts(self) -> JobEnd:
         policy = self._job.restart.begin(self._clock)
@@ -112,17 +242,60 @@ class JobMaster:
                 return JobEnd.FINISHED
             except JobCancelled:
                 return JobEnd.CANCELLED
-            except (UsageError, RestoreError):
-                raise
+            except Rescaled as rescaled:
+                self._begin_rescaling(rescaled.request)
             except CheckdamError as failure:
+                was_rescaling = self._give_up_rescaling(failure)
+                if isinstance(failure, UsageError | RestoreError) and not was_rescaling:
+                    raise
                 hopeless = self._is_done or _is_hopeless(failure, last_failure)
                 delay = None if hopeless else policy.on_failure()
                 if delay is None:
                     raise
                 last_failure = failure
                 self._listener.restarting(failure, delay)
+                self._enter(JobStatus.RESTARTING)
                 self._cancelled.wait(delay.total_seconds())
         return JobEnd.CANCELLED
+
+    # -- at another parallelism ---------------------------------------------------------------------------------
+
+    def _begin_rescaling(self, request: RescaleRequest) -> None:
+        """The last attempt has left a checkpoint for the job to go on from; from now on a failure is one of the job."""
+        self._rescaling = request, self._job
+        self._enter(JobStatus.RESTARTING)
+        self._listener.progressed(f"rescaling to parallelism {request.job.parallelism}")
+        self._change_to(request.job)
+
+    def _change_to(self, job: Job) -> None:
+        self._job = job
+        self._engine = self._engines(job.plan)
+        self._listener.replanned(job.plan)
+
+    def _has_begun(self) -> None:
+        """The slots of an attempt have their state."""
+        self._enter(JobStatus.RUNNING)
+        if self._rescaling is not None:
+            request, _ = self._rescaling
+            self._rescaling = None
+            self._listener.progressed(None)
+            self._listener.rescaled(request.job.parallelism, None)
+            request.answer.set_result(None)
+
+    def _give_up_rescaling(self, failure: CheckdamError) -> bool:
+        """If the job could not begin at its new parallelism, it goes on at the old one."""
+        if self._rescaling is None:
+            return False
+        request, before = self._rescaling
+        self._rescaling = None
+        reason = JobControlError(f"the job did not start at parallelism {request.job.parallelism}: {failure}")
+        self._listener.progressed(None)
+        self._listener.rescaled(request.job.parallelism, reason)
+        self._change_to(before)
+        request.answer.set_exception(reason)
+        return True
+
+    # -- one attempt --------------------------------------------------------------------------------------------
 
     def _run_attempt(self) -> None:
         """One attempt from the newest usable checkpoint; a damaged one gives way to the next older."""
@@ -151,7 +324,7 @@ class JobMaster:
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
-        kept = self._sweep()
+        kept = self._remains.sweep()
         first_id = max(self._next_id, self._store.next_checkpoint_id() if self._store else 1)
         if restored is not None:
             first_id = max(first_id, restored.checkpoint.checkpoint_id + 1)
@@ -165,71 +338,47 @@ class JobMaster:
             retained=[each.checkpoint for each in kept],
             foreign_files=() if restored is None or restored.claim else restored.checkpoint.files(),
         )
-        around = Surroundings(self._engine, self._store, coordinator, self._outputs, self._listener, self._clock)
+        around = Surroundings(
+            self._engine,
+            self._store,
+            coordinator,
+            self._outputs,
+            self._listener,
+            self._clock,
+            begun=self._has_begun,
+            completed=self._own_checkpoint_completed,
+        )
         run = AttemptRun(self._job, new_attempt(), restored, around)
-        self._running = run
+        with self._asking:
+            self._running = run
         try:
             if self._cancelled.is_set():
-                raise JobCancelled
+                raise JobCancelled("the job was cancelled")
             run.run()
+            self._stopped_with = run.stopped_with
         except RestoreError as error:
             if run.has_begun:  # not the checkpoint's fault any more: an older one would not help
                 raise JobFailedError(str(error)) from error
             raise
-        except (CheckdamError, JobCancelled):
+        except (CheckdamError, JobCancelled, Rescaled):
             raise
         except Exception as unforeseen:
             raise JobFailedError(f"{type(unforeseen).__name__}: {unforeseen}") from unforeseen
         finally:
-            self._running = None
+            with self._asking:
+                self._running = None
             self._is_done = run.is_done
             run.dispose()
             self._next_id = coordinator.next_id
 
-    def _sweep(self) -> list[Restored]:
-        """Remove what earlier attempts left half done; returns the job's checkpoints that stay."""
-        if self._store is None or self._storage is None:
-            return []
-        kept = list(newest_first(self._store, self._storage, self._job.job_id, JobListener()))
-        self._store.sweep([each.checkpoint for each in kept])
-        return kept
-
-    def _clean_up(self, end: JobEnd) -> str | None:
-        """Leave only what retention promises: whole checkpoints, or nothing.
-
-        The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
-        """
-        last: str | None = None
-        for tries_left in reversed(range(_CLEAN_UP_TRIES)):
+    def _own_checkpoint_completed(self) -> None:
+        """A savepoint that was claimed has done its service with the job's first checkpoint."""
+        if self._has_claimed_savepoint and self._given is not None:
+            self._has_claimed_savepoint = False
             try:
-                last = self._tidy(end)
-                break
-            except (StorageError, RestoreError) as reason:
-                if not tries_left:
-                    self._listener.left_behind(reason)
-        self._listener.job_ended(end, last)
-        return last
-
-    def _tidy(self, end: JobEnd) -> str | None:
-        """Remove what is no longer needed; doing it again does the rest."""
-        kept = self._sweep()
-        if end is JobEnd.CANCELLED and kept:
-            self._outputs.resume(kept[0])  # the end may have come between a checkpoint and the publishing of its output
-        if end is not JobEnd.FAILED:
-            self._outputs.close()
-        if self._store is None:
-            return None
-        if keeps_checkpoints(self._job.checkpoints.retention, end):
-            superfluous = [each.checkpoint.checkpoint_id for each in kept[self._job.checkpoints.num_retained :]]
-        else:
-            superfluous, kept = self._store.completed(), []
-        for checkpoint_id in sorted(superfluous):
-            self._store.discard(checkpoint_id)
-        if superfluous:
-            self._store.sweep([])
-        assert self._storage is not None
-        let_go(self._storage, self._job.job_id)
-        return kept[0].path if kept else None
+                give_up_savepoint(self._given)
+            except CheckdamError as reason:
+                self._listener.left_behind(reason)
 
 
 def _is_hopeless(failure: CheckdamError, before: CheckdamError | None) -> bool:

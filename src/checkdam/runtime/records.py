@@ -84,7 +84,7 @@ class OperatorRecord(msgspec.Struct, frozen=True):
 
 
 class SubtaskFigures(msgspec.Struct, frozen=True):
-    """What one subtask of one operator has done since the job started or resumed."""
+    """What one subtask of one operator has done in the current attempt: as in Flink, counts restart with it."""
 
     subtask: int
     records_in: int = 0
@@ -95,6 +95,10 @@ class SubtaskFigures(msgspec.Struct, frozen=True):
     busy_ratio: float = 0.0  # of the last epochs: the share of wall time it was at work
     watermark: int | None = None
     entries: int = 0  # held in keyed state
+    records_in_per_second: float = 0.0  # this and the following: of the last seconds, idle ones included
+    records_out_per_second: float = 0.0
+    bytes_in_per_second: float = 0.0
+    bytes_out_per_second: float = 0.0
 
 
 class OperatorFigures(msgspec.Struct, frozen=True):
@@ -238,6 +242,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     progress: str | None = None  # what takes long right now: "restoring", "savepoint 12: 1 of 2 slots", …
     address: str | None = None  # where the job is or was served
     format: int = 1
+    spent: dict[JobStatus, int] = {}  # milliseconds in each status until it was last left; of the current one, before
 
     @property
     def started_at(self) -> int:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.ownership import owner_of, this_process
+from checkdam.checkpoint.places import last_name, parent
+from checkdam.checkpoint.savepoint import dispose, shown
+from checkdam.checkpoint.settings import RestoreMode
 from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint, verify_files
 from checkdam.errors import (
     CheckpointDamagedError,
@@ -32,12 +37,14 @@ class Restored:
     checkpoint: CompletedCheckpoint
     storage: str
     directory: str  # the job's directory in that storage
-    claim: bool
+    claim: bool  # whether the job goes on as the one that wrote it, in the same storage
+    owned_savepoint: str | None = None
+    """The path of a savepoint that belongs to the job, which deletes it once it has a checkpoint of its own."""
 
     @property
     def path(self) -> str:
-        job = f"{self.storage.rstrip('/')}/{self.directory}".rstrip("/")
-        return f"{job}/chk-{self.checkpoint.checkpoint_id}"
+        place = f"{self.storage.rstrip('/')}/{self.directory}".rstrip("/")
+        return place if self.checkpoint.is_savepoint else f"{place}/chk-{self.checkpoint.checkpoint_id}"
 
     def point(self) -> RestorePoint:
         """What the slots need of it; each takes what belongs to its subtasks."""
@@ -77,11 +84,80 @@ def _subtasks(entry: OperatorEntry) -> list[SubtaskIndex]:
     return [SubtaskIndex(index) for index in range(entry.parallelism)]
 
 
-def from_path(path: str) -> Restored:
-    """The checkpoint a user names; its files stay theirs."""
-    checkpoint, job_directory = load_checkpoint(path)
-    verify_files(open_storage(job_directory), "", checkpoint)
-    return Restored(checkpoint, job_directory, "", claim=False)
+def from_path(path: str, mode: RestoreMode = RestoreMode.NO_CLAIM) -> Restored:
+    """The checkpoint or savepoint a user names. Unless it is claimed it stays theirs, and is only read.
+
+    A claimed checkpoint is the last of its job, which goes on under its own id; so it must lie where the job keeps its
+    checkpoints. A claimed savepoint starts a new job all the same, and is `owned_savepoint`.
+
+    Raises:
+        CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: it cannot be used,
+            or not claimed.
+    """
+    checkpoint, directory = load_checkpoint(path)
+    verify_files(open_storage(directory), "", checkpoint)
+    if mode is RestoreMode.NO_CLAIM:
+        return Restored(checkpoint, directory, "", claim=False)
+    if checkpoint.is_savepoint:
+        return Restored(checkpoint, directory, "", claim=False, owned_savepoint=directory)
+    return _claimed(checkpoint, directory)
+
+
+def _claimed(checkpoint: CompletedCheckpoint, job_directory: str) -> Restored:
+    job_id = checkpoint.job_id
+    if last_name(job_directory) != job_id:
+        raise StateNotRestorableError(
+            f"checkpoint {checkpoint.checkpoint_id} of job {job_id} cannot be claimed: it lies in"
+            f' "{shown(job_directory)}", which is not the directory of that job',
+            hint="Restore it with no_claim, which starts a new job from it.",
+        )
+    storage = open_storage(parent(job_directory))
+    owner = owner_of(storage, job_id)
+    if owner is not None and owner.is_alive() and owner != this_process():
+        raise StateNotRestorableError(
+            f"checkpoint {checkpoint.checkpoint_id} of job {job_id} cannot be claimed: the job is running, in process"
+            f" {owner.pid}",
+            hint="Stop it first, or restore with no_claim, which starts a new job from it.",
+        )
+    store = CheckpointStore(storage, job_id)
+    for newer in reversed(store.completed()):
+        if newer <= checkpoint.checkpoint_id:
+            break
+        try:
+            store.verify(store.load(newer))
+        except (CheckpointDamagedError, CheckpointNotFoundError):
+            continue  # nobody could go on from it
+        raise StateNotRestorableError(
+            f"checkpoint {checkpoint.checkpoint_id} of job {job_id} cannot be claimed: checkpoint {newer} is newer, and"
+            " what came between would be lost",
+            hint="Go on with --resume latest, or restore this one with no_claim, which starts a new job from it.",
+        )
+    return Restored(checkpoint, storage.uri, job_id, claim=True)
+
+
+def claimed_storage(restored: Restored, configured: str | None) -> str:
+    """Where a job that goes on from a claimed checkpoint keeps its own: in the same place.
+
+    Raises:
+        StateNotRestorableError: the settings name another.
+    """
+    if configured is not None and open_storage(configured).uri.rstrip("/") != restored.storage.rstrip("/"):
+        raise StateNotRestorableError(
+            f'"{shown(restored.path)}" cannot be claimed: the job keeps its checkpoints in "{configured}"',
+            hint=f'Set state.checkpoints.dir to "{shown(restored.storage)}", or restore with no_claim.',
+        )
+    return restored.storage
+
+
+def give_up_savepoint(restored: Restored | None) -> None:
+    """Delete the savepoint that the job owns, now that it has a checkpoint of its own; nothing if there is none.
+
+    May be called again after an error, and when the savepoint is gone.
+    """
+    if restored is None or restored.owned_savepoint is None:
+        return
+    with suppress(CheckpointNotFoundError):
+        dispose(restored.owned_savepoint)
 
 
 def find_job(storage: Storage, job_name: str) -> JobId:
@@ -115,12 +191,12 @@ def check_fit(restored: Restored, plan: JobPlan, *, allow_non_restored_state: bo
         if operator is None:
             if not entry.is_empty and not allow_non_restored_state:
                 raise StateNotRestorableError(
-                    f'checkpoint "{restored.path}" holds state of operator "{entry.uid}", which the job does not have',
+                    f'"{restored.path}" holds state of operator "{entry.uid}", which the job does not have',
                     hint=f'Give one operator uid="{entry.uid}", or restore with --allow-non-restored-state.',
                 )
         elif entry.subtasks and entry.max_parallelism != plan.key_groups_of(operator.id):
             raise StateNotRestorableError(
-                f'checkpoint "{restored.path}" has max parallelism {entry.max_parallelism} for operator "{entry.uid}", '
+                f'"{restored.path}" has max parallelism {entry.max_parallelism} for operator "{entry.uid}", '
                 f"the job {plan.key_groups_of(operator.id)}",
                 hint=f"Max parallelism is fixed at the first checkpoint: leave it unset or "
                 f"set it to {entry.max_parallelism}.",

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TypeVar
 
+from checkdam.graph.levels import JobPlan
+from checkdam.ids import Attempt
 from checkdam.runtime.engine import Slot
 
 T = TypeVar("T")
 
 _CLOSING_SECONDS = 5.0
 """How long the functions of a failed or cancelled attempt may take to close before their slots are killed."""
+
+
+@dataclass(frozen=True)
+class LiveSlots:
+    """The slots of an attempt that have their state, by subtask, and the plan they work by."""
+
+    attempt: Attempt
+    plan: JobPlan
+    slots: Sequence[Slot]
 
 
 class SlotGroup:

@@ -16,41 +16,68 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Turns:
-    """Who may touch all slots now: one at a time, and whoever brings records before whoever could also wait."""
+    """Who may touch all slots now: one at a time.
+
+    Who was asked for something goes first, then whoever brings records, then whoever could also wait.
+    """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._count = threading.Lock()
+        self._changed = threading.Condition()
+        self._is_held = False
         self._waiting = 0
+        self._urgent = 0
 
     @property
     def is_taken(self) -> bool:
-        return self._waiting > 0 or self._turn.locked()
+        return self._is_held or self._waiting > 0 or self._urgent > 0
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        with self._count:
+        with self._changed:
             self._waiting += 1
-        try:
-            self._turn.acquire()
-        finally:
-            with self._count:
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: not self._is_held and not self._urgent)
+            finally:
                 self._waiting -= 1
+            self._is_held = True
         try:
             yield
         finally:
-            self._turn.release()
+            self._release()
+
+    @contextmanager
+    def go_first(self) -> Iterator[None]:
+        """The next turn, whoever else waits for it."""
+        with self._changed:
+            self._urgent += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: not self._is_held)
+            finally:
+                self._urgent -= 1
+            self._is_held = True
+        try:
+            yield
+        finally:
+            self._release()
 
     @contextmanager
     def take_if_free(self) -> Iterator[bool]:
         """Gives False, at once, if somebody else has the turn or waits for it."""
-        if self._waiting or not self._turn.acquire(blocking=False):
-            yield False
-            return
+        with self._changed:
+            is_free = not self.is_taken
+            self._is_held = self._is_held or is_free
         try:
-            yield True
+            yield is_free
         finally:
-            self._turn.release()
+            if is_free:
+                self._release()
+
+    def _release(self) -> None:
+        with self._changed:
+            self._is_held = False
+            self._changed.notify_all()
 
 
 class Pending:

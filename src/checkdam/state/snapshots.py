@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from checkdam.ids import CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 
 
+class SavepointFormat(StrEnum):
+    """How keyed state lies in a savepoint. The names are Flink's, and durable."""
+
+    CANONICAL = "CANONICAL"  # one form whichever backend wrote it
+    NATIVE = "NATIVE"  # the backend's own files
+
+
+@dataclass(frozen=True)
+class SavepointTarget:
+    """Where slots write a savepoint: the URI of its own directory, which holds nothing else."""
+
+    directory: str
+    format: SavepointFormat
+
+
 @dataclass(frozen=True)
 class StateFile:
-    """One immutable file of state, by its path relative to the job's directory ("shared/…").
+    """One immutable file of state, by its path relative to the job's directory ("shared/…"), or in a savepoint by its
+    bare name.
 
     `name` is what the backend calls it in its working directory, where that matters.
     """

@@ -44,3 +44,7 @@ class StateSpec:
         """The type of what an entry is found by: the key alone, or a tuple that begins with it."""
         parts = [key, *(part for part in (self.namespace, self.map_key) if part is not None)]
         return key if len(parts) == 1 else tuple_of(parts)
+
+    def holder_key(self, key: TypeInfo) -> TypeInfo:
+        """The type of what a value or a whole map is found by: the key, with its namespace if the state has one."""
+        return key if self.namespace is None else tuple_of([key, self.namespace])

@@ -1,1 +1,33 @@
-"""Opens checkpoints and savepoints with no job running."""
+"""Opens checkpoints and savepoints with no job running: `Savepoint.load(path)`."""
+
+from typing import TYPE_CHECKING
+
+from checkdam.state_reader.content import StateContent
+from checkdam.state_reader.descriptions import KeyGroupSize, OperatorDescription, StateDescription
+from checkdam.state_reader.keyed import KeyedState
+from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
+from checkdam.state_reader.savepoint import Savepoint
+from checkdam.state_reader.timers import TimerContent
+
+if TYPE_CHECKING:
+    from checkdam.state_reader.spark import SparkSession
+
+__all__ = [
+    "BroadcastState",
+    "KeyGroupSize",
+    "KeyedState",
+    "OperatorDescription",
+    "OperatorListState",
+    "Savepoint",
+    "StateContent",
+    "StateDescription",
+    "TimerContent",
+    "register",
+]
+
+
+def register(spark: "SparkSession") -> None:
+    """Let a Spark session read snapshots: `spark.read.format("checkdam").option("uid", …).load(path)`."""
+    from checkdam.state_reader.spark import register as register_source  # Spark is loaded only where it is used
+
+    register_source(spark)

@@ -38,8 +38,10 @@ def open_storage(uri: str) -> Storage:
     Nothing is touched yet; `check_writable` tells whether the place can be used.
 
     Raises:
-        ConfigError: the scheme is unknown, or its client is not installed.
+        ConfigError: it is no path, the scheme is unknown, or its client is not installed.
     """
+    if "\0" in uri:
+        raise ConfigError(f"{uri!r} is not a path", hint="A path has no null characters.")
     parts = urlsplit(uri)
     if parts.scheme in _registered:
         return _registered[parts.scheme](uri)
@@ -49,6 +51,8 @@ def open_storage(uri: str) -> Storage:
         return LocalStorage(uri)
     try:
         filesystem, root = arrow_fs.FileSystem.from_uri(uri)
+        if not root:
+            raise ValueError("it names no bucket or directory")
     except (ValueError, OSError, NotImplementedError) as error:
         raise ConfigError(
             f'cannot open storage "{uri}": {error}',
@@ -367,6 +371,8 @@ def _make_directories(path: str) -> None:
         except FileExistsError:
             if not os.path.isdir(directory):
                 raise
+        except FileNotFoundError as error:  # its parent is there: a place such as /proc, where nothing can be made
+            raise StorageError(f'cannot create "{directory}": {error.strerror}', hint="Choose another one.") from error
         _sync_directory(os.path.dirname(directory), of=directory)
 
 

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream, infer_common
 from checkdam.backends.contract import StoreOwner
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd, RestoreMode
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.control import JobControl, JobHost
+from checkdam.runtime.events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster
+from checkdam.runtime.records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshots import SlotSnapshot
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import infer_type, type_info
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
+from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.mounts import mount, watched_by
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Trouble
+
+_PATIENCE_SECONDS = 60
 
 JOB_ID = JobId("c0ffee" + "0" * 26)
 
@@ -51,10 +59,19 @@ class Heard(JobListener):
     printed_lines: list[str] = field(default_factory=list)
     epochs: list[EpochStats] = field(default_factory=list)
     completed: list[CheckpointStats] = field(default_factory=list)
-    failed: list[tuple[CheckpointId, str]] = field(default_factory=list)
+    failed_checkpoints: list[tuple[CheckpointId, str]] = field(default_factory=list)
     skipped: list[tuple[str, CheckdamError]] = field(default_factory=list)
     restored_from: list[tuple[str, Epoch]] = field(default_factory=list)
     restarts: list[CheckdamError] = field(default_factory=list)
+    statuses: list[JobStatus] = field(default_factory=list)
+    progress: list[str | None] = field(default_factory=list)
+    triggered: list[CheckpointTriggered] = field(default_factory=list)
+    acknowledged: list[SlotSnapshot] = field(default_factory=list)
+    discarded: list[CheckpointId] = field(default_factory=list)
+    rescales: list[tuple[int, CheckdamError | None]] = field(default_factory=list)
+    left: list[CheckdamError] = field(default_factory=list)
+    running: threading.Event = field(default_factory=threading.Event)
+    _told: threading.Condition = field(default_factory=threading.Condition)
     end: JobEnd | None = None
     last_checkpoint: str | None = None
 
@@ -65,7 +82,15 @@ class Heard(JobListener):
         self.skipped.append((path, reason))
 
     def epoch_ended(self, stats: EpochStats) -> None:
-        self.epochs.append(stats)
+        with self._told:
+            self.epochs.append(stats)
+            self._told.notify_all()
+
+    def wait_for_epoch(self, epoch: int) -> None:
+        """Until it has ended, in whatever attempt."""
+        with self._told:
+            if not self._told.wait_for(lambda: any(each.epoch >= epoch for each in self.epochs), _PATIENCE_SECONDS):
+                raise AssertionError(f"epoch {epoch} never ended")
 
     def printed(self, lines: list[str]) -> None:
         self.printed_lines += lines
@@ -74,10 +99,33 @@ class Heard(JobListener):
         self.completed.append(stats)
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        self.failed.append((checkpoint_id, reason))
+        self.failed_checkpoints.append((checkpoint_id, reason))
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         self.restarts.append(failure)
+
+    def status_changed(self, status: JobStatus) -> None:
+        self.statuses.append(status)
+        if status is JobStatus.RUNNING:
+            self.running.set()
+
+    def progressed(self, what: str | None) -> None:
+        self.progress.append(what)
+
+    def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None:
+        self.triggered.append(trigger)
+
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+        self.acknowledged.append(snapshot)
+
+    def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
+        self.discarded += checkpoint_ids
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        self.rescales.append((parallelism, failure))
+
+    def left_behind(self, reason: CheckdamError) -> None:
+        self.left.append(reason)
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         self.end, self.last_checkpoint = end, last_checkpoint
@@ -88,7 +136,7 @@ class LocalJob:
 
     Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
     Records are Python values of one type. The storage may be any double, or None: then the checkpoints go where
-    `checkpoints` says (such as "memory://test"), or there are none.
+    `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs.
     """
 
     def __init__(
@@ -106,6 +154,9 @@ class LocalJob:
         lockstep: bool = True,
         clock: Clock | None = None,
         joins_batches: bool = True,
+        until: Gate | None = None,
+        host: JobHost | None = None,
+        name: str = "local job",
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
@@ -121,6 +172,11 @@ class LocalJob:
         self._lockstep = lockstep
         self._clock = clock
         self._joins_batches = joins_batches
+        self._until = until
+        self._host = host
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._outcome: BaseException | None = None
         self._engine: LocalEngine | None = None
         self._master: JobMaster | None = None
         self.heard = Heard()
@@ -130,7 +186,46 @@ class LocalJob:
         """Where the job's checkpoints are."""
         return f"{self._checkpoints.storage}/{self._job_id}"
 
-    def run(self, *, restore: str | None = None, allow_non_restored_state: bool = False) -> Heard:
+    @property
+    def control(self) -> JobControl:
+        """What may be asked of the job while it runs."""
+        assert self._master is not None
+        return self._master
+
+    def start(self, **options: Any) -> JobControl:
+        """Run in the background, with the options of `run`; returns when the job runs, or has ended already."""
+
+        def work() -> None:
+            try:
+                self.run(**options)
+            except BaseException as failure:  # noqa: BLE001  raised by join
+                self._outcome = failure
+            finally:
+                self.heard.running.set()
+
+        self._thread = threading.Thread(target=work, daemon=True, name="local-job")
+        self._thread.start()
+        if not self.heard.running.wait(_PATIENCE_SECONDS):
+            raise AssertionError("the job never ran")
+        return self.control
+
+    def join(self) -> Heard:
+        """Wait for the end of a job that was started; raises what `run` raises."""
+        assert self._thread is not None
+        self._thread.join(_PATIENCE_SECONDS)
+        if self._thread.is_alive():
+            raise AssertionError("the job never ended")
+        if self._outcome is not None:
+            raise self._outcome
+        return self.heard
+
+    def run(
+        self,
+        *,
+        restore: str | None = None,
+        allow_non_restored_state: bool = False,
+        mode: RestoreMode = RestoreMode.NO_CLAIM,
+    ) -> Heard:
         """Run to the end, from the newest checkpoint there is, or from the one named by `restore`.
 
         Raises:
@@ -139,27 +234,31 @@ class LocalJob:
         launch = Launch(
             Configuration(),
             restore_path=restore,
+            restore_mode=mode,
             listener=self.heard,
             resume_latest=restore is None and self._storage is not None and bool(self._store().completed()),
             allow_non_restored_state=allow_non_restored_state,
+            host=self._host,
         )
         environment, checkpoints = self._built(launch), self._checkpoints
-        restored = environment._find_restored("local job", checkpoints)
-        job = replace(environment._job("local job", environment._operators, checkpoints, restored), job_id=self._job_id)
+        restored = environment._find_restored(self._name, checkpoints)
+        job = replace(environment._job(self._name, environment._operators, checkpoints, restored), job_id=self._job_id)
         engine = self._engine = LocalEngine(
             job.plan,
             self._troubles,
             lockstep=self._lockstep,
             clock=self._clock,
             joins_batches=self._joins_batches,
+            until=self._until,
         )
         given = None if restored is None or restored.claim else restored
-        with watched_by(engine.driver):
-            self._master = JobMaster(job, engine, restored=given, listener=self.heard, clock=self._clock)
         engine.settle_rest = self._settle_rest
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
-        self._master.run()
+        with watched_by(engine.driver), hosted(launch, job, Configuration()) as served:
+            master = JobMaster(job, engine.adopt, restored=given, listener=served.listener, clock=self._clock)
+            self._master = served.by(master)
+            self._master.run()
         return self.heard
 
     def _look_again(self) -> None:
@@ -180,7 +279,7 @@ class LocalJob:
         """The job as it would run from the beginning."""
         environment = self._built(Launch(Configuration()))
         return replace(
-            environment._job("local job", environment._operators, self._checkpoints, None), job_id=self._job_id
+            environment._job(self._name, environment._operators, self._checkpoints, None), job_id=self._job_id
         )
 
     def checkpoint(self) -> CompletedCheckpoint:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from checkdam.errors import SlotLostError, StorageError
 from checkdam.testing.mounts import Watch
@@ -42,6 +43,9 @@ class Step(Enum):
     DISCARDED = "the _metadata of an old checkpoint is gone"
     BEFORE_ABORTED = "before a slot hears of an aborted checkpoint"
     AFTER_ABORTED = "after a slot has heard of an aborted checkpoint"
+    WRITING_SAVEPOINT = "before a slot writes, or closes, a file of a savepoint"
+    BEFORE_SAVEPOINT_METADATA = "every slot has reported, _metadata of the savepoint is not written"
+    SAVEPOINT_WRITTEN = "_metadata of the savepoint is written, nobody knows"
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,18 @@ def wait_for(event: threading.Event) -> Deed:
 
 def signal(event: threading.Event) -> Deed:
     return lambda engine, moment: event.set()
+
+
+def ask(request: Callable[[], Future[Any]], asked: list[Future[Any]] | None = None) -> Deed:
+    """Something is asked of the job, and done before the step goes on, unless it ends the attempt."""
+
+    def do(engine: LocalEngine, moment: Moment) -> None:
+        future = request()
+        if asked is not None:
+            asked.append(future)
+        engine.wait_for(future)
+
+    return do
 
 
 def _wait(event: threading.Event) -> None:

@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 
-from checkdam.checkpoint.coordinator import (
+from checkdam.checkpoint.coordinator import CheckpointCoordinator
+from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
+    AbortSavepoint,
     AcknowledgedCheckpoint,
-    CheckpointCoordinator,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
     TriggerCheckpoint,
+    TriggerSavepoint,
     WriteMetadata,
+    WriteSavepoint,
 )
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
@@ -602,3 +605,118 @@ def test_the_files_of_operator_state_belong_to_the_checkpoint_whoever_wrote_them
 
     assert isinstance(write, WriteMetadata)
     assert write.acknowledged.files() == {file("1-0")}
+
+
+# Savepoints
+
+
+def own(checkpoint: int, subtask: int) -> SlotSnapshot:
+    """A slot's part of a savepoint: a file by its bare name."""
+    new = StateFile(f"{checkpoint}-{subtask}", 1)
+    operator = OperatorSnapshot(OperatorUid("count"), "count", KeyedStateHandle(KeyGroupRange(0, 127), (new,)))
+    return SlotSnapshot(ID(checkpoint), SubtaskIndex(subtask), (operator,), (new,))
+
+
+def test_a_savepoint_has_the_next_id_and_is_written_when_every_subtask_has_reported() -> None:
+    job = Job(first_id=7)
+
+    assert job.coordinator.trigger_savepoint(EPOCH(3)) == [TriggerSavepoint(ID(7), EPOCH(3))]
+    assert job.coordinator.acknowledge(own(7, 0)) == []
+    assert job.coordinator.savepoint_acknowledged == 1
+    [write] = job.coordinator.acknowledge(own(7, 1))
+
+    assert isinstance(write, WriteSavepoint)
+    assert (write.acknowledged.epoch, set(write.acknowledged.snapshots)) == (3, {0, 1})
+    assert job.coordinator.savepoint_written(ID(7)) == []
+    assert job.coordinator.savepoint_in_progress is None
+    assert (job.coordinator.retained, job.coordinator.completed_epoch, job.coordinator.next_id) == ([], None, 8)
+
+
+def test_a_savepoint_goes_beside_as_many_checkpoints_as_are_allowed_and_only_another_savepoint_waits() -> None:
+    job = Job(max_concurrent=1)
+    job.coordinator.trigger(EPOCH(1))
+
+    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [TriggerSavepoint(ID(2), EPOCH(1))]
+    assert job.coordinator.trigger_savepoint(EPOCH(1)) == []
+    assert job.coordinator.in_progress == [1]
+    assert not job.coordinator.can_trigger
+
+
+def test_a_savepoint_does_not_stand_for_a_checkpoint_of_its_epoch() -> None:
+    job = Job(interval=timedelta(0))
+    job.coordinator.trigger_savepoint(EPOCH(1))
+
+    assert job.coordinator.epoch_ended(EPOCH(1)) == [TriggerCheckpoint(ID(2), EPOCH(1))]
+
+
+def test_a_newer_checkpoint_neither_aborts_a_savepoint_nor_deletes_what_it_may_copy() -> None:
+    job = Job(num_retained=1)
+    job.complete(1)
+    job.coordinator.trigger_savepoint(EPOCH(1))
+
+    job.coordinator.trigger(EPOCH(2))
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(3, subtask, f"3-{subtask}"))
+    actions = job.coordinator.metadata_written(ID(3))
+
+    assert actions == [NotifyCompleted(ID(3)), DiscardCheckpoints((ID(1),), ())]  # its metadata, and no file yet
+    job.coordinator.acknowledge(own(2, 0))
+    job.coordinator.acknowledge(own(2, 1))
+    assert job.coordinator.savepoint_written(ID(2)) == [DeleteFiles((file("1-0"), file("1-1")))]
+
+
+def test_the_files_of_a_savepoint_are_never_the_jobs_to_delete() -> None:
+    job = Job()
+    job.coordinator.trigger_savepoint(EPOCH(1))
+    job.coordinator.acknowledge(own(1, 0))
+
+    assert job.coordinator.decline(ID(1), SubtaskIndex(1), "disk full") == [
+        AbortSavepoint(ID(1), "subtask 1 declined: disk full")
+    ]
+    assert job.coordinator.acknowledge(own(1, 1)) == []  # a late writer
+    assert job.coordinator.acknowledge(own(1, 0)) == []  # an echo
+
+
+@pytest.mark.parametrize("how", ["declined", "expired", "not written"])
+def test_a_savepoint_that_fails_is_no_failed_checkpoint(how: str) -> None:
+    job = Job(tolerable_failures=0, timeout=SECOND)
+    job.coordinator.trigger_savepoint(EPOCH(1))
+
+    if how == "declined":
+        actions = job.coordinator.decline(ID(1), SubtaskIndex(0), "disk full")
+    elif how == "expired":
+        assert job.coordinator.seconds_until_next_event() == 1.0
+        job.clock.advance(SECOND)
+        actions = job.coordinator.expire()
+    else:
+        job.coordinator.acknowledge(own(1, 0))
+        job.coordinator.acknowledge(own(1, 1))
+        actions = job.coordinator.savepoint_failed(ID(1), "disk full")
+
+    [abort] = actions
+    assert isinstance(abort, AbortSavepoint)
+    assert job.coordinator.savepoint_in_progress is None
+
+
+def test_at_a_failover_a_savepoint_is_aborted_unless_its_metadata_is_being_written() -> None:
+    pending, writing = Job(), Job()
+    for job in (pending, writing):
+        job.coordinator.trigger_savepoint(EPOCH(1))
+        job.coordinator.acknowledge(own(1, 0))
+    writing.coordinator.acknowledge(own(1, 1))
+
+    assert pending.coordinator.abort_pending("over") == [AbortSavepoint(ID(1), "over")]
+    assert writing.coordinator.abort_pending("over") == []
+    assert writing.coordinator.savepoint_in_progress == 1
+
+
+def test_only_a_savepoint_that_is_being_written_can_have_been_written() -> None:
+    job = Job()
+    job.coordinator.trigger_savepoint(EPOCH(1))
+
+    with pytest.raises(ValueError, match="savepoint 1 is not being written"):
+        job.coordinator.savepoint_written(ID(1))
+
+
+def test_a_full_checkpoint_is_asked_for_as_such() -> None:
+    assert Job().coordinator.trigger(EPOCH(1), full=True) == [TriggerCheckpoint(ID(1), EPOCH(1), full=True)]

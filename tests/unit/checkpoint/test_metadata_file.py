@@ -18,12 +18,18 @@ from checkdam.checkpoint.flink_handles import (
     RelativeFileHandle,
 )
 from checkdam.checkpoint.flink_metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
-from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
-from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
+from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
+from checkdam.checkpoint.metadata_file import FORMAT_VERSION, from_metadata, to_metadata
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
+from checkdam.state.snapshots import (
+    KeyedStateHandle,
+    OperatorStateHandle,
+    Redistribution,
+    SavepointFormat,
+    StateFile,
+)
 
 BASE, DELTA, OTHER = StateFile("shared/base", 1000), StateFile("shared/delta", 20), StateFile("shared/ключ🙂", 3)
 LARGE, SST = StateFile("shared/large", 30_000), StateFile("shared/sst-1", 7, "000012.sst")
@@ -199,9 +205,11 @@ def test_every_truncation_and_extension_of_a_file_is_found() -> None:
 def test_a_newer_format_is_refused_by_name() -> None:
     metadata = decode(to_metadata(CHECKPOINT))
     digest, own = metadata.master_states
-    newer = dataclasses.replace(metadata, master_states=(digest, dataclasses.replace(own, version=3, payload=b"?")))
+    newer = dataclasses.replace(
+        metadata, master_states=(digest, dataclasses.replace(own, version=FORMAT_VERSION + 1, payload=b"?"))
+    )
 
-    with pytest.raises(FormatTooNewError, match="checkpoint format 3; this Checkdam reads up to 2"):
+    with pytest.raises(FormatTooNewError, match="checkpoint format 4; this Checkdam reads up to 3"):
         from_metadata(resealed(newer), "chk-7/_metadata")
 
 
@@ -283,3 +291,89 @@ def test_the_retention_setting_reaches_flink_s_properties() -> None:
     metadata = decode(to_metadata(dataclasses.replace(CHECKPOINT, settings=settings)))
 
     assert metadata.properties != RETAINED_CHECKPOINT
+
+
+# ---------------------------------------------------------------------------------------------- savepoints
+
+
+def beside(checkpoint: CompletedCheckpoint, format: SavepointFormat) -> CompletedCheckpoint:
+    """The same as a savepoint, its files beside `_metadata`."""
+
+    def moved(file: StateFile) -> StateFile:
+        return dataclasses.replace(file, path=file.path.removeprefix("shared/"))
+
+    operators = [
+        dataclasses.replace(
+            operator,
+            subtasks={
+                index: dataclasses.replace(handle, files=tuple(map(moved, handle.files)))
+                for index, handle in operator.subtasks.items()
+            },
+            operator_states={
+                index: dataclasses.replace(
+                    handle, content=moved(handle.content) if isinstance(handle.content, StateFile) else handle.content
+                )
+                for index, handle in operator.operator_states.items()
+            },
+        )
+        for operator in checkpoint.operators
+    ]
+    return dataclasses.replace(checkpoint, operators=tuple(operators), savepoint_format=format)
+
+
+@pytest.mark.parametrize("format", SavepointFormat)
+def test_a_savepoint_comes_back_as_it_was(format: SavepointFormat) -> None:
+    savepoint = beside(CHECKPOINT, format)
+
+    restored = from_metadata(to_metadata(savepoint))
+
+    assert restored == savepoint
+    assert restored.is_savepoint
+    assert not from_metadata(to_metadata(CHECKPOINT)).is_savepoint
+
+
+def test_flink_sees_a_savepoint_whose_files_are_its_own_and_beside_it() -> None:
+    metadata = decode(to_metadata(beside(CHECKPOINT, SavepointFormat.NATIVE)))
+
+    subtask = dict(metadata.operators[0].subtasks or ())[1]
+    assert isinstance(subtask, SubtaskState)
+    handle = subtask.managed_keyed
+    assert isinstance(handle, IncrementalHandle)
+    assert handle.shared == ()
+    assert [(file.local_name, file.state) for file in handle.private] == [
+        ("000000.state", RelativeFileHandle("ключ🙂", 3)),
+        ("000012.sst", RelativeFileHandle("sst-1", 7)),
+    ]
+    assert metadata.properties == savepoint_properties(SavepointFormat.NATIVE)
+
+
+def test_checkdam_of_format_2_knows_that_a_savepoint_is_too_new_for_it() -> None:
+    versions = {
+        format: decode(to_metadata(each)).master_states[1].version
+        for format, each in ((None, CHECKPOINT), ("savepoint", beside(CHECKPOINT, SavepointFormat.CANONICAL)))
+    }
+
+    assert versions == {None: 2, "savepoint": 3}
+
+
+def test_a_savepoint_with_a_file_elsewhere_is_not_written() -> None:
+    with pytest.raises(ValueError, match="beside the metadata"):
+        to_metadata(dataclasses.replace(CHECKPOINT, savepoint_format=SavepointFormat.CANONICAL))
+
+
+@pytest.mark.parametrize("name", ["../shared/base", "sub/base", "..", ".", ""])
+def test_a_savepoint_that_names_a_file_outside_its_directory_is_damaged(name: str) -> None:
+    metadata = decode(to_metadata(beside(CHECKPOINT, SavepointFormat.CANONICAL)))
+    count = metadata.operators[0]
+    subtask = dict(count.subtasks or ())[0]
+    assert isinstance(subtask, SubtaskState)
+    handle = subtask.managed_keyed
+    assert isinstance(handle, IncrementalHandle)
+    stray = dataclasses.replace(handle.private[0], state=RelativeFileHandle(name, 5))
+    forged = dataclasses.replace(
+        count,
+        subtasks=((0, dataclasses.replace(subtask, managed_keyed=dataclasses.replace(handle, private=(stray,)))),),
+    )
+
+    with pytest.raises(CheckpointDamagedError, match="outside"):
+        from_metadata(resealed(dataclasses.replace(metadata, operators=(forged,))))

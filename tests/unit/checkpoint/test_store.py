@@ -25,7 +25,7 @@ from checkdam.errors import (
 )
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
+from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, SavepointFormat, StateFile
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
@@ -325,6 +325,20 @@ def test_a_file_of_a_kept_checkpoint_stays_also_in_an_incomplete_directory(
     store.verify(kept)
 
 
+def test_a_savepoint_among_the_checkpoints_of_a_job_is_none_of_them_and_is_left_alone() -> None:
+    storage = MemoryStorage()
+    stored(storage, checkpoint(1))
+    astray = dataclasses.replace(checkpoint(2), operators=(), savepoint_format=SavepointFormat.CANONICAL)
+    storage.write(f"{JOB}/chk-2/_metadata", to_metadata(astray))
+    storage.write(f"{JOB}/chk-2/keyed", b"state")
+    store = CheckpointStore(storage, JOB)
+
+    with pytest.raises(CheckpointDamagedError, match="is a savepoint"):
+        store.load(CheckpointId(2))
+
+    assert store.sweep([checkpoint(1)]) == []
+
+
 # ------------------------------------------------------------------------------------------ load_checkpoint
 
 
@@ -371,7 +385,7 @@ def test_a_wrong_place_is_answered_with_the_checkpoints_near_it(tmp_path: Path, 
     for number in (2, 3):
         os.utime(tmp_path / JOB / f"chk-{number}" / "_metadata", (number, number))
 
-    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint in") as raised:
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint or savepoint in") as raised:
         load_checkpoint(f"{tmp_path}/{wrong.format(job=JOB)}")
 
     assert raised.value.hint is not None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from checkdam.cli.report import LiveReporter, PlainReporter
 from checkdam.errors import CheckpointDamagedError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, EpochStats
+from checkdam.runtime.records import SnapshotKind
 from checkdam.testing import ManualClock
 
 CHECKPOINT = CheckpointStats(
@@ -26,6 +28,8 @@ CHECKPOINT = CheckpointStats(
     new_bytes=12_300,
 )
 
+SAVEPOINT = replace(CHECKPOINT, path="/sp/savepoint-j", kind=SnapshotKind.SAVEPOINT)
+
 
 def _resume(path: str) -> str:
     return f"checkdam run job.py -s {path}"
@@ -37,11 +41,16 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     damage = CheckpointDamagedError("its checksum does not match", hint="Try another.")
     reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)
     reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)  # told once
+    reporter.serving("http://localhost:8081")
+    reporter.serving("http://localhost:8081")  # told once
     reporter.job_started(JobId("j"), "words", 2)
     reporter.restored("file:///ck/j/chk-3", Epoch(11))
     reporter.printed(["('a', 1)", "('b', 1)"])
     reporter.checkpoint_completed(CHECKPOINT)
     reporter.checkpoint_failed(CheckpointId(5), "it timed out")
+    reporter.checkpoint_completed(SAVEPOINT)
+    reporter.rescaled(4, None)
+    reporter.rescaled(5, SlotLostError("slot 1 is gone"))
     reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
     reporter.job_ended(JobEnd.CANCELLED, "file:///ck/j/chk-4")
 
@@ -51,15 +60,33 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
         f"2026-01-02T03:04:05Z {line}"
         for line in (
             "WARNING: checkpoint file:///ck/j/chk-5 is passed over: its checksum does not match",
+            "web page and REST: http://localhost:8081",
             'job "words" started: id j, 2 slots',
             "restored file:///ck/j/chk-3, continuing after epoch 11",
             "checkpoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, file:///ck/j/chk-4",
             "WARNING: checkpoint 5 failed: it timed out",
+            "savepoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, /sp/savepoint-j",
+            "rescaled: running with parallelism 4",
+            "WARNING: not rescaled to parallelism 5: slot 1 is gone",
             "WARNING: slot 1 is gone; restarting in 1.0 s",
             "job cancelled",
             "resume with: checkdam run job.py -s file:///ck/j/chk-4",
         )
     ]
+
+
+def test_long_work_is_told_when_it_begins_and_then_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    reporter = PlainReporter(resume=_resume, clock=clock)
+
+    for done in range(5):
+        reporter.progressed(f"savepoint 4: {done} of 4 slots")
+        clock.advance(timedelta(seconds=0.75))
+    reporter.progressed(None)
+    reporter.progressed("restoring")
+
+    told = [line.partition("Z ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["savepoint 4: 0 of 4 slots", "savepoint 4: 3 of 4 slots", "restoring"]
 
 
 def test_a_reader_of_stdout_that_goes_away_does_not_stop_the_job(
@@ -144,3 +171,24 @@ def test_restarts_and_failed_checkpoints_stay_in_sight(live: tuple[LiveReporter,
     assert "restarting · 1 restart · 1 failed checkpoint" in _shown(reporter)
     assert isinstance(console.file, io.StringIO)
     assert "slot 1 is gone; restarting in 1.0 s" in console.file.getvalue()
+
+
+def test_the_panel_shows_what_takes_long_and_where_the_page_is(live: tuple[LiveReporter, Console]) -> None:
+    reporter, _ = live
+
+    reporter.serving("http://localhost:8081")
+    reporter.progressed("savepoint 4: 1 of 2 slots")
+
+    assert "savepoint 4: 1 of 2 slots" in _shown(reporter)
+    assert "http://localhost:8081 · Ctrl-C stops" in _shown(reporter)
+
+
+def test_a_savepoint_scrolls_by_and_leaves_the_last_checkpoint_in_the_panel(live: tuple[LiveReporter, Console]) -> None:
+    reporter, console = live
+
+    reporter.checkpoint_completed(CHECKPOINT)
+    reporter.checkpoint_completed(replace(SAVEPOINT, checkpoint_id=CheckpointId(9)))
+
+    assert isinstance(console.file, io.StringIO)
+    assert "savepoint 9 completed" in console.file.getvalue()
+    assert "checkpoint  4" in _shown(reporter)

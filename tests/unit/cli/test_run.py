@@ -65,6 +65,17 @@ def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
         (["run", "-p", "many", "none.py"], 'error: setting "parallelism.default" is "many", which is not'),
         (["run", "--config", "none.yaml", "none.py"], 'error: settings file "none.yaml" cannot be read'),
         (["run", "-s", "x", "--resume", "latest", "none.py"], "error: -s and --resume exclude each other."),
+        (
+            ["run", "-cm", "claim", "none.py"],
+            "error: --claim-mode says what becomes of what -s names, and there is no -s.",
+        ),
+        (["run", "-s", "x", "-rm", "legacy", "none.py"], "error: restore mode LEGACY is not supported"),
+        (["run", "-s", "x", "--claim-mode", "mine", "none.py"], 'claim-mode" is "mine", which is not one of NO_CLAIM'),
+        (["run", "--port", "web", "none.py"], 'error: setting "rest.port" is "web", which is not'),
+        (
+            ["run", "-D", "rest.bind-address=0.0.0.0", "job.py"],
+            'error: setting "rest.bind-address" is "0.0.0.0", where other machines can reach the server',
+        ),
         (["run", "--resume", "newest", "none.py"], "error: Invalid value for '--resume'"),
         (["run", "--frm", "none.py"], '"checkdam run --help" tells more.'),
         (["run"], "error: Missing argument 'JOB'"),
@@ -119,7 +130,7 @@ def test_a_checkpoint_that_is_not_there_is_exit_code_1(capsys: pytest.CaptureFix
 
     said = capsys.readouterr().err
     assert code == 1
-    assert said.startswith('error: there is no completed checkpoint in "nowhere/chk-4".')
+    assert said.startswith('error: there is no completed checkpoint or savepoint in "nowhere/chk-4".')
     assert said.count("\n") == 1
 
 
@@ -150,6 +161,21 @@ def test_a_program_that_exits_decides_the_exit_code() -> None:
     with pytest.raises(SystemExit) as ended:
         _run("import sys\nsys.exit(7)")
 
+    assert ended.value.code == 7
+
+
+def test_a_server_that_must_not_be_is_refused_before_the_program_runs() -> None:
+    Path("job.py").write_text("open('it ran', 'w')")
+
+    assert command_line(["run", "-D", "rest.bind-address=0.0.0.0", "job.py"]) == 2
+    assert not Path("it ran").exists()
+
+
+def test_without_a_server_its_settings_do_not_matter() -> None:
+    Path("job.py").write_text("import sys; sys.exit(7)")
+
+    with pytest.raises(SystemExit) as ended:
+        command_line(["run", "--no-rest", "-D", "rest.bind-address=0.0.0.0", "job.py"])
     assert ended.value.code == 7
 
 

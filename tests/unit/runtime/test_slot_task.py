@@ -161,7 +161,7 @@ def test_an_aborted_checkpoint_leaves_no_state_file() -> None:
     slot = Slot()
     slot.epoch(5, "a")
     slot.task.seal(ONE, Epoch(5))
-    slot.task._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
+    slot.task._snapshots._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
     assert slot.words.storage.list("") != []
 
     slot.task.aborted(ONE)

@@ -124,3 +124,30 @@ def test_between_two_epochs_a_tick_does_not_slip_in_front_of_the_one_that_waits(
 
     assert not free
     assert turns.is_taken
+
+
+@pytest.mark.parametrize("_", range(5))
+def test_who_was_asked_for_something_goes_before_whoever_has_waited_longer(_: int) -> None:
+    turns = Turns()
+    order: list[str] = []
+
+    def epoch() -> None:
+        with turns.wait():
+            order.append("epoch")
+
+    def request() -> None:
+        with turns.go_first():
+            order.append("request")
+
+    with turns.wait():
+        threads = [threading.Thread(target=epoch) for _ in range(3)] + [threading.Thread(target=request)]
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            with turns._changed:
+                assert turns._changed.wait_for(lambda: turns._waiting + turns._urgent == number, 60)  # noqa: B023
+        with turns.take_if_free() as is_free:
+            assert not is_free
+    for thread in threads:
+        thread.join(60)
+
+    assert order == ["request", "epoch", "epoch", "epoch"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -18,7 +19,8 @@ Change = tuple[bytes, bytes | None]
 """A key of the database with its new value, None to delete it."""
 
 _PREFIX = "state:"  # keeps a state called "default" apart from the column family that every database has
-_AFTER_ALL_GROUPS = b"\xff\xff\xff"
+LAST = b"\xff\xff\xff"
+"""What is above every key."""
 _LEVELS = 7
 _FIRST_CHUNK = 64
 CHUNK_BYTES = 512 << 10
@@ -30,13 +32,13 @@ _USUAL = 1 << 40
 
 def group_prefix(key_group: int) -> bytes:
     """What every key of a key group begins with; after the last possible one, what all keys are below."""
-    return key_group.to_bytes(2, "big") if key_group < 1 << 16 else _AFTER_ALL_GROUPS
+    return key_group.to_bytes(2, "big") if key_group < 1 << 16 else LAST
 
 
 def after_prefix(prefix: bytes) -> bytes:
     """The first key that is above every key with this prefix."""
     kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else _AFTER_ALL_GROUPS
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else LAST
 
 
 def _group_of(key: bytes | None) -> int:
@@ -70,12 +72,15 @@ class Column:
                 put(key, value, handle)
         self._database.write(batch, self._no_log)
 
-    def scan(self, start: bytes = b"", end: bytes = _AFTER_ALL_GROUPS) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes = b"", end: bytes = LAST) -> Iterator[tuple[bytes, bytes]]:
         """The entries from `start` up to but without `end`, as they are when the first is asked for."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         found: Any = self._entries.items(from_key=start, read_opt=options)
         yield from found  # not returned: the bound lies in `options`, which must live as long as the iterator
+
+    def snapshot(self) -> ColumnSnapshot:
+        return ColumnSnapshot(self._entries)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         self._entries.delete_range(start, end, self._no_log)
@@ -120,6 +125,52 @@ class Column:
         del self._handle  # as long as it lives the database stays open, whoever else has closed it
 
 
+class ColumnSnapshot:
+    """A column family as it is now, to be read from any thread. While one lives the database stays open.
+
+    It is an iterator, which sees what there was when it was made. A database snapshot would not do: the iterators that
+    rocksdict makes of one see what there is now, and a lookup in one cannot say that there is nothing.
+    """
+
+    def __init__(self, entries: Rdict) -> None:
+        self._rows = entries.iter()
+        self._entries = entries
+        self._lock = threading.Lock()  # an iterator stands at one place
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value of each key, None where there is none."""
+        rows = self._rows
+        found: list[bytes | None] = []
+        with self._lock:
+            for key in keys:
+                rows.seek(key)
+                found.append(rows.value() if rows.valid() and rows.key() == key else None)
+            rows.status()
+        return found
+
+    def first(self, start: bytes, end: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        """At most so many entries from `start` up to but without `end`."""
+        rows = self._rows
+        found: list[tuple[bytes, bytes]] = []
+        with self._lock:
+            rows.seek(start)
+            while len(found) < count and rows.valid() and (key := rows.key()) < end:
+                found.append((key, rows.value()))
+                rows.next()
+            rows.status()
+        return found
+
+    def scan(self, start: bytes = b"", end: bytes = LAST) -> Iterator[tuple[bytes, bytes]]:
+        """The entries from `start` up to but without `end`, read as they are asked for."""
+        while chunk := self.first(start, end, _FIRST_CHUNK):
+            yield from chunk
+            start = chunk[-1][0] + b"\0"
+
+    @property
+    def estimated_entries(self) -> int:
+        return self._entries.property_int_value("rocksdb.estimate-num-keys") or 0
+
+
 class Database:
     """An open database in a directory of its own."""
 
@@ -155,7 +206,7 @@ class Database:
         for state in self.states:
             column = self.column(state)
             column.delete_range(b"", group_prefix(key_groups.first))
-            column.delete_range(group_prefix(key_groups.last + 1), _AFTER_ALL_GROUPS)
+            column.delete_range(group_prefix(key_groups.last + 1), LAST)
 
     def merge(self) -> None:
         """Make one sorted run of tables of every state, without what was deleted.
@@ -212,5 +263,5 @@ def chunks(entries: Iterator[tuple[bytes, bytes]], size: int) -> Iterator[Sequen
     count = min(size, _FIRST_CHUNK)
     while chunk := list(islice(entries, count)):
         yield chunk
-        taken = sum(len(key) + len(value) for key, value in chunk)
+        taken = sum(map(len, chain.from_iterable(chunk)))
         count = max(1, min(size, CHUNK_BYTES * len(chunk) // (taken + 1)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from checkdam.backends.contract import StoreOwner
+from checkdam.backends.rocksdb.canonical import write_canonical
 from checkdam.backends.rocksdb.files import INFO_NAME, TABLE_SUFFIX, SnapshotInfo, copy_out, pack_info, place
-from checkdam.backends.state_file import StateInfo
+from checkdam.backends.state_file import FileInfo, StateInfo
 from checkdam.errors import CheckpointDeclinedError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.serializers import serializer
@@ -69,6 +70,28 @@ class RocksDBSealed:
                 self._forget_local_files()
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
+        with self._being_written(storage) as attempted:
+            stem = place(directory, self._file_stem)
+            tables, files = self._copy_files(storage, stem, self._builds_on, attempted)
+            with self._lock:
+                self._refuse_if_aborted()
+                self.tables = tables
+        return KeyedStateHandle(self._owner.key_groups, files, "rocksdb")
+
+    def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
+        del source  # all tables lie in the local directory, those of earlier checkpoints included
+        with self._being_written(target) as attempted:
+            if canonical:
+                files = self._write_canonical(target, attempted)
+            else:
+                _, files = self._copy_files(target, self._file_stem, {}, attempted)
+            with self._lock:
+                self._refuse_if_aborted()
+        return KeyedStateHandle(self._owner.key_groups, files, "hashmap" if canonical else "rocksdb")
+
+    @contextlib.contextmanager
+    def _being_written(self, storage: Storage) -> Iterator[list[str]]:
+        """Keep the local files for as long as they are written; if that fails, remove what is listed as attempted."""
         attempted: list[str] = []
         self._new_files.clear()
         try:
@@ -76,13 +99,10 @@ class RocksDBSealed:
                 self._refuse_if_aborted()
                 self._is_being_written = True
             try:
-                tables, files = self._copy_files(storage, place(directory, self._file_stem), attempted)
+                yield attempted
             except FileNotFoundError:
                 self._refuse_if_aborted()  # the store was closed meanwhile, and its files are gone
                 raise
-            with self._lock:
-                self._refuse_if_aborted()
-                self.tables = tables
         except BaseException:
             self._new_files.clear()
             for path in attempted:
@@ -94,17 +114,34 @@ class RocksDBSealed:
                 self._is_being_written = False
                 self._is_aborted = self._is_aborted or self.tables is None
                 self._forget_local_files()
-        return KeyedStateHandle(self._owner.key_groups, files, "rocksdb")
+
+    def _write_canonical(self, target: Storage, attempted: list[str]) -> tuple[StateFile, ...]:
+        owner = self._owner
+        info = FileInfo(
+            kind="base",
+            uid=owner.uid,
+            subtask=owner.subtask,
+            checkpoint_id=self._checkpoint_id,
+            max_parallelism=owner.max_parallelism,
+            key_type=serializer(owner.key_type).spec,
+            states=self._states,
+        )
+        attempted.append(self._file_stem)
+        written = write_canonical(
+            self._local, info, owner.key_groups, target, self._file_stem, check=self._refuse_if_aborted
+        )
+        self._new_files.append(written)
+        return (written,)
 
     def _copy_files(
-        self, storage: Storage, stem: str, attempted: list[str]
+        self, storage: Storage, stem: str, builds_on: Mapping[str, DurableTable], attempted: list[str]
     ) -> tuple[dict[str, DurableTable], tuple[StateFile, ...]]:
         tables: dict[str, DurableTable] = {}
         others: dict[str, bytes] = {}
         for local in sorted(self._local.iterdir()):
             self._refuse_if_aborted()
             size = local.stat().st_size
-            known = self._builds_on.get(local.name)
+            known = builds_on.get(local.name)
             if known is not None and known.file.size == size:
                 tables[local.name] = known
             elif local.suffix == TABLE_SUFFIX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import xxhash
@@ -13,11 +14,12 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
 from checkdam.backends.rocksdb.memory import SlotMemory
+from checkdam.backends.rocksdb.published import RocksDBPublished
 from checkdam.backends.rocksdb.restore import Restored
 from checkdam.backends.rocksdb.snapshot import DurableTable, RocksDBSealed
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.errors import JobGraphError
-from checkdam.ids import CheckpointId
+from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.spec import StateSpec
 
 _T = TypeVar("_T", bound=StateTable)
@@ -42,6 +44,7 @@ class RocksDBStore:
         self._database = restored.database
         self._unclaimed = restored.states  # restored, and no descriptor has asked for them yet
         self._tables: dict[str, StateTable] = {}
+        self.published: RocksDBPublished | None = None
         self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
         self._confirmed = confirmed  # the tables of the last completed checkpoint
         self._last_completed = 0
@@ -89,9 +92,21 @@ class RocksDBStore:
                 table.sweep(ttl.on_compaction.query_time_after_num_entries)
             table.write()
 
-    def seal(self, checkpoint_id: CheckpointId) -> RocksDBSealed:
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [table.spec for table in self._tables.values()]
+
+    def publish(self, epoch: Epoch) -> None:
+        for table in self._tables.values():
+            table.write()
+        self.published = RocksDBPublished(self._owner, epoch, list(self._tables.values()), self.published)
+
+    def unpublish(self) -> None:
+        self.published = None
+
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSealed:
         with self._lock:
-            builds_on = self._confirmed
+            builds_on = {} if full else self._confirmed
         for table in self._tables.values():
             table.write()
             if not builds_on and table.spec.ttl is not None and table.spec.ttl.prunes_full_snapshots:
@@ -148,6 +163,7 @@ class RocksDBStore:
         if self._is_closed:
             return
         self._is_closed = True
+        self.published = None
         for sealed in self._seals.values():
             sealed.abort()
         for table in self._tables.values():

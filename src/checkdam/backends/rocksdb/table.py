@@ -87,7 +87,7 @@ class StateTable(ABC):
         self.column = column
         self._current = current
         self._owner = owner
-        self._prune = prune
+        self.prune = prune
         self._memory = memory
         self._entry_type = spec.entry_key(owner.key_type)
         self._entry_keys = serializer(self._entry_type)
@@ -253,7 +253,7 @@ class StateTable(ABC):
 
     def sweep(self, count: int) -> None:
         """Look at the next `count` entries, round and round, and drop what has expired."""
-        if self._prune is None:
+        if self.prune is None:
             return
         rounds = 0
         for _ in range(count):
@@ -262,7 +262,7 @@ class StateTable(ABC):
                 if rounds > 1:
                     return  # all there is was looked at
             self._swept_up_to, entry, value = self._ahead.popleft()
-            self._drop_expired(entry, value, self._prune)
+            self._drop_expired(entry, value, self.prune)
 
     def _read_ahead(self, count: int) -> bool:
         """Get the next entries to sweep: those in the database, then changes that are only here; False after these."""
@@ -314,7 +314,7 @@ class StateTable(ABC):
         while self._read_ahead(_CHUNK):
             while self._ahead:
                 self._swept_up_to, entry, value = self._ahead.popleft()
-                self._drop_expired(entry, value, prune or self._prune)
+                self._drop_expired(entry, value, prune or self.prune)
         self.write()
 
     def rewrite(self, reading: StateReading) -> None:

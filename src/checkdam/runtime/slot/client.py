@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.failures import find_error
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.server import TOKEN_HEADER
-from checkdam.state.snapshots import SlotSnapshot
+from checkdam.runtime.slot.server import QUERIES, TOKEN_HEADER
+from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 _SHORT_SECONDS = 5.0
 _LONG_SECONDS = 60.0
@@ -44,6 +45,8 @@ class RemoteSlot:
         self._client = flight.FlightClient(address.location)
         self._token = token
         self._options = _options(token)
+        self._querying = threading.Lock()
+        self._queries: tuple[Any, Any] | None = None
 
     @property
     def subtask(self) -> SubtaskIndex:
@@ -70,8 +73,15 @@ class RemoteSlot:
     def end_of_input(self) -> None:
         self._call("end_of_input")
 
-    def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
-        return self._call("seal", checkpoint_id, epoch)  # type: ignore[no-any-return]  # a wire call
+    def seal(
+        self,
+        checkpoint_id: CheckpointId,
+        epoch: Epoch,
+        *,
+        savepoint: SavepointTarget | None = None,
+        full: bool = False,
+    ) -> float:
+        return self._call("seal", checkpoint_id, epoch, savepoint, full)  # type: ignore[no-any-return]  # a wire call
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
         return self._call("snapshot", checkpoint_id)  # type: ignore[no-any-return]  # a wire call
@@ -82,12 +92,38 @@ class RemoteSlot:
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         self._call("aborted", checkpoint_id, timeout=_LONG_SECONDS)
 
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        self._call("released", checkpoint_id, timeout=_LONG_SECONDS)
+
+    def query(self, request: bytes) -> bytes:
+        with self._querying:
+            try:
+                if self._queries is None:
+                    descriptor = flight.FlightDescriptor.for_command(QUERIES)
+                    self._queries = self._client.do_exchange(descriptor, self._options)
+                    self._queries[0].begin(pa.schema([]))
+                writer, reader = self._queries
+                writer.write_metadata(request)
+                return reader.read_chunk().app_metadata.to_pybytes()  # type: ignore[no-any-return]
+            except (flight.FlightError, pa.ArrowException, OSError, StopIteration) as error:
+                self._end_queries()
+                raise self._lost() from error
+
+    def _end_queries(self) -> None:
+        """Let go of the exchange of questions, so that nobody waits for another; by whoever has the lock."""
+        exchange, self._queries = self._queries, None
+        if exchange is not None:
+            with suppress(flight.FlightError, pa.ArrowException, OSError):  # left to itself it would complain aloud
+                exchange[0].close()
+
     def hold(self) -> None:
         """Return when the slot has ended in order; raise SlotLostError at once when it is lost."""
         self._call("hold")
 
     def close(self) -> None:
         self._call("close", timeout=_LONG_SECONDS)
+        with self._querying:
+            self._end_queries()
 
     def kill(self) -> None:
         """End the process now. One that cannot be reached is ended by its executor, and its token is void."""
@@ -100,6 +136,8 @@ class RemoteSlot:
             return  # it is gone already, or its answer cannot come any more
 
     def disconnect(self) -> None:
+        with self._querying:
+            self._end_queries()
         self._client.close()
 
     def _call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
@@ -108,13 +146,15 @@ class RemoteSlot:
         try:
             [result] = list(self._client.do_action(action, options))
         except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise SlotLostError(
-                f"slot {self.subtask} (process {self.address.pid} on {self.address.host}) does not answer"
-            ) from error
+            raise self._lost() from error
         succeeded, value = cloudpickle.loads(result.body.to_pybytes())
         if not succeeded:
             raise value
         return value
+
+    def _lost(self) -> SlotLostError:
+        where = f"process {self.address.pid} on {self.address.host}"
+        return SlotLostError(f"slot {self.subtask} ({where}) does not answer")
 
 
 def exchange(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +16,14 @@ from checkdam.graph.levels import Edge, JobPlan, Level
 from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
-from checkdam.runtime.slot.messages import OperatorCounts
+from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.fitting import has_floats, has_nan
 from checkdam.state.rows import column_to_list, to_arrow
+
+T = TypeVar("T")
 
 NO_OUTPUT = pa.schema([pa.field("none", pa.int8())])
 """The schema of a level from which nothing goes on; a stream must have one."""
@@ -31,10 +35,24 @@ class RunningOperator:
     process: Process
     records_in: int = 0
     records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    busy_seconds: float = 0.0
 
-    def take_counts(self) -> OperatorCounts:
-        counts = OperatorCounts(self.records_in, self.records_out)
-        self.records_in = self.records_out = 0
+    def work(self, step: Callable[..., T], *arguments: Any) -> T:
+        """Let it do a step, and count the time as its own; once a batch, so that counting costs nothing."""
+        began = time.perf_counter()
+        try:
+            return step(*arguments)
+        finally:
+            self.busy_seconds += time.perf_counter() - began
+
+    def take_counts(self, entries: int = 0) -> OperatorCounts:
+        counts = OperatorCounts(
+            self.records_in, self.records_out, self.bytes_in, self.bytes_out, self.busy_seconds, entries
+        )
+        self.records_in = self.records_out = self.bytes_in = self.bytes_out = 0
+        self.busy_seconds = 0.0
         return counts
 
 
@@ -61,6 +79,7 @@ class RunningLevel:
     _aside: dict[tuple[int, str], list[int]] = field(default_factory=dict)
     _leaving: dict[int, list[tuple[Edge, Callable[[Batch], Iterator[pa.RecordBatch]]]]] = field(default_factory=dict)
     _held: dict[int, list[_Held]] = field(default_factory=dict)
+    _received: dict[int, EdgeCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for op_id, running in self.operators.items():
@@ -95,10 +114,30 @@ class RunningLevel:
                 yield from self.wire_out.address(edge, packed)
             else:
                 assert edge.target is not None
+                self._count(rows)
                 values, keys = records_and_keys(rows)
                 if keys is not None and has_floats(keys.type):
                     _refuse_nan(keys, self.operators[edge.target].operator)
                 yield from self.run(edge.target, values, keys, edge.side)
+
+    def bring(self, source: int, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Run what a source in front of the chain has read."""
+        self.operators[source].records_out += len(batch)
+        yield from self.pass_on(source, batch)
+
+    def take_received(self) -> dict[int, EdgeCounts]:
+        """By edge, what has come since the last call."""
+        received, self._received = self._received, {}
+        return received
+
+    def _count(self, rows: EdgeRows) -> None:
+        """Arrow knows the size of a batch without looking at its rows."""
+        edge = rows.edge
+        assert edge.target is not None
+        size = rows.values.nbytes + (rows.keys.nbytes if rows.keys is not None else 0)
+        before = self._received.get(edge.id, EdgeCounts())
+        self._received[edge.id] = EdgeCounts(before.records + rows.num_rows, before.bytes + size)
+        self.operators[edge.target].bytes_in += size
 
     def run(self, operator: int, batch: Batch, keys: Batch | None, side: int = 0) -> Iterator[pa.RecordBatch]:
         """Push records into one operator, and what it gives down the chain.
@@ -110,18 +149,18 @@ class RunningLevel:
         if side == 0 and operator in self._held:
             self._held[operator].append(_Held(batch, keys))
         else:
-            yield from self._given(operator, running.process(batch, keys, side))
+            yield from self._given(operator, running.work(running.process, batch, keys, side))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """No more records come in this epoch: drive each operator to its end, in order, then tell what was seen."""
         for op, running in self.operators.items():
             process = running.process
             for held in self._take_held(op):
-                yield from self._given(op, process(held.batch, held.keys, 0))
-            yield from self._given(op, process.pull())
-            yield from self._given(op, process.flush())
+                yield from self._given(op, running.work(process, held.batch, held.keys, 0))
+            yield from self._given(op, running.work(process.pull))
+            yield from self._given(op, running.work(process.flush))
             if isinstance(self.event_time, EventTime):
-                yield from self._given(op, process.advance(self.event_time.watermark_of(op)))
+                yield from self._given(op, running.work(process.advance, self.event_time.watermark_of(op)))
         if self.event_time is not None and self.wire_out is not None and self.wire_out.controlled:
             told = self.event_time.control()
             if told:
@@ -160,8 +199,14 @@ class RunningLevel:
 
         for target, side in targets:
             yield from self.run(target, own(), None, side)
+        running = self.operators.get(operator)
         for _, pack in leaving:
-            yield from pack(own())
+            if running is None:
+                yield from pack(own())
+                continue
+            for packed in running.work(pack, own()):
+                running.bytes_out += packed.nbytes
+                yield packed
 
 
 def running_level(

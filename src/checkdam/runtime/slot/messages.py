@@ -53,8 +53,23 @@ class SlotSetup:
 
 @dataclass(frozen=True)
 class OperatorCounts:
+    """What one operator did in one epoch. Bytes are those of Arrow batches that crossed an exchange; an operator behind
+    another of its level has none."""
+
     records_in: int = 0
     records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    busy_seconds: float = 0.0  # its own work, that of operators behind it not counted
+    entries: int = 0  # held in keyed state
+
+
+@dataclass(frozen=True)
+class EdgeCounts:
+    """What came to one subtask by one edge in one epoch."""
+
+    records: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,3 +87,5 @@ class EpochReport:
     unfinished_sources: bool = False  # a source function of this slot may have more records
     next_due: int | None = None
     """When something comes due by the clock though no records come, in milliseconds since 1970."""
+    received: Mapping[int, EdgeCounts] = field(default_factory=dict)  # by edge
+    memory: int = -1  # resident bytes of the slot's process; -1 where the system does not tell

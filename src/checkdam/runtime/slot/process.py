@@ -39,6 +39,9 @@ class Process:
         """When its next processing-time timer comes due, in milliseconds since 1970."""
         return None
 
+    def end_of_input(self) -> None:
+        """The next epoch is the last: whatever makes records of its own makes no more."""
+
     @property
     def is_finished(self) -> bool:
         """Whether `pull` will never give records again."""

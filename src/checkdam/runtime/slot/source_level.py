@@ -10,15 +10,20 @@ from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.event_time import SeenTimestamps
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator
 from checkdam.runtime.slot.operators import OperatorSetting, make_process
+from checkdam.runtime.slot.process import Process
 from checkdam.runtime.wire import Wire
 
 
 def source_level(operators: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, behind: int) -> RunningLevel:
-    """Level 0 for one task and epoch; `behind` is how many partitions the first exchange has."""
+    """Level 0 for one task and epoch; `behind` is how many partitions the first exchange has.
+
+    A source among the operators only counts: what Spark has read for it is handed to `bring`.
+    """
     seen = SeenTimestamps()
     around = OperatorSetting(observe=seen.observe)
     processes = {
-        op.id: make_process(op, context=FunctionContext(op.name, 0, 1), around=around) for op in operators.values()
+        op.id: Process() if op.is_source else make_process(op, context=FunctionContext(op.name, 0, 1), around=around)
+        for op in operators.values()
     }
     return RunningLevel(
         operators={op_id: RunningOperator(op, processes[op_id]) for op_id, op in operators.items()},

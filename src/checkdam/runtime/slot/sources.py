@@ -27,9 +27,10 @@ class SourceProcess(Process):
         self._clock = clock
         self._records: Iterator[Any] | None = None
         self._is_finished = is_finished
+        self._is_paused = False
 
     def pull(self) -> Batch | None:
-        if self._is_finished:
+        if self._is_finished or self._is_paused:
             return None
         produced: list[Any] = []
         until = self._clock.monotonic() + MOST_SECONDS
@@ -46,6 +47,10 @@ class SourceProcess(Process):
             after = f"(none: in run, after {produced[-1]!r})" if produced else "(none: in run)"
             raise user_error(self._operator.name, after, cause) from cause
         return Batch(self._operator.output_type, rows=produced) if produced else None
+
+    def end_of_input(self) -> None:
+        """Stop where it is: it has not finished, and goes on from here if the job is ever resumed."""
+        self._is_paused = True
 
     @property
     def is_finished(self) -> bool:

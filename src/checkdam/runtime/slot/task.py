@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
-from checkdam.backends.contract import KeyedStateStore, Sealed
-from checkdam.checkpoint.operator_state import keep
+from checkdam.backends.contract import KeyedStateStore
 from checkdam.clock import Clock, SystemClock
-from checkdam.connectors.contract import Prepare, SinkWriter
 from checkdam.connectors.simple_sinks import PrintWriter
-from checkdam.errors import CheckdamError, SlotLostError, StorageError
-from checkdam.graph.operators import SinkKind
+from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
+from checkdam.runtime.slot.memory import resident_bytes
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.opening import OpenOperator, Slot
-from checkdam.state.snapshots import (
-    KeyedStateHandle,
-    OperatorSnapshot,
-    OperatorStateHandle,
-    OperatorStatePart,
-    SlotSnapshot,
-    StateFile,
-)
+from checkdam.runtime.slot.queries import SlotQueries
+from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, stores, transactional
+from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
-
-SHARED = "shared"
-"""Where state files lie in a job's directory."""
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """What the synchronous part of a snapshot hands to the asynchronous one."""
-
-    checkpoint_id: CheckpointId
-    parts: dict[int, tuple[OperatorStatePart, ...]]
-    finished: frozenset[int]
-    sealed: dict[int, Sealed]
-    prepared: dict[int, Prepare]
-    sync_seconds: float
 
 
 class SlotTask:
@@ -66,7 +39,7 @@ class SlotTask:
         self._setup = setup
         self._plan = setup.plan
         whole = storage or (open_storage(setup.storage) if setup.storage else None)
-        self._storage = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
+        files = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
         clock = clock or SystemClock()
         self._time = OperatorTime(clock)
         self._event_time = EventTime(setup.plan, clock, setup.event_time, setup.watermarks, last_epoch=setup.last_epoch)
@@ -75,11 +48,11 @@ class SlotTask:
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
         self._broken: str | None = None
-        self._lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
-        self._snapshots: dict[CheckpointId, Future[SlotSnapshot]] = {}
-        self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
-        self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
+        self._snapshots = SnapshotWriter(setup, files, self._operators)
+        kept: dict[str, KeyedStateStore] = {}  # by uid
+        self.queries = SlotQueries(setup.subtask, kept, self._border)
         self._levels = self._open_levels()
+        kept.update((str(self._operators[op].uid), store) for op, store in stores(self._operators))
 
     def begin_level(self, level: int, epoch: Epoch) -> LevelRun:
         """Start one level of an epoch; refuses what was applied already and what comes too early.
@@ -108,15 +81,20 @@ class SlotTask:
         if epoch != self._epoch + 1:
             raise SlotLostError(f"slot {self._setup.subtask} stands at epoch {self._epoch}, cannot end {epoch}")
         self._broken = f"epoch {epoch} was not ended"  # until it is
-        for _, store in self._stores():
-            store.end_epoch()
+        running = {op: each for level in self._levels.values() for op, each in level.operators.items()}
+        for op, store in stores(self._operators):
+            running[op].work(store.end_epoch)
         self._event_time.end_epoch(epoch)
         self._broken = None
         self._epoch, self._level_done = epoch, 0
-        operators = {op_id: r.take_counts() for level in self._levels.values() for op_id, r in level.operators.items()}
+        self.queries.epoch_ended(epoch)
+        entries = {op: store.key_count for op, store in stores(self._operators)}
+        operators = {op: each.take_counts(entries.get(op, 0)) for op, each in running.items()}
         writers = [opened.writer for opened in self._operators.values()]
         printed = [line for writer in writers if isinstance(writer, PrintWriter) for line in writer.take_lines()]
-        committables = {self._operators[op].uid: w.cut()() for op, w in self._transactional()} if commit else {}
+        committables = (
+            {self._operators[op].uid: w.cut()() for op, w in transactional(self._operators)} if commit else {}
+        )
         processes = [opened.process for opened in self._operators.values()]
         dues = [self._event_time.next_due(), *(process.next_due for process in processes)]
         return EpochReport(
@@ -125,144 +103,56 @@ class SlotTask:
             operators,
             tuple(printed),
             committables,
-            keys=sum(store.key_count for _, store in self._stores()),
+            keys=sum(entries.values()),
             event_time=self._event_time.largest,
             watermarks=self._event_time.reached,
             unfinished_sources=not all(process.is_finished for process in processes),
             next_due=min((due for due in dues if due is not None), default=None),
+            received={edge: n for level in self._levels.values() for edge, n in level.take_received().items()},
+            memory=resident_bytes(),
         )
 
     def end_of_input(self) -> None:
         """No source will bring anything any more: the next epoch is at the end of event time."""
         self._refuse_if_broken()
         self._event_time.end_of_input()
+        for opened in self._operators.values():
+            opened.process.end_of_input()
 
-    def seal(self, checkpoint_id: CheckpointId, epoch: Epoch) -> float:
-        """Cut the state as of this epoch; the synchronous part. Returns the seconds it took.
-
-        A function that fails in snapshot_state, or holds state that cannot be kept, costs this checkpoint only: the
-        output of sinks is cut last, when nothing can fail any more.
-        """
+    def seal(
+        self,
+        checkpoint_id: CheckpointId,
+        epoch: Epoch,
+        *,
+        savepoint: SavepointTarget | None = None,
+        full: bool = False,
+    ) -> float:
+        """Cut the state as of this epoch; the synchronous part. Returns the seconds it took."""
         self._refuse_if_broken()
         if epoch != self._epoch or self._level_done:
             raise SlotLostError(f"slot {self._setup.subtask} cannot cut checkpoint {checkpoint_id} at epoch {epoch}")
-        started = time.perf_counter()
-        parts: dict[int, tuple[OperatorStatePart, ...]] = {}
-        sealed: dict[int, Sealed] = {}
-        if self._storage is not None:
-            context = SnapshotContext(checkpoint_id, self._time.processing_time())
-            parts = {op: opened.snapshot_state(context) for op, opened in self._operators.items()}
-            sealed = {op: store.seal(checkpoint_id) for op, store in self._stores()}
-        finished = frozenset(op for op, opened in self._operators.items() if opened.is_finished)
-        prepared = {op: writer.cut() for op, writer in self._transactional()}
-        elapsed = time.perf_counter() - started
-        cut = _Cut(checkpoint_id, parts, finished, sealed, prepared, elapsed)
-        self._snapshots[checkpoint_id] = self._writing.submit(self._write, cut)
-        return elapsed
+        context = SnapshotContext(checkpoint_id, self._time.processing_time())
+        return self._snapshots.seal(context, savepoint, full=full)
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
         """Wait for the asynchronous part of a checkpoint."""
-        try:
-            return self._snapshots[checkpoint_id].result()
-        finally:
-            self._snapshots.pop(checkpoint_id, None)
-
-    def _write(self, cut: _Cut) -> SlotSnapshot:
-        started = time.perf_counter()
-        # Output first: should the state not be written, the next checkpoint still publishes what this one cut.
-        committables = {op: self._prepared(op, cut.checkpoint_id, prepare) for op, prepare in cut.prepared.items()}
-        keyed: dict[int, KeyedStateHandle] = {}
-        operator: dict[int, OperatorStateHandle] = {}
-        new_files: list[StateFile] = []
-        try:
-            for op, parts in cut.parts.items():
-                if parts:
-                    operator[op] = self._write_operator_state(op, cut.checkpoint_id, parts, new_files)
-            for op, sealed in cut.sealed.items():
-                assert self._storage is not None
-                keyed[op] = sealed.write(self._storage, SHARED)
-                new_files.extend(sealed.new_files)
-        except BaseException:
-            self._remove(new_files)
-            raise
-        operators = tuple(
-            OperatorSnapshot(
-                uid=self._operators[op].uid,
-                name=self._operators[op].operator.name,
-                keyed=keyed.get(op),
-                committables=committables.get(op, ()),
-                operator_state=operator.get(op),
-                is_finished=op in cut.finished,
-            )
-            for op in sorted(keyed.keys() | operator.keys() | committables.keys() | cut.finished)
-        )
-        files = [file for handle in keyed.values() for file in handle.files]
-        contents = [handle.content for handle in operator.values()]
-        return SlotSnapshot(
-            checkpoint_id=cut.checkpoint_id,
-            subtask=self._setup.subtask,
-            operators=operators,
-            new_files=tuple(new_files),
-            sync_seconds=cut.sync_seconds,
-            async_seconds=time.perf_counter() - started,
-            state_bytes=sum(file.size for file in files)
-            + sum(len(each) if isinstance(each, bytes) else each.size for each in contents),
-        )
-
-    def _write_operator_state(
-        self,
-        op: int,
-        checkpoint_id: CheckpointId,
-        parts: tuple[OperatorStatePart, ...],
-        new_files: list[StateFile],
-    ) -> OperatorStateHandle:
-        assert self._storage is not None
-        owner = f"{xxhash.xxh3_128_hexdigest(self._operators[op].uid.encode())}-{self._setup.subtask}"
-        path = f"{SHARED}/{owner}-{checkpoint_id}-{self._setup.attempt}.operator"
-        new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
-        handle = keep(parts, self._storage, path)
-        new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
-        return handle
-
-    def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
-        """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
-        waiting = self._unpublished.setdefault(op, {})
-        try:
-            waiting[checkpoint_id] = prepare()
-        except Exception as error:
-            name = self._operators[op].operator.name
-            self._lost_output = f'output of "{name}" was not written: {error}'
-            raise SlotLostError(f"slot {self._setup.subtask} gave up: {self._lost_output}") from error
-        earlier = waiting.copy()  # `completed` may take from it meanwhile
-        return tuple(each for number in sorted(earlier) for each in earlier[number])
+        return self._snapshots.snapshot(checkpoint_id)
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
-        for waiting in self._unpublished.values():
-            for covered in [earlier for earlier in list(waiting) if earlier <= checkpoint_id]:
-                del waiting[covered]
-        for _, store in self._stores():
-            store.completed(checkpoint_id)
+        self._snapshots.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
-        for _, store in self._stores():
-            store.aborted(checkpoint_id)
-        self._writing.submit(self._remove_files_of, self._snapshots.pop(checkpoint_id, None))
+        self._snapshots.aborted(checkpoint_id)
 
-    def _remove_files_of(self, snapshot: Future[SlotSnapshot] | None) -> None:
-        if snapshot is not None and snapshot.exception() is None:
-            self._remove(snapshot.result().new_files)
-
-    def _remove(self, files: Sequence[StateFile]) -> None:
-        """Remove files that no checkpoint will need; what the storage keeps is swept by the next start."""
-        for file in files:
-            assert self._storage is not None
-            with suppress(StorageError):
-                self._storage.delete(file.path)
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        """Forget a savepoint that is complete; what it wrote stays."""
+        self._snapshots.released(checkpoint_id)
 
     def close(self) -> None:
         """Close every function that was opened, also after a failure; the first error is raised at the end."""
-        self._writing.shutdown(wait=True)
+        self.queries.close()
+        self._snapshots.close()
         errors: list[Exception] = []
         for opened in reversed(self._operators.values()):
             for closing in opened.closings():
@@ -270,7 +160,7 @@ class SlotTask:
                     closing()
                 except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
                     errors.append(user_error(opened.operator.name, "(none: in close)", error))
-        self._operators = {}
+        self._operators.clear()
         if errors:
             raise errors[0]
 
@@ -292,19 +182,12 @@ class SlotTask:
             raise
         return levels
 
-    def _stores(self) -> Iterator[tuple[int, KeyedStateStore]]:
-        for op, opened in self._operators.items():
-            if opened.store is not None:
-                yield op, opened.store
-
-    def _transactional(self) -> Iterator[tuple[int, SinkWriter]]:
-        for op, opened in self._operators.items():
-            kind = opened.operator.kind
-            if opened.writer is not None and isinstance(kind, SinkKind) and kind.spec.is_transactional:
-                yield op, opened.writer
+    def _border(self) -> Epoch | None:
+        """The last epoch, while nothing of the next one has been applied."""
+        return None if self._broken is not None or self._level_done else self._epoch
 
     def _refuse_if_broken(self) -> None:
-        reason = self._lost_output or self._broken
+        reason = self._snapshots.lost_output or self._broken
         if reason is not None:
             raise SlotLostError(f"slot {self._setup.subtask} gave up: {reason}")
 

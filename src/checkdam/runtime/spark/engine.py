@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -25,6 +25,8 @@ from checkdam.ids import Attempt, Epoch
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.failures import find_error, user_error
 from checkdam.runtime.slot.client import RemoteSlot
+from checkdam.runtime.slot.messages import OperatorCounts
+from checkdam.runtime.spark.counting import SourceCounting
 from checkdam.runtime.spark.launch import start_slots
 from checkdam.runtime.spark.offsets import capture, lay_out, sources_of
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, job_dataframe, spark_sink_rows
@@ -46,6 +48,7 @@ class SparkEngine:
         self._query_directory = work / "query"
         self._stop = threading.Event()
         self._wake = threading.Event()  # the query has ended, or somebody wants it to
+        self._counting = SourceCounting(session.sparkContext)
         self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
         self._in_epoch = threading.Lock()
         self._last_epoch = Epoch(-1)
@@ -74,6 +77,7 @@ class SparkEngine:
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
         if position:
             self._check_sources(position)
+        self._counting.take()  # of an epoch that failed
         self._last_epoch, self._resumed, self._batch, self._extra = last_epoch, position, None, None
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
@@ -116,7 +120,8 @@ class SparkEngine:
                         run_epoch(execute)
                 except BaseException as failure:
                     failures.append(failure)
-                    raise
+                    if not self._stop.is_set():  # else somebody ends the query already: no need for it to fail, too
+                        raise
 
         writer = self._flow(sources, slots).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(self._query_directory))
@@ -161,6 +166,9 @@ class SparkEngine:
         names = [*(describe(spec) for spec in self._static.values()), *(describe(s) for s in self._streams.values())]
         return capture(self._query_directory, -1 if self._batch is None else self._batch, names)
 
+    def source_counts(self) -> Mapping[int, OperatorCounts]:
+        return self._counting.take()
+
     def _lay_out(self, position: bytes) -> None:
         shutil.rmtree(self._query_directory, ignore_errors=True)
         if position:
@@ -180,7 +188,7 @@ class SparkEngine:
 
     def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
         addresses = [slot.address for slot in slots if isinstance(slot, RemoteSlot)]
-        return job_dataframe(self._plan, self._session, sources, addresses, self._token)
+        return job_dataframe(self._plan, self._session, sources, addresses, self._token, self._counting.accumulator)
 
     def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
         """Move one epoch's records; what leaves for Spark is kept until every Spark sink has seen it."""

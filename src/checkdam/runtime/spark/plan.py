@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from checkdam.errors import CheckdamError
 from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
-from checkdam.graph.operators import MapKind, Operator
+from checkdam.graph.operators import MapKind, Operator, SourceKind
 from checkdam.ids import Epoch
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.slot.client import SlotAddress, exchange
 from checkdam.runtime.slot.level import NO_OUTPUT
 from checkdam.runtime.slot.source_level import source_level
+from checkdam.runtime.spark.counting import Totals, tell
 from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.projection import FieldRef, projection_of
@@ -27,10 +30,15 @@ EPOCH_PROPERTY = "checkdam.epoch"
 
 
 def job_dataframe(
-    plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame], addresses: Sequence[SlotAddress], token: str
+    plan: JobPlan,
+    session: SparkSession,
+    sources: Mapping[int, DataFrame],
+    addresses: Sequence[SlotAddress],
+    token: str,
+    counts: Accumulator[Totals],
 ) -> DataFrame:
     """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
-    flow = _source_side(plan, session, sources)
+    flow = _source_side(plan, session, sources, counts)
     for level in plan.levels:
         wire = _wire_before(plan, level.index)
         flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
@@ -56,9 +64,11 @@ def _wire_before(plan: JobPlan, level: int) -> Wire:
     return wire
 
 
-def _source_side(plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame]) -> DataFrame:
+def _source_side(
+    plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame], counts: Accumulator[Totals]
+) -> DataFrame:
     wire = _wire_before(plan, 1)
-    flows = [_one_source(plan, wire, source, dataframe) for source, dataframe in sources.items()]
+    flows = [_one_source(plan, wire, source, dataframe, counts) for source, dataframe in sources.items()]
     if not flows:
         return _no_records(session, wire)
     together = flows[0]
@@ -73,12 +83,12 @@ def _no_records(session: SparkSession, wire: Wire) -> DataFrame:
     return none.select(*(F.lit(None).cast(from_arrow_type(field.type)).alias(field.name) for field in wire.schema))
 
 
-def _one_source(plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame) -> DataFrame:
+def _one_source(plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame, counts: Accumulator[Totals]) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
     columns = _columns_only(chain, edges, source, dataframe)
     if columns is None or wire.is_copied(edges[0]):
-        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism)
+        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts)
         return dataframe.mapInArrow(run, from_arrow_schema(wire.schema))
     [edge] = edges
     own = dict(zip(wire.columns[edge.id].values, columns, strict=True))
@@ -127,18 +137,25 @@ def _columns_only(
 
 
 def _source_chain(
-    chain: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, source: int, behind: int
+    chain: Mapping[int, Operator],
+    edges: tuple[Edge, ...],
+    wire: Wire,
+    source: int,
+    behind: int,
+    counts: Accumulator[Totals],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    plain = {op.id: op for op in chain.values() if op.id != source}
+    # What the source reads from stays with the driver: a DataFrame does not travel.
+    operators = {op.id: replace(op, kind=SourceKind(None)) if op.id == source else op for op in chain.values()}
     source_type = chain[source].output_type
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            level = source_level(plain, edges, wire, behind)
+            level = source_level(operators, edges, wire, behind)
             for batch in batches:
                 if batch.num_rows:
-                    yield from level.pass_on(source, Batch(source_type, columns=batch))
+                    yield from level.bring(source, Batch(source_type, columns=batch))
             yield from level.flush()
+            tell(counts, level)
         except CheckdamError as error:
             raise RuntimeError(to_text(error)) from None
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
 from checkdam.runtime.spark.jvm import JvmNotStartedError, start_quietly
+from checkdam.state_reader.spark import register
 
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
@@ -56,7 +57,9 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
     try:
         if _LOG_LEVEL not in settings:
             start_quietly(conf)
-        return SparkSession.builder.config(conf=conf).getOrCreate()
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        register(session)  # spark.read.format("checkdam")
+        return session
     except (PySparkException, Py4JError, JvmNotStartedError) as error:
         raise UsageError(
             f'Spark does not start on "{master}": {_first_line(error)}',

@@ -194,7 +194,7 @@ def test_an_aborted_checkpoint_leaves_no_file_of_operator_state() -> None:
     slot = OneSlot(Source(size=INLINE_LIMIT))
     slot.epoch()
     slot.task.seal(ONE, Epoch(1))
-    slot.task._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
+    slot.task._snapshots._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
     assert len(slot.files()) == 1
 
     slot.task.aborted(ONE)

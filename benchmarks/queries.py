@@ -1,0 +1,113 @@
+"""What it costs a job at full load to be asked for its state, and how long whoever asks waits."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.measuring import steady_seconds
+from benchmarks.processes import Sides
+from benchmarks.report import Figure
+from benchmarks.sizes import Sizes
+from benchmarks.words import Input, uniform
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One way to ask: so many questions a second, of so many keys each, by one process over HTTP."""
+
+    name: str
+    rate: float
+    batch: int
+
+
+NOBODY = Asking("nobody asks", 0, 1)
+SINGLE = Asking("1 000 single keys a second", 1000, 1)
+BATCH = Asking("1 000 keys a second in batches of 100", 10, 100)
+
+
+@dataclass
+class _Taken:
+    seconds: list[float] = field(default_factory=list)  # of each epoch
+    latencies: list[float] = field(default_factory=list)  # of each question
+    keys: int = 0  # that were told of, in all
+    asked_seconds: float = 0.0
+    used: dict[str, float] = field(default_factory=dict)  # processor seconds, by process
+
+    @property
+    def answered(self) -> float:
+        return self.keys / max(self.asked_seconds, 1e-9)
+
+
+class Queries:
+    """Turn by turn, as comparisons of throughput are made."""
+
+    def __init__(self, sides: Sides, sizes: Sizes, inputs: Path) -> None:
+        self._sides = sides
+        self._sizes = sizes
+        self._inputs = inputs
+
+    def queries(self) -> list[Figure]:
+        sizes = self._sizes
+        epochs = [sizes.records] * (sizes.first_epochs + sizes.epochs)
+        source = uniform(self._inputs / "queried", epochs, sizes.keys)
+        taken: dict[Asking, _Taken] = {asking: _Taken() for asking in (NOBODY, SINGLE, BATCH)}
+        for turn in range(1, sizes.rounds + 1):
+            for asking, each in taken.items():
+                self._measure(asking, each, source, f"{asking.name}, {turn} of {sizes.rounds}")
+        bare = statistics.median(taken[NOBODY].seconds)
+        asked = {asking: each for asking, each in taken.items() if asking is not NOBODY}
+        return [
+            *(
+                Figure(
+                    f"throughput while {asking.name} are asked for, against none",
+                    bare / statistics.median(each.seconds),
+                    at_least=0.95,
+                )
+                for asking, each in asked.items()
+            ),
+            Figure(
+                "99th percentile of a single key's answer at full load", 1e3 * _p99(taken[SINGLE]), "ms", at_most=10
+            ),
+            Figure("99th percentile of the answer to a batch at full load", 1e3 * _p99(taken[BATCH]), "ms"),
+            *(Figure(f"{asking.name}: answered", each.answered, "keys/s") for asking, each in asked.items()),
+            *(
+                Figure(f"{asking.name}: processor time a key in {where}", 1e6 * seconds, "µs")
+                for asking, each in asked.items()
+                for where, seconds in _costs(each, taken[NOBODY]).items()
+            ),
+        ]
+
+    def _measure(self, asking: Asking, taken: _Taken, source: Input, what: str) -> None:
+        result = self._sides.run(
+            "queried",
+            what,
+            path=source.path,
+            files_per_epoch=source.files_per_epoch,
+            keys=self._sizes.keys,
+            rate=asking.rate,
+            batch=asking.batch,
+            first=self._sizes.first_epochs,
+            backend="hashmap",
+        )
+        taken.seconds += steady_seconds(result["epochs"], source, self._sizes.first_epochs)
+        asked = result["asked"]
+        for where, seconds in {**result["used"], "whoever asks": asked.get("cpu", 0.0)}.items():
+            taken.used[where] = taken.used.get(where, 0.0) + seconds
+        if asked:
+            taken.latencies += asked["latencies"]
+            taken.keys += len(asked["latencies"]) * asking.batch
+            taken.asked_seconds += asked["seconds"]
+
+
+def _p99(taken: _Taken) -> float:
+    return sorted(taken.latencies)[int(len(taken.latencies) * 0.99)] if taken.latencies else float("inf")
+
+
+def _costs(taken: _Taken, bare: _Taken) -> dict[str, float]:
+    """Processor seconds a key, beyond what the same records cost when nobody asks."""
+    return {
+        where: max(0.0, seconds - bare.used.get(where, 0.0)) / max(1, taken.keys)
+        for where, seconds in taken.used.items()
+    }

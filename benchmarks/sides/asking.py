@@ -1,0 +1,87 @@
+"""Asks a job for its state at a steady rate, from a process of its own: `python -m benchmarks.sides.asking …`."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import sys
+import threading
+import time
+
+from benchmarks.words import SEED, word
+from checkdam.client import StateClient
+from checkdam.errors import CheckdamError
+
+_CONNECTIONS = 16
+
+
+class Asker:
+    """Sends `rate` questions a second, `batch` keys in each; one that is late is sent at once, and counts as late."""
+
+    def __init__(self, url: str, job: str, keys: int, rate: float, batch: int) -> None:
+        self._client = StateClient(url)
+        self._job = job
+        self._keys = keys
+        self._pause = 1 / rate
+        self._batch = batch
+        self._lock = threading.Lock()
+        self._next_at = 0.0
+        self._is_over = threading.Event()
+        self.latencies: list[float] = []
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        self._client.get(self._job, "count", "count", word(0))  # the first lets the job publish
+        self._next_at = time.perf_counter()
+        threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(_CONNECTIONS)]
+        for thread in threads:
+            thread.start()
+        sys.stdin.read()
+        self._is_over.set()
+        for thread in threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        draw = random.Random(SEED + number)
+        while not self._is_over.is_set():
+            with self._lock:
+                due = self._next_at
+                self._next_at += self._pause
+            early = due - time.perf_counter()
+            if early > 0 and self._is_over.wait(early):
+                return
+            self._one(draw, due)
+
+    def _one(self, draw: random.Random, due: float) -> None:
+        try:
+            if self._batch == 1:
+                self._client.get(self._job, "count", "count", word(draw.randrange(self._keys)))
+            else:
+                wanted = [word(draw.randrange(self._keys)) for _ in range(self._batch)]
+                self._client.get_many(self._job, "count", "count", wanted)
+        except CheckdamError as error:
+            if not self._is_over.is_set():
+                self.failures.append(str(error))
+            return
+        self.latencies.append(time.perf_counter() - due)
+
+
+def main() -> None:
+    url, job, keys, rate, batch = sys.argv[1:]
+    asker = Asker(url, job, int(keys), float(rate), int(batch))
+    started = time.perf_counter()
+    asker.run()
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told = {
+        "seconds": time.perf_counter() - started,
+        "cpu": used.ru_utime + used.ru_stime,
+        "latencies": asker.latencies,
+        "failures": asker.failures[:10],
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A job and whoever serves it: the host hears of its start and, whatever happens, of its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from checkdam.api.launch import Launch
+from checkdam.clock import SystemClock
+from checkdam.config import Configuration
+from checkdam.runtime.control import RunningJob
+from checkdam.runtime.events import JobListener
+from checkdam.runtime.job import Job
+from checkdam.runtime.master import JobMaster
+from checkdam.runtime.monitor import JobMonitor, Together
+from checkdam.runtime.queries import LiveState
+
+
+class Served:
+    """What a job is given on its way to a host; without one it tells the launch's own listener, and nobody else."""
+
+    def __init__(self, launch: Launch, job: Job, configuration: Configuration) -> None:
+        self._host = launch.host
+        self._job = job
+        self._is_handed_over = False
+        self.listener: JobListener = launch.listener
+        if self._host is not None:
+            self._monitor = JobMonitor(job, SystemClock(), configuration=configuration)
+            self.listener = Together(launch.listener, self._monitor, *launch.watchers(job, self._monitor))
+
+    def by(self, master: JobMaster) -> JobMaster:
+        """Hand the job to its host."""
+        if self._host is not None:
+            queries = LiveState(master.live_slots)
+            self._is_handed_over = True
+            self._host.job_started(RunningJob(self._job.job_id, self._job.name, master, queries, self._monitor))
+        return master
+
+    def end(self) -> None:
+        if self._host is not None and self._is_handed_over:
+            self._host.job_ended(self._job.job_id)
+
+
+@contextmanager
+def hosted(launch: Launch, job: Job, configuration: Configuration) -> Iterator[Served]:
+    served = Served(launch, job, configuration)
+    try:
+        yield served
+    finally:
+        served.end()

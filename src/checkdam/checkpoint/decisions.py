@@ -1,0 +1,160 @@
+"""What the coordinator speaks of: checkpoints on their way, and the actions that the runtime performs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
+from checkdam.state.snapshots import SlotSnapshot, StateFile
+
+
+def files_of(snapshot: SlotSnapshot) -> frozenset[StateFile]:
+    """Every state file a slot's snapshot refers to, old and new."""
+    return frozenset(snapshot.new_files).union(*(operator.files() for operator in snapshot.operators))
+
+
+def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str | None:
+    """Why these snapshots do not make a checkpoint, if an operator with union state has finished in part.
+
+    A restore gives every subtask all elements of a union state; without those of the finished subtasks it would take
+    their work for undone, as Flink explains where it declines such a checkpoint too.
+    """
+    finished: dict[OperatorUid, set[bool]] = {}
+    with_union: dict[OperatorUid, str] = {}
+    for snapshot in snapshots.values():
+        for operator in snapshot.operators:
+            finished.setdefault(operator.uid, set()).add(operator.is_finished)
+            if operator.operator_state is not None and operator.operator_state.has_union:
+                with_union[operator.uid] = operator.name
+    for uid, name in with_union.items():
+        if len(finished[uid]) > 1:
+            return f'operator "{name}" has union list state, and some but not all of its subtasks have finished'
+    return None
+
+
+@dataclass(frozen=True)
+class PendingCheckpoint:
+    """Triggered; some subtasks have not reported yet."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    triggered_at: datetime
+    expires: float  # on the monotonic clock
+    missing: frozenset[SubtaskIndex]
+    snapshots: Mapping[SubtaskIndex, SlotSnapshot]
+
+    def with_snapshot(self, snapshot: SlotSnapshot) -> PendingCheckpoint:
+        return replace(
+            self,
+            missing=self.missing - {snapshot.subtask},
+            snapshots={**self.snapshots, snapshot.subtask: snapshot},
+        )
+
+
+@dataclass(frozen=True)
+class AcknowledgedCheckpoint:
+    """Every subtask has reported; durable once its metadata is."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    triggered_at: datetime
+    snapshots: Mapping[SubtaskIndex, SlotSnapshot]
+
+    def files(self) -> frozenset[StateFile]:
+        return frozenset(file for snapshot in self.snapshots.values() for file in files_of(snapshot))
+
+
+@dataclass(frozen=True)
+class TriggerCheckpoint:
+    """Send barrier `checkpoint_id` to every slot, after the last record of `epoch`."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    full: bool = False  # refers to no file of another checkpoint
+
+
+@dataclass(frozen=True)
+class TriggerSavepoint:
+    """The same for a savepoint, which slots write to a place of its own."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+
+
+@dataclass(frozen=True)
+class WriteMetadata:
+    """Write `_metadata`, then call `metadata_written` or `metadata_failed`. Never two of these at once."""
+
+    acknowledged: AcknowledgedCheckpoint
+
+
+@dataclass(frozen=True)
+class WriteSavepoint:
+    """Write the savepoint's `_metadata`, then call `savepoint_written` or `savepoint_failed`."""
+
+    acknowledged: AcknowledgedCheckpoint
+
+
+@dataclass(frozen=True)
+class AbortSavepoint:
+    """Tell the slots to forget the savepoint, and remove all that was written for it."""
+
+    checkpoint_id: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True)
+class NotifyCompleted:
+    """Tell slots and sinks that the checkpoint is complete; the ids of these come in rising order."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True)
+class AbortCheckpoint:
+    """Tell the slots to forget the checkpoint, remove its `_metadata` if any, and only then delete `new_files`.
+
+    `new_files` leaves out what other checkpoints refer to.
+    """
+
+    checkpoint_id: CheckpointId
+    reason: str
+    new_files: tuple[StateFile, ...]
+
+
+@dataclass(frozen=True)
+class DeleteFiles:
+    """Delete files that a slot wrote for a checkpoint which no longer wants them."""
+
+    files: tuple[StateFile, ...]
+
+
+@dataclass(frozen=True)
+class DiscardCheckpoints:
+    """Remove the `_metadata` of these older checkpoints, and only then the files that nobody refers to now."""
+
+    checkpoint_ids: tuple[CheckpointId, ...]
+    files: tuple[StateFile, ...]
+
+
+@dataclass(frozen=True)
+class FailJob:
+    """More checkpoints in a row have failed than are tolerated."""
+
+    reason: str
+
+
+Action = (
+    TriggerCheckpoint
+    | TriggerSavepoint
+    | WriteMetadata
+    | WriteSavepoint
+    | NotifyCompleted
+    | AbortCheckpoint
+    | AbortSavepoint
+    | DeleteFiles
+    | DiscardCheckpoints
+    | FailJob
+)

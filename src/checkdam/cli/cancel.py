@@ -1,0 +1,54 @@
+"""`checkdam cancel`: end a job without a savepoint."""
+
+from __future__ import annotations
+
+import click
+
+from checkdam.cli.remote import Remote, RemoteJob, connection, wait_for_end
+from checkdam.cli.savepoint import FORMATS, TYPE_HELP
+from checkdam.cli.stop import job_and_directory
+from checkdam.errors import RequestRefusedError
+from checkdam.runtime.records import JobStatus
+
+
+@click.command(short_help="Cancel a job.")
+@click.argument("job", required=False)
+@click.option(
+    "-s",
+    "--withSavepoint",
+    "--with-savepoint",
+    "directory",
+    metavar="[DIRECTORY]",
+    is_flag=False,
+    flag_value="",
+    help='Take a savepoint first. Its output may not be published: "checkdam stop" is better.',
+)
+@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
+@connection
+def cancel(remote: Remote, job: str | None, directory: str | None, format_type: str) -> None:
+    """End JOB now. Its checkpoints stay or go as execution.checkpointing.externalized-checkpoint-retention says.
+
+    JOB is an id, the beginning of one, or a job's name.
+
+    \b
+      checkdam cancel 4fa1
+      checkdam cancel "word count" -m localhost:8082
+    """
+    with_savepoint = directory is not None
+    job, directory = job_and_directory(job, directory)
+    found = remote.find(job)
+    remote.tell(f"Cancelling job {found.id}{' with savepoint' if with_savepoint else ''}.")
+    path = _savepoint_and_cancel(remote, found, directory, format_type) if with_savepoint else None
+    if not with_savepoint:
+        found.client.patch(found.path(), mode="cancel")
+    status = wait_for_end(found)
+    if status not in (None, JobStatus.CANCELED):
+        raise RequestRefusedError(f"job {found.id} was not cancelled: it ended as {status} before")
+    remote.tell(f"Cancelled job {found.id}.{f' Savepoint stored in {path}.' if path else ''}")
+    remote.answer({"job": found.id, "status": JobStatus.CANCELED, **({"savepoint": path} if path else {})})
+
+
+def _savepoint_and_cancel(remote: Remote, found: RemoteJob, directory: str | None, format_type: str) -> str:
+    body = {"cancel-job": True, "formatType": format_type.upper()}
+    trigger = remote.trigger_savepoint(found, "savepoints", body, directory=("target-directory", directory))
+    return str(remote.follow(found, found.path("savepoints", trigger))["location"])

@@ -1,0 +1,31 @@
+"""`checkdam checkpoint`: cut one now."""
+
+from __future__ import annotations
+
+import click
+
+from checkdam.cli.remote import Remote, connection
+
+
+@click.command(short_help="Take a checkpoint of a running job now.")
+@click.argument("job")
+@click.option("-full", "--full", is_flag=True, help="Write the whole state, whatever earlier checkpoints hold.")
+@connection
+def checkpoint(remote: Remote, job: str, *, full: bool) -> None:
+    """Take a checkpoint of JOB now and wait for it; the job goes on, and its regular checkpoints too.
+
+    JOB is an id, the beginning of one, or a job's name.
+
+    \b
+      checkdam checkpoint 4fa1
+      checkdam checkpoint "word count" -full
+    """
+    found = remote.find(job)
+    remote.tell(f"Triggering checkpoint for job {found.id}.")
+    body = {"checkpointType": "FULL" if full else "CONFIGURED"}
+    trigger = found.client.trigger(found.path("checkpoints"), body)
+    number = remote.follow(found, found.path("checkpoints", trigger))["checkpointId"]
+    path = found.client.get(found.path("checkpoints", "details", str(number))).get("external_path")
+    kind = "Checkpoint(FULL)" if full else "Checkpoint"
+    remote.tell(f"{kind} {number} for job {found.id} completed. Path: {path}")
+    remote.answer({"job": found.id, "checkpoint": number, "path": path})

@@ -1,0 +1,179 @@
+"""`checkdam list`: jobs, and the checkpoints and savepoints they can start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from checkdam.cli import figures
+from checkdam.cli.listed_jobs import ListedJob, ListedSnapshot, found_savepoints, known_jobs
+from checkdam.cli.remote import Remote, connection
+from checkdam.errors import RequestRefusedError
+from checkdam.runtime.records import JobStatus
+
+_SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
+_EVERY_JOB = ""  # an option without the job it may name
+
+
+@click.command("list", short_help="List jobs, checkpoints, savepoints.")
+@click.option("-r", "--running", is_flag=True, help="Only jobs that run or restart.")
+@click.option("-s", "--scheduled", is_flag=True, help="Only jobs that are about to run.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
+@click.option(
+    "--checkpoints",
+    "checkpoints_of",
+    metavar="[JOB]",
+    is_flag=False,
+    flag_value=_EVERY_JOB,
+    help="The checkpoints that are kept, of one job or of all.",
+)
+@click.option(
+    "--savepoints",
+    "savepoints_of",
+    metavar="[JOB]",
+    is_flag=False,
+    flag_value=_EVERY_JOB,
+    help="The savepoints that are known, of one job or of all.",
+)
+@click.option("--dir", "directory", metavar="DIRECTORY", help="Read this directory of checkpoints; ask no server.")
+@connection
+def list_command(
+    remote: Remote,
+    checkpoints_of: str | None,
+    savepoints_of: str | None,
+    directory: str | None,
+    *,
+    running: bool,
+    scheduled: bool,
+    everything: bool,
+) -> None:
+    """List the jobs that run on this machine, or those that the server of -m knows.
+
+    With -a, --checkpoints or --savepoints also jobs that do not run: those whose checkpoints lie where a running job
+    keeps its own, in state.checkpoints.dir of the settings file, or in the directory of --dir.
+
+    \b
+      checkdam list
+      checkdam list -a --dir data/checkpoints
+      checkdam list --checkpoints "word count"
+      checkdam list --savepoints --json
+    """
+    if checkpoints_of is not None and savepoints_of is not None:
+        raise click.UsageError("--checkpoints and --savepoints exclude each other.")
+    jobs = sorted(known_jobs(remote, directory), key=lambda job: job.overview["start-time"])
+    if checkpoints_of is not None:
+        chosen = _chosen(jobs, checkpoints_of)
+        _tell_snapshots(remote, "checkpoint", [each for job in chosen for each in job.checkpoints()])
+    elif savepoints_of is not None:
+        _tell_snapshots(remote, "savepoint", _savepoints(remote, jobs, savepoints_of, directory))
+    else:
+        active = not (running or scheduled)
+        everything = everything or (active and directory is not None)  # few jobs run in a directory
+        _tell_jobs(
+            remote,
+            [job for job in jobs if _is_wanted(job, running or active, scheduled or active, everything)],
+            "running" if not scheduled else "scheduled",
+            everything=everything,
+        )
+
+
+def _is_wanted(job: ListedJob, running: bool, scheduled: bool, everything: bool) -> bool:  # noqa: FBT001  the flags
+    status = JobStatus(job.overview["state"])
+    if status in _SCHEDULED:
+        return scheduled or everything
+    if status.is_terminal or status is JobStatus.SUSPENDED:
+        return everything
+    return running or everything
+
+
+def _chosen(jobs: Sequence[ListedJob], wanted: str) -> Sequence[ListedJob]:
+    """All jobs with this id, this name, or an id that begins like this; a name may be that of several."""
+    if wanted == _EVERY_JOB:
+        return jobs
+    for fits in (
+        [job for job in jobs if wanted in (job.overview["jid"], job.overview["name"])],
+        [job for job in jobs if job.overview["jid"].startswith(wanted.lower())],
+    ):
+        if fits:
+            return fits
+    raise RequestRefusedError(f'there is no job "{wanted}"', hint='"checkdam list -a" shows those there are.')
+
+
+def _savepoints(remote: Remote, jobs: Sequence[ListedJob], wanted: str, directory: str | None) -> list[ListedSnapshot]:
+    """What jobs remember of theirs, and what lies in the directory of savepoints: each once."""
+    found = found_savepoints(remote, directory)
+    if wanted != _EVERY_JOB:
+        found = [each for each in found if wanted == each.name or each.job.startswith(wanted.lower())]
+        jobs = _chosen(jobs, wanted) if not found or _fits_any(jobs, wanted) else []
+    told = [each for job in jobs for each in job.savepoints() if each.exists]
+    by_path = {_bare(each.path): each for each in (*told, *found)}
+    return sorted(by_path.values(), key=lambda each: each.completed)
+
+
+def _fits_any(jobs: Iterable[ListedJob], wanted: str) -> bool:
+    return any(wanted == job.overview["name"] or job.overview["jid"].startswith(wanted.lower()) for job in jobs)
+
+
+def _bare(path: str) -> str:
+    return path.removeprefix("file://").removeprefix("file:").rstrip("/")
+
+
+def _tell_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everything: bool) -> None:
+    remote.answer({"jobs": [{**job.overview, "where": job.where} for job in jobs]})
+    if not jobs:
+        remote.tell("No jobs." if everything else f"No {kind} jobs.")
+    elif not remote.as_json:
+        rows = [_job_row(job.overview, job.where) for job in jobs]
+        _show(("job", "name", "status", "started", "duration", "checkpoint", "where"), rows)
+
+
+def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
+    last = overview.get("last-checkpoint")
+    status = JobStatus(overview["state"])
+    known = status is not JobStatus.SUSPENDED  # nobody knows when the driver of such a job went
+    return (
+        overview["jid"],
+        overview["name"],
+        status,
+        _instant(overview["start-time"]),
+        figures.duration(overview["duration"] / 1000) if known else "-",
+        f"{last['id']} ({figures.size(last['state_size'])})" if last else "-",
+        where,
+    )
+
+
+def _tell_snapshots(remote: Remote, kind: str, snapshots: Sequence[ListedSnapshot]) -> None:
+    remote.answer({f"{kind}s": snapshots})
+    if not snapshots:
+        remote.tell(f"No {kind}s.")
+    elif not remote.as_json:
+        rows = [_snapshot_row(each) for each in snapshots]
+        _show(("job", "name", kind, "epoch", "completed", "size", "path"), rows)
+
+
+def _snapshot_row(each: ListedSnapshot) -> Sequence[str]:
+    kind = f" ({each.format.lower()})" if each.format else ""
+    return (
+        each.job or "-",
+        each.name or "-",
+        f"{each.id}{kind}" if each.damage is None else "damaged",
+        "-" if each.epoch is None else str(each.epoch),
+        _instant(each.completed),
+        figures.size(each.size) if each.damage is None else "-",
+        each.path,
+    )
+
+
+def _instant(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}" if milliseconds > 0 else "-"
+
+
+def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns, of which nothing is ever cut off or folded: ids and paths are there to be copied."""
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    for index, row in enumerate((names, *rows)):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        click.echo(click.style(line, bold=True) if index == 0 else line)

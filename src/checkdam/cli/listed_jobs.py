@@ -1,0 +1,201 @@
+"""The jobs there are, with their checkpoints and savepoints: as servers tell, or as storage holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.savepoint import FoundSavepoint, list_savepoints
+from checkdam.checkpoint.store import CheckpointStore, load_checkpoint
+from checkdam.cli.remote import Remote, RemoteJob
+from checkdam.config import CHECKPOINT_DIR, SAVEPOINT_DIR
+from checkdam.errors import CheckpointNotFoundError, RestoreError, ServerUnreachableError, StorageError
+from checkdam.ids import JobId
+from checkdam.rest.job_index import JobIndex
+from checkdam.rest.job_list import job_overview
+from checkdam.runtime.records import CheckpointRecord, JobRecord
+from checkdam.storage.filesystem import open_storage
+
+
+class ListedSnapshot(msgspec.Struct, frozen=True):
+    """A checkpoint or savepoint that a job can start from, or the reason why none can."""
+
+    job: str
+    name: str
+    id: int
+    path: str
+    completed: int  # milliseconds since 1970
+    size: int
+    epoch: int | None = None
+    format: str | None = None  # of a savepoint
+    exists: bool = True
+    damage: str | None = None
+
+
+class ListedJob(Protocol):
+    @property
+    def overview(self) -> dict[str, Any]:
+        """As in GET /jobs/overview."""
+
+    @property
+    def where(self) -> str:
+        """The server that tells of it, or the directory that it was found in."""
+
+    def checkpoints(self) -> list[ListedSnapshot]: ...
+
+    def savepoints(self) -> list[ListedSnapshot]: ...
+
+
+@dataclass(frozen=True)
+class ServedJob:
+    job: RemoteJob
+
+    @property
+    def overview(self) -> dict[str, Any]:
+        return self.job.overview
+
+    @property
+    def where(self) -> str:
+        return self.job.client.url
+
+    def checkpoints(self) -> list[ListedSnapshot]:
+        known = self.job.client.get(self.job.path("snapshots"))["snapshots"]
+        return [
+            ListedSnapshot(
+                job=self.job.id,
+                name=self.job.name,
+                id=int(str(each["ref"]).removeprefix("chk-")),
+                path=each["path"],
+                completed=each["completed"],
+                size=each["state_size"],
+                epoch=each["epoch"],
+            )
+            for each in known
+            if str(each["ref"]).startswith("chk-")
+        ]
+
+    def savepoints(self) -> list[ListedSnapshot]:
+        return [
+            ListedSnapshot(
+                job=self.job.id,
+                name=self.job.name,
+                id=each["id"],
+                path=each["path"],
+                completed=each["completed_timestamp"],
+                size=each["state_size"],
+                format=each["format"],
+                exists=each["exists"],
+            )
+            for each in self.job.client.get(self.job.path("savepoints"))["savepoints"]
+        ]
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    record: JobRecord
+    directory: str
+
+    @property
+    def overview(self) -> dict[str, Any]:
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        overview: dict[str, Any] = msgspec.to_builtins(job_overview(self.record, now))
+        return overview
+
+    @property
+    def where(self) -> str:
+        return self.directory
+
+    def checkpoints(self) -> list[ListedSnapshot]:
+        store = CheckpointStore(open_storage(self.directory), JobId(self.record.id))
+        return [self._checkpoint(store, number) for number in reversed(store.completed())]
+
+    def _checkpoint(self, store: CheckpointStore, number: Any) -> ListedSnapshot:
+        path = store.checkpoint_uri(number)
+        try:
+            return _snapshot(store.load(number), path)
+        except RestoreError as error:
+            return ListedSnapshot(self.record.id, self.record.name, number, path, 0, 0, damage=error.message)
+
+    def savepoints(self) -> list[ListedSnapshot]:
+        return [self._savepoint(each, each.path) for each in self.record.savepoints if each.path is not None]
+
+    def _savepoint(self, remembered: CheckpointRecord, path: str) -> ListedSnapshot:
+        """As it lies there: it may have been disposed of, or damaged."""
+        try:
+            return _snapshot(load_checkpoint(path)[0], path)
+        except RestoreError as error:
+            return ListedSnapshot(
+                job=self.record.id,
+                name=self.record.name,
+                id=remembered.id,
+                path=path,
+                completed=remembered.finished_at,
+                size=remembered.state_bytes,
+                format=remembered.savepoint_format,
+                exists=not isinstance(error, CheckpointNotFoundError),
+                damage=error.message,
+            )
+
+
+def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
+    """Those of `directory` alone if one is given; else what servers tell, and what the settings' directory holds.
+
+    Raises:
+        ServerUnreachableError: the server that was asked for does not answer.
+    """
+    if directory is not None:
+        check_directory(directory)
+        return list(_stored(directory))
+    jobs: list[ListedJob] = []
+    try:
+        jobs += [ServedJob(job) for job in remote.jobs()]
+    except ServerUnreachableError:
+        if remote.address is not None:
+            raise
+    configured = remote.configuration.get(CHECKPOINT_DIR) if remote.address is None else None
+    if configured is not None:
+        told = {job.overview["jid"] for job in jobs}
+        jobs += [job for job in _stored(configured) if job.record.id not in told]
+    return jobs
+
+
+def check_directory(directory: str) -> None:
+    """Raises StorageError if there is nothing: a misspelt path would look like a place without jobs."""
+    if not open_storage(directory).list(""):
+        raise StorageError(f'there is nothing in "{directory}"', hint="Name a directory that holds checkpoints.")
+
+
+def found_savepoints(remote: Remote, directory: str | None) -> list[ListedSnapshot]:
+    """Those that lie in a directory of savepoints, whichever job wrote them."""
+    place = directory or (remote.configuration.get(SAVEPOINT_DIR) if remote.address is None else None)
+    return [_found(each) for each in list_savepoints(place)] if place is not None else []
+
+
+def _stored(directory: str) -> Sequence[StoredJob]:
+    uri = open_storage(directory).uri
+    return [StoredJob(record, uri) for record in JobIndex([directory]).records()]
+
+
+def _found(savepoint: FoundSavepoint) -> ListedSnapshot:
+    if savepoint.checkpoint is not None:
+        return _snapshot(savepoint.checkpoint, savepoint.path)
+    at = int(savepoint.modified_at.timestamp() * 1000)
+    return ListedSnapshot("", "", 0, savepoint.path, at, 0, damage=str(savepoint.outcome))
+
+
+def _snapshot(checkpoint: CompletedCheckpoint, path: str) -> ListedSnapshot:
+    return ListedSnapshot(
+        job=checkpoint.job_id,
+        name=checkpoint.job_name,
+        id=checkpoint.checkpoint_id,
+        path=path,
+        completed=int(checkpoint.completed_at.timestamp() * 1000),
+        size=checkpoint.state_bytes,
+        epoch=checkpoint.epoch,
+        format=checkpoint.savepoint_format,
+    )

@@ -1,0 +1,72 @@
+"""How far long work is: a line that changes on a terminal, lines in a log. Always on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from checkdam.cli import figures
+from checkdam.cli.failures import say
+
+_ASK_EVERY = 0.5  # seconds between two looks at how far it is
+_FIRST_PAUSE = 0.05
+_LAST_PAUSE = 1.0
+
+
+class Progress:
+    """Shows what it is told while it is open; what is the same as before is not told again in a log."""
+
+    def __init__(
+        self,
+        *,
+        is_live: bool | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._is_live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" if is_live is None else is_live
+        self._monotonic = monotonic
+        self._pause = pause
+        self._started_at = monotonic()
+        self._asked_at = self._started_at
+        self._shown: str | None = None
+        self._status: Status | None = None
+        self._next_pause = _FIRST_PAUSE
+
+    def is_due(self) -> bool:
+        """Whether it is time to look again how far the work is; short work is never looked at."""
+        if self._monotonic() - self._asked_at < _ASK_EVERY:
+            return False
+        self._asked_at = self._monotonic()
+        return True
+
+    def show(self, what: str | None) -> None:
+        """What is being done now; None: nothing to tell of."""
+        if what is None:
+            return
+        if self._is_live:
+            if self._status is None:
+                self._status = Console(stderr=True).status("")
+                self._status.start()
+            self._status.update(Text(f"{what} ({figures.duration(self._monotonic() - self._started_at)})"))
+        elif what != self._shown:
+            say(what)
+        self._shown = what
+
+    def rest(self) -> None:
+        """Wait a little before looking again, longer each time."""
+        self._pause(self._next_pause)
+        self._next_pause = min(self._next_pause * 2, _LAST_PAUSE)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._status is not None:
+            self._status.stop()

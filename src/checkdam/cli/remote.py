@@ -1,0 +1,244 @@
+"""Where a job is that a command is about: the options every such command has, and how they are understood."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from checkdam.api.launch import DEFAULT_FILE
+from checkdam.cli.failures import say, told_to_user
+from checkdam.cli.progress import Progress
+from checkdam.config import (
+    REST_ADDRESS,
+    REST_AUTH_TOKEN,
+    REST_PORT,
+    SAVEPOINT_DIR,
+    Configuration,
+    parse_override,
+)
+from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
+from checkdam.rest import registry
+from checkdam.rest.client import RestClient
+from checkdam.runtime.records import JobStatus
+
+TOKEN_VARIABLE = "CHECKDAM_REST_TOKEN"
+
+_AMBIGUOUS_SHOWN = 4
+_BAD_REQUEST = 400
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True)
+class RemoteJob:
+    """A job that a server knows, as GET /jobs/overview tells of it."""
+
+    client: RestClient
+    overview: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.overview["jid"])
+
+    @property
+    def name(self) -> str:
+        return str(self.overview["name"])
+
+    @property
+    def status(self) -> JobStatus:
+        return JobStatus(self.overview["state"])
+
+    @property
+    def is_active(self) -> bool:
+        return not self.status.is_terminal and self.status is not JobStatus.SUSPENDED
+
+    def path(self, *below: str) -> str:
+        return "/".join((f"/jobs/{self.id}", *below))
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The servers a command may ask, and how it tells its result: as words, or as JSON and nothing else."""
+
+    configuration: Configuration
+    address: str | None = None
+    token: str | None = None
+    as_json: bool = False
+    registry_directory: Path | None = None
+    unreachable: list[ServerUnreachableError] = field(default_factory=list)
+
+    def clients(self) -> Sequence[tuple[RestClient, tuple[str, ...]]]:
+        """The server that -m names; else those that run on this machine; else where one would be by default.
+
+        With each come the ids of the jobs that are known to run in its process.
+        """
+        if self.address is not None:
+            return [(RestClient(self.address, token=self._token(None)), ())]
+        here = registry.servers(self.registry_directory)
+        if here:
+            return [(RestClient(server.url, token=self._token(server.token)), server.jobs) for server in here]
+        return [(RestClient(self._default_address(), token=self._token(None)), ())]
+
+    def jobs(self) -> list[RemoteJob]:
+        """Every job the servers know, once each: from the server it runs on, if that is among them.
+
+        Raises:
+            ServerUnreachableError: none of the servers answers. Those that do not, while others do, are warned of.
+        """
+        found: dict[str, RemoteJob] = {}
+        clients = self.clients()
+        for client, own in clients:
+            try:
+                overviews = client.get("/jobs/overview")["jobs"]
+            except ServerUnreachableError as error:
+                self.unreachable.append(error)
+                continue
+            for overview in overviews:
+                if overview["jid"] not in found or overview["jid"] in own:
+                    found[overview["jid"]] = RemoteJob(client, overview)
+        if len(self.unreachable) == len(clients):
+            raise self._nobody_there()
+        for silent in self.unreachable:
+            say(f"WARNING: {silent.message}")
+        return list(found.values())
+
+    def find(self, job: str) -> RemoteJob:
+        """The job with this id, this name, or an id that begins like this; one that runs before one that ended.
+
+        Raises:
+            UsageError: it could be several.
+            RequestRefusedError: it is none.
+        """
+        known = self.jobs()
+        active = [each for each in known if each.is_active]
+        beginning = job.lower()
+        for candidates in (
+            [each for each in known if each.id == beginning],
+            [each for each in active if each.name == job],
+            [each for each in active if each.id.startswith(beginning)],
+            [each for each in known if each.name == job],
+            [each for each in known if each.id.startswith(beginning)],
+        ):
+            if len(candidates) > 1:
+                raise _ambiguous(job, candidates)
+            if candidates:
+                return candidates[0]
+        error = RequestRefusedError(f'there is no job "{job}"', hint='"checkdam list -a" shows those there are.')
+        error.status = _NOT_FOUND
+        raise error
+
+    def follow(self, job: RemoteJob, status_path: str) -> dict[str, Any]:
+        """Wait for asynchronous work on a job, showing how far it is; the result is Flink's "operation"."""
+        with Progress() as progress:
+
+            def tell() -> None:
+                if progress.is_due():
+                    progress.show(job.client.get(job.path()).get("progress"))
+
+            return job.client.wait(status_path, telling=tell)
+
+    def trigger_savepoint(
+        self, job: RemoteJob, path: str, body: Mapping[str, Any], *, directory: tuple[str, str | None]
+    ) -> str:
+        """Start what writes a savepoint; `directory` is where to, under the name that the request has for it."""
+        name, place = directory
+        try:
+            return job.client.trigger(job.path(path), {**body, name: place})
+        except RequestRefusedError as error:
+            if place is not None or error.status != _BAD_REQUEST:
+                raise
+            raise UsageError(
+                f"no directory for the savepoint is given, and job {job.id} has no {SAVEPOINT_DIR.key}",
+                hint="Give one.",
+            ) from error
+
+    def tell(self, line: str) -> None:
+        """A line of words; nothing where JSON is asked for."""
+        if not self.as_json:
+            click.echo(line)
+
+    def answer(self, result: Any) -> None:
+        """The result as JSON, where that is asked for."""
+        if self.as_json:
+            echo_json(result)
+
+    def _token(self, of_server: str | None) -> str | None:
+        return self.token or of_server or self.configuration.get(REST_AUTH_TOKEN)
+
+    def _default_address(self) -> str:
+        return f"{self.configuration.get(REST_ADDRESS) or 'localhost'}:{self.configuration.get(REST_PORT) or 8081}"
+
+    def _nobody_there(self) -> ServerUnreachableError:
+        if self.address is not None or len(self.unreachable) > 1:
+            return self.unreachable[0]
+        return ServerUnreachableError(
+            f"no job is running on this machine, and {self.unreachable[0].message}",
+            hint="Start one with checkdam run, or name its server with -m host:port.",
+        )
+
+
+def connection(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options below; it gets a `Remote` in place of them, and its errors are told to the user."""
+
+    @click.option(
+        "-m", "--jobmanager", "address", metavar="HOST:PORT", help="The job's server. Default: found by itself."
+    )
+    @click.option("--token", envvar=TOKEN_VARIABLE, help=f"What the server wants to see. Also: ${TOKEN_VARIABLE}.")
+    @click.option("--json", "as_json", is_flag=True, help="Tell the result as JSON, and nothing else.")
+    @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
+    @click.option(
+        "--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}."
+    )
+    @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+    @functools.wraps(command)
+    def with_remote(
+        *arguments: Any,
+        address: str | None,
+        token: str | None,
+        as_json: bool,
+        settings: tuple[str, ...],
+        file: Path | None,
+        verbose: bool,
+        **options: Any,
+    ) -> None:
+        with told_to_user(verbose=verbose, as_json=as_json):
+            given = dict(map(parse_override, settings))
+            configuration = Configuration.load(file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None), given)
+            command(Remote(configuration, address, token, as_json), *arguments, **options)
+
+    return with_remote
+
+
+def echo_json(result: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+
+
+def absolute(directory: str) -> str:
+    """A place as the job sees it, which has a working directory of its own; a URI stays as it is."""
+    return directory if "://" in directory or directory.startswith("file:") else os.path.abspath(directory)
+
+
+def wait_for_end(job: RemoteJob) -> JobStatus | None:
+    """How the job ended; None if its server is gone with it before it could say."""
+    with Progress() as progress:
+        while True:
+            try:
+                status = JobStatus(job.client.get(job.path("status"))["status"])
+            except ServerUnreachableError:
+                return None
+            if status.is_terminal:
+                return status
+            progress.show(status.lower())
+            progress.rest()
+
+
+def _ambiguous(job: str, candidates: Sequence[RemoteJob]) -> CheckdamError:
+    shown = ", ".join(f"{each.id} ({each.name}, {each.status})" for each in candidates[:_AMBIGUOUS_SHOWN])
+    more = f" and {len(candidates) - _AMBIGUOUS_SHOWN} more" if len(candidates) > _AMBIGUOUS_SHOWN else ""
+    return UsageError(f'"{job}" could be {len(candidates)} jobs: {shown}{more}', hint="Give the id of one.")

@@ -1,0 +1,28 @@
+"""`checkdam rescale`: another parallelism for a running job."""
+
+from __future__ import annotations
+
+import click
+
+from checkdam.cli.remote import Remote, connection
+
+
+@click.command(short_help="Give a running job another parallelism.")
+@click.argument("job")
+@click.option("-p", "--parallelism", type=click.IntRange(min=1), metavar="N", required=True, help="Subtasks of each.")
+@connection
+def rescale(remote: Remote, job: str, parallelism: int) -> None:
+    """Let JOB go on with another number of slots; no record is lost or counted twice.
+
+    The job takes a checkpoint, spreads its state over the new slots, and goes on in the same process. It needs
+    checkpoint storage, and cannot go above its max parallelism. JOB is an id, the beginning of one, or a job's name.
+
+    \b
+      checkdam rescale 4fa1 -p 4
+    """
+    found = remote.find(job)
+    remote.tell(f"Rescaling job {found.id} to parallelism {parallelism}.")
+    trigger = found.client.patch(found.path("rescaling"), parallelism=parallelism)["request-id"]
+    remote.follow(found, found.path("rescaling", trigger))
+    remote.tell(f"Job {found.id} runs with parallelism {parallelism}.")
+    remote.answer({"job": found.id, "parallelism": parallelism})

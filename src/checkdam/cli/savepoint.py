@@ -1,0 +1,79 @@
+"""`checkdam savepoint`: take one of a running job, or dispose of one."""
+
+from __future__ import annotations
+
+import click
+
+from checkdam.checkpoint.savepoint import dispose
+from checkdam.cli.remote import Remote, absolute, connection
+from checkdam.rest.client import RestClient
+
+FORMATS = click.Choice(["canonical", "native"], case_sensitive=False)
+TYPE_HELP = "canonical (default): the same for every state backend; native: the backend's own files."
+
+
+@click.command(short_help="Take a savepoint of a running job, or dispose of one.")
+@click.argument("job", required=False)
+@click.argument("directory", required=False)
+@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
+@click.option("-detached", "--detached", is_flag=True, help="Do not wait for it; tell the id to ask for it with.")
+@click.option("-d", "--dispose", "disposed", metavar="PATH", help="Delete the savepoint in PATH. Needs no running job.")
+@connection
+def savepoint(
+    remote: Remote,
+    job: str | None,
+    directory: str | None,
+    format_type: str,
+    disposed: str | None,
+    *,
+    detached: bool,
+) -> None:
+    """Write a self-contained copy of the state of JOB below DIRECTORY; the job goes on.
+
+    JOB is an id, the beginning of one, or a job's name. DIRECTORY may be left out where the job's settings have
+    execution.checkpointing.savepoint-dir. A savepoint can be moved or copied, restores with "checkdam run -s", and
+    stays until it is disposed of.
+
+    \b
+      checkdam savepoint 4fa1 data/savepoints
+      checkdam savepoint "word count" s3://bucket/savepoints -type native
+      checkdam savepoint -d data/savepoints/savepoint-4fa1c0-9b2d61a7f003
+    """
+    if disposed is not None:
+        if job is not None:
+            raise click.UsageError("-d takes the path of a savepoint, and no job.")
+        _dispose(remote, disposed)
+        return
+    if job is None:
+        raise click.UsageError("Missing argument 'JOB'.")
+    found = remote.find(job)
+    how = "in detached mode " if detached else ""
+    remote.tell(f"Triggering savepoint {how}for job {found.id}.")
+    target = ("target-directory", absolute(directory) if directory else None)
+    body = {"formatType": format_type.upper()}
+    trigger = remote.trigger_savepoint(found, "savepoints", body, directory=target)
+    if detached:
+        remote.tell(f"Successfully triggered the savepoint, triggerId: {trigger}")
+        remote.answer({"job": found.id, "request-id": trigger})
+        return
+    path = remote.follow(found, found.path("savepoints", trigger))["location"]
+    remote.tell(f"Savepoint completed. Path: {path}")
+    remote.tell(f"Resume with: checkdam run -s {path} …")
+    remote.answer({"job": found.id, "savepoint": path})
+
+
+def _dispose(remote: Remote, path: str) -> None:
+    """On the server that -m names, where the path may mean another place; else from here."""
+    remote.tell(f"Disposing savepoint '{path}'.")
+    if remote.address is None:
+        dispose(path)
+    else:
+        client, _ = remote.clients()[0]
+        _dispose_on(client, path)
+    remote.tell(f"Savepoint '{path}' disposed.")
+    remote.answer({"disposed": path})
+
+
+def _dispose_on(client: RestClient, path: str) -> None:
+    answer = client.post("/savepoint-disposal", {"savepoint-path": path})
+    client.wait(f"/savepoint-disposal/{answer['request-id']}")

@@ -1,0 +1,50 @@
+"""`checkdam serve`: the page and REST for jobs that ended, without a job."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from checkdam.api.launch import DEFAULT_FILE
+from checkdam.cli.failures import say, told_to_user
+from checkdam.cli.listed_jobs import check_directory
+from checkdam.cli.run import configuration
+from checkdam.config import CHECKPOINT_DIR, REST_PORT
+from checkdam.errors import ConfigError
+
+
+@click.command(short_help="Show jobs that ended, in a browser.")
+@click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="Checkpoints of jobs; repeatable.")
+@click.option("--port", metavar="N", help="Where to listen; the next free port if it is taken. Default: 8081.")
+@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
+@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+def serve(
+    directories: tuple[str, ...], port: str | None, settings: tuple[str, ...], file: Path | None, *, verbose: bool
+) -> None:
+    """Serve the web page and REST for the jobs whose checkpoints lie in DIRECTORY, until Ctrl-C.
+
+    Their history, checkpoints and state can be looked at; nothing runs. Without --dir it is state.checkpoints.dir of
+    the settings.
+
+    \b
+      checkdam serve --dir data/checkpoints
+      checkdam serve --dir s3://bucket/checkpoints --port 9000
+    """
+    with told_to_user(verbose=verbose):
+        given = configuration(settings, {REST_PORT.key: port}, file, verbose=False)
+        if not directories and given.get(CHECKPOINT_DIR) is None:
+            raise ConfigError("there is no directory of checkpoints to show", hint="Name one with --dir.")
+        for directory in directories:
+            check_directory(directory)
+        ended = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        from checkdam.cli.hosting import Hosting  # what it takes to serve is slow to import
+
+        with Hosting(given, directories) as host:
+            say(f"web page and REST: {host.url} (Ctrl-C ends)")
+            ended.wait()

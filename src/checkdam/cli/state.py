@@ -1,0 +1,201 @@
+"""`checkdam state`: what checkpoints and savepoints hold, with no job running."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import click
+import msgspec
+
+from checkdam.cli.failures import told_to_user
+from checkdam.cli.inspect import console_for_output, look_into, show
+from checkdam.cli.inspection import is_flinks
+from checkdam.cli.state_get import get
+from checkdam.cli.state_tables import diff_table, rows_table, states_table
+from checkdam.errors import StateNotRestorableError, UsageError
+from checkdam.state.json_values import key_from_text, to_json
+from checkdam.state_reader.content import StateContent
+from checkdam.state_reader.descriptions import StateDescription
+from checkdam.state_reader.diffing import EXAMPLES, StateDiff, diff
+from checkdam.state_reader.json_rows import json_example, json_rows
+from checkdam.state_reader.keyed import KeyedState
+from checkdam.state_reader.savepoint import Savepoint
+
+_LIMIT = 20
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+_verbose = click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+
+
+@click.group(short_help="Read state: live, or in checkpoints and savepoints.")
+def state() -> None:
+    """Read state: of a running JOB (get), or in a checkpoint or savepoint (ls, show, diff).
+
+    PATH is the directory of a checkpoint (…/chk-4) or a savepoint, local or a URI. No job needs to run for it, and the
+    job's code is not needed.
+    """
+
+
+state.add_command(get)
+
+
+@state.command("ls", short_help="List operators and their states.")
+@click.argument("path")
+@_as_json
+@_verbose
+def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
+    """List the operators in PATH and their states: kind, types, entries and size.
+
+    "≤" marks counts of a large incremental checkpoint, where several files may hold a key; "?" what only reading
+    everything would tell. Of what Flink wrote, the operators are shown as far as its _metadata tells.
+    """
+    with told_to_user(verbose=verbose, as_json=as_json):
+        try:
+            savepoint = Savepoint.load(path)
+        except StateNotRestorableError as error:
+            if not is_flinks(error):
+                raise
+            _list_flinks(path, as_json=as_json)
+            return
+        states = {operator.uid: savepoint.states(operator.uid) for operator in savepoint.operators}
+    if as_json:
+        _print_json(_described(savepoint, states))
+    else:
+        console_for_output().print(states_table(savepoint, states))
+
+
+@state.command("show", short_help="Show entries of a state.")
+@click.argument("path")
+@click.argument("uid")
+@click.argument("name", required=False)
+@click.option("--key", help="Only this key: JSON, or a bare word where keys are text.")
+@click.option("--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows to show; 0: all.")
+@click.option("--timers", is_flag=True, help="The operator's timers.")
+@_as_json
+@_verbose
+def show_state(
+    path: str, uid: str, name: str | None, *, key: str | None, limit: int, timers: bool, as_json: bool, verbose: bool
+) -> None:
+    """Show entries of state NAME of operator UID in PATH; NAME may be left out where there is one state only.
+
+    With --json one object a line, as the entries are read.
+    """
+    with told_to_user(verbose=verbose, as_json=as_json):
+        content = _chosen(_load(path), uid, name, timers=timers)
+        rows = _rows_of_key(content, key) if key is not None else json_rows(content)
+        if as_json:
+            for row in islice(rows, limit or None):
+                click.echo(json.dumps(row, ensure_ascii=False))
+            return
+        shown = list(islice(rows, limit + 1 if limit else None))
+        more = bool(limit) and len(shown) > limit
+        console = console_for_output()
+        console.print(rows_table(content, shown[:limit] if limit else shown))
+        if more:
+            console.print(f"[dim]and more: --limit shows them[/] ({content.count():,} in all)")
+
+
+@state.command("diff", short_help="Show what changed between two snapshots.")
+@click.argument("old")
+@click.argument("new")
+@click.argument("uid", required=False)
+@click.argument("name", required=False)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=EXAMPLES, show_default=True, help="Examples to show of each state."
+)
+@_as_json
+@_verbose
+def diff_states(
+    old: str, new: str, uid: str | None, name: str | None, *, limit: int, as_json: bool, verbose: bool
+) -> None:
+    """Count the keys added, changed and removed from OLD to NEW, with examples; of one operator or state, or of all."""
+    with told_to_user(verbose=verbose, as_json=as_json):
+        found = list(diff(_load(old), _load(new), uid, name, examples=limit))
+    if as_json:
+        _print_json({"states": [_told(each) for each in found]})
+    else:
+        console_for_output().print(diff_table(found))
+
+
+def _load(path: str) -> Savepoint:
+    try:
+        return Savepoint.load(path)
+    except StateNotRestorableError as error:
+        if not is_flinks(error):
+            raise
+        raise StateNotRestorableError(
+            f'"{path}" was written by Flink, whose state files only Flink reads',
+            hint='"checkdam state ls" and "checkdam inspect" tell what its _metadata does.',
+        ) from error
+
+
+def _list_flinks(path: str, *, as_json: bool) -> None:
+    view = look_into(path)
+    if as_json:
+        _print_json(msgspec.to_builtins(view))
+    else:
+        show(view, console_for_output())
+
+
+def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -> StateContent:
+    if timers:
+        return savepoint.timers(uid)
+    if name is not None:
+        return savepoint.content(uid, name)
+    states = [each for each in savepoint.states(uid) if not each.is_timers]
+    if len(states) == 1:
+        return savepoint.content_of(states[0])
+    listed = ", ".join(f'"{each.name}"' for each in states)
+    raise UsageError(
+        f'operator "{uid}" has {len(states) or "no"} states in "{savepoint.path}"',
+        hint=f"Name one of {listed}." if states else "With --timers its timers are shown.",
+    )
+
+
+def _rows_of_key(content: StateContent, text: str) -> Iterator[dict[str, Any]]:
+    """The rows of one key, reading its key group alone."""
+    if not isinstance(content, KeyedState):
+        raise UsageError(
+            f'"{content.description.name}" of operator "{content.description.uid}" is not found by key',
+            hint="Leave --key out.",
+        )
+    key = key_from_text(text, content.key_type)
+    wanted = to_json(key, content.key_type)
+    return (row for row in json_rows(content.of_key(key)) if row["key"] == wanted)
+
+
+def _described(savepoint: Savepoint, states: dict[str, tuple[StateDescription, ...]]) -> dict[str, Any]:
+    return {
+        "path": savepoint.path,
+        "job_id": savepoint.job_id,
+        "job_name": savepoint.job_name,
+        "checkpoint_id": savepoint.checkpoint_id,
+        "epoch": savepoint.epoch,
+        "completed_at": savepoint.completed_at,
+        "parallelism": savepoint.parallelism,
+        "max_parallelism": savepoint.max_parallelism,
+        "operators": [
+            {**msgspec.to_builtins(operator), "states": [msgspec.to_builtins(each) for each in states[operator.uid]]}
+            for operator in savepoint.operators
+        ],
+    }
+
+
+def _told(found: StateDiff) -> dict[str, Any]:
+    return {
+        "uid": found.description.uid,
+        "name": found.description.name,
+        "kind": found.description.kind,
+        "added": found.added,
+        "changed": found.changed,
+        "removed": found.removed,
+        "unchanged": found.unchanged,
+        "examples": [json_example(example, found.content) for example in found.examples],
+    }
+
+
+def _print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

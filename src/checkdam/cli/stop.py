@@ -1,0 +1,61 @@
+"""`checkdam stop`: end a job with a savepoint, so that it can go on later."""
+
+from __future__ import annotations
+
+import click
+
+from checkdam.cli.remote import Remote, absolute, connection, wait_for_end
+from checkdam.cli.savepoint import FORMATS, TYPE_HELP
+
+
+@click.command(short_help="Stop a job with a savepoint.")
+@click.argument("job", required=False)
+@click.option(
+    "-p",
+    "--savepointPath",
+    "--savepoint-path",
+    "directory",
+    metavar="[DIRECTORY]",
+    is_flag=False,
+    flag_value="",
+    help="Where the savepoint goes. Default: execution.checkpointing.savepoint-dir of the job.",
+)
+@click.option(
+    "-d", "--drain", is_flag=True, help="End event time first: all timers fire, and the job is done for good."
+)
+@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
+@click.option("-detached", "--detached", is_flag=True, help="Do not wait for it; tell the id to ask for it with.")
+@connection
+def stop(
+    remote: Remote, job: str | None, directory: str | None, format_type: str, *, drain: bool, detached: bool
+) -> None:
+    """Let JOB take no more records, write a savepoint, publish all its output, and end.
+
+    JOB is an id, the beginning of one, or a job's name. If the savepoint cannot be written the job goes on.
+
+    \b
+      checkdam stop 4fa1 -p data/savepoints
+      checkdam stop "word count" --drain
+    """
+    job, directory = job_and_directory(job, directory)
+    found = remote.find(job)
+    remote.tell(f'{"Draining" if drain else "Suspending"} job "{found.id}" with a {format_type.upper()} savepoint.')
+    body = {"drain": drain, "formatType": format_type.upper()}
+    trigger = remote.trigger_savepoint(found, "stop", body, directory=("targetDirectory", directory))
+    if detached:
+        remote.tell(f"Successfully triggered stop-with-savepoint, triggerId: {trigger}")
+        remote.answer({"job": found.id, "request-id": trigger})
+        return
+    path = remote.follow(found, found.path("savepoints", trigger))["location"]
+    status = wait_for_end(found)
+    remote.tell(f"Savepoint completed. Path: {path}")
+    remote.answer({"job": found.id, "savepoint": path, "status": status})
+
+
+def job_and_directory(job: str | None, directory: str | None) -> tuple[str, str | None]:
+    """What was meant by an option whose value may be left out, and which has taken the job's place then."""
+    if job is None and directory:
+        job, directory = directory, None
+    if job is None:
+        raise click.UsageError("Missing argument 'JOB'.")
+    return job, absolute(directory) if directory else None

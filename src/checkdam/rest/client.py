@@ -1,0 +1,192 @@
+"""A client of the REST server: Checkdam's own, and as far as the paths are Flink's, Flink's too."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from checkdam.errors import RequestRefusedError, ServerUnreachableError, UsageError
+
+DEFAULT_TIMEOUT = timedelta(seconds=30)  # for one answer, not for the work behind it
+
+_FIRST_PAUSE = 0.01
+_LAST_PAUSE = 2.0
+_ATTEMPTS = 4
+_BUSY = 503
+_INTERNAL = "Internal server error."
+
+
+class RestClient:
+    """Calls raise ServerUnreachableError or RequestRefusedError. Safe from any thread: each call is a connection.
+
+    A call that can be repeated without harm is repeated when the connection broke, or the server was not ready: reads,
+    and work that is started under an id of the client's choice.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url_of(address)
+        self._token = token
+        self._timeout = timeout.total_seconds()
+        self._pause = pause
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._repeatedly("GET", path, query)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Only once: whether it has happened is not known when the connection breaks."""
+        return self._call("POST", path, {}, body)
+
+    def patch(self, path: str, **query: Any) -> Any:
+        """Only once, as above."""
+        return self._call("PATCH", path, query)
+
+    def trigger(self, path: str, body: Mapping[str, Any]) -> str:
+        """Start asynchronous work, exactly once however often it has to be sent; the result is its trigger id."""
+        given = {key: value for key, value in body.items() if value is not None}
+        answer = self._repeatedly("POST", path, {}, {**given, "triggerId": secrets.token_hex(16)})
+        return str(answer["request-id"])
+
+    def wait(self, path: str, *, telling: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Ask for the status of asynchronous work until it ends; `telling` is called between two questions.
+
+        Raises:
+            RequestRefusedError: the work has failed, or nobody knows of it.
+        """
+        pause = _FIRST_PAUSE
+        while (answer := self.get(path))["status"]["id"] != "COMPLETED":
+            telling()
+            self._pause(pause)
+            pause = min(pause * 2, _LAST_PAUSE)
+        operation: dict[str, Any] = answer.get("operation") or {}
+        cause = operation.get("failure-cause") or operation.get("failureCause")
+        if cause is not None:
+            raise RequestRefusedError(_cause(cause))
+        return operation
+
+    def _repeatedly(
+        self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None = None
+    ) -> Any:
+        pause = _FIRST_PAUSE
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._call(method, path, query, body)
+            except ServerUnreachableError as error:
+                if isinstance(error.__cause__, ConnectionRefusedError):
+                    raise  # nobody is there, which a moment will not change
+            except RequestRefusedError as error:
+                if error.status != _BUSY:
+                    raise
+            self._pause(pause)
+            pause *= 4
+        return self._call(method, path, query, body)
+
+    def _call(self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> Any:
+        parts = urlsplit(self.url)
+        target = f"{parts.path.rstrip('/')}{path}{'?' + urlencode(query) if query else ''}"
+        headers = {"Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json; charset=UTF-8"
+        connection = _connection(parts.scheme, parts.netloc, self._timeout)
+        try:
+            connection.request(method, target, msgspec.json.encode(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            status, content = response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self.unreachable(error) from error
+        finally:
+            connection.close()
+        return self.read(status, content)
+
+    def unreachable(self, error: Exception) -> ServerUnreachableError:
+        return ServerUnreachableError(
+            f"no answer from {self.url}: {_reason(error)}",
+            hint="Is the job running? -m host:port names where it prints that it serves.",
+        )
+
+    def read(self, status: int, content: bytes) -> Any:
+        try:
+            answer = json.loads(content)  # "NaN" and the like are told as they are
+        except ValueError as error:
+            raise _refused(status, f"{self.url} answered with something that is not JSON: is it Checkdam?") from error
+        if status >= 400 or not isinstance(answer, dict | list):
+            raise _refused(status, _told(answer, status))
+        return answer
+
+
+def url_of(address: str) -> str:
+    """The whole address that "host:port" or a URL stands for. Raises UsageError."""
+    url = address if "://" in address else f"http://{address}"
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or ("://" not in address and parts.port is None) or parts.query or parts.fragment:
+        raise UsageError(f'"{address}" is no address of a server', hint="Write host:port, such as localhost:8081.")
+    return url.rstrip("/")
+
+
+def segment(text: str) -> str:
+    """A name as one segment of a path, whatever signs it holds."""
+    return quote(text, safe="")
+
+
+def _connection(scheme: str, netloc: str, timeout: float) -> http.client.HTTPConnection:
+    # Not urllib: it would send what is meant for this machine to a proxy that the environment names.
+    if scheme == "https":
+        return http.client.HTTPSConnection(netloc, timeout=timeout, context=ssl.create_default_context())
+    return http.client.HTTPConnection(netloc, timeout=timeout)
+
+
+def _refused(status: int, message: str) -> RequestRefusedError:
+    error = RequestRefusedError(message)
+    error.status = status
+    return error
+
+
+def _told(answer: Any, status: int) -> str:
+    """Flink's error form as one text. A handled error may have a stack trace after its first line."""
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    texts = [str(text).strip() for text in errors] if isinstance(errors, list) else []
+    if len(texts) > 1 and texts[0] == _INTERNAL:
+        lines = [line for line in texts[1].splitlines() if line.strip() and not line.startswith(("<Exc", "End of"))]
+        return f"{texts[0].rstrip('.')}: {lines[-1].strip()}" if lines else texts[0]
+    first = [text.splitlines()[0] for text in texts if text]
+    return "; ".join(first) or f"the server answered with status {status} and no reason"
+
+
+def _cause(cause: Mapping[str, Any]) -> str:
+    """The message where a server sends one; else Flink's stack trace, whose first line has it."""
+    message = cause.get("message")
+    if message:
+        return str(message)
+    lines = str(cause.get("stack-trace") or "").strip().splitlines()
+    return lines[0] if lines else str(cause.get("class") or "it failed, and the server does not say why")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

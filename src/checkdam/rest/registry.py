@@ -1,0 +1,125 @@
+"""The REST servers of this user that run on this machine: how the command line finds a job without being told where.
+
+A file for each server in a directory that only the user can enter, because a token may stand in it. A server that ends
+in order removes its file; after a kill the file stays, and the next reader removes it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from checkdam.checkpoint.ownership import Owner, this_process
+from checkdam.ids import JobId
+
+_LOG = logging.getLogger(__name__)
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One that runs: where it answers, what it wants to see, and the jobs of its own process."""
+
+    url: str
+    owner: Owner
+    token: str | None = None
+    jobs: tuple[str, ...] = ()
+
+
+class Registration:
+    """This process's entry. Failing to write it costs a convenience, never the job, so it is only logged."""
+
+    def __init__(self, file: Path, server: Server) -> None:
+        self._file = file
+        self._server = server
+
+    def runs(self, job_id: JobId) -> None:
+        """Tell that this process runs the job."""
+        jobs = tuple(dict.fromkeys((*self._server.jobs, job_id)))
+        self._server = msgspec.structs.replace(self._server, jobs=jobs)
+        self.write()
+
+    def write(self) -> None:
+        try:
+            _write(self._file, msgspec.json.encode(self._server))
+        except OSError as error:
+            _LOG.warning("registry: %s cannot be written: %s", self._file, error)
+
+    def close(self) -> None:
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("registry: %s cannot be removed: %s", self._file, error)
+
+
+def default_directory() -> Path:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number without a name
+        user = str(os.getuid())
+    return Path(tempfile.gettempdir()) / f"checkdam-{user}" / "servers"
+
+
+def register(url: str, token: str | None, directory: Path | None = None) -> Registration:
+    """Make a server of this process known until `close`."""
+    directory = directory or default_directory()
+    registration = Registration(
+        directory / f"{os.getpid()}-{secrets.token_hex(4)}.json", Server(url, this_process(), token)
+    )
+    registration.write()
+    return registration
+
+
+def servers(directory: Path | None = None) -> Sequence[Server]:
+    """Those whose process runs; the files of others that were here are removed."""
+    directory = directory or default_directory()
+    if not _is_private(directory):
+        return []
+    found = []
+    for file in sorted(directory.glob("*.json")):
+        server = _read(file)
+        if server is None or not server.owner.is_here():
+            continue  # of a newer version, being removed, or of a container that shares the directory
+        if server.owner.is_alive():
+            found.append(server)
+        else:
+            file.unlink(missing_ok=True)
+    return found
+
+
+def _read(file: Path) -> Server | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Server)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All of it or nothing, readable by this user alone."""
+    for directory in (file.parent.parent, file.parent):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_private(file.parent):
+        raise PermissionError(f"{file.parent} belongs to, or can be entered by, another user")
+    temporary = file.with_suffix(".tmp")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(content)
+    temporary.replace(file)
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether nobody else can have put anything there: the temporary directory is open to all."""
+    for each in (directory.parent, directory):
+        try:
+            status = each.lstat()
+        except OSError:
+            return False
+        mine = status.st_uid == os.getuid() and stat.S_ISDIR(status.st_mode)
+        if not mine or stat.S_IMODE(status.st_mode) & 0o077:
+            return False
+    return True

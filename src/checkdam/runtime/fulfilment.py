@@ -1,0 +1,235 @@
+"""What is asked of a running job, done between two of its epochs by a thread of its own.
+
+A checkpoint or savepoint needs the turn for its cut only. A stop or a rescale keeps it until the cut is durable: no
+epoch may come behind what the job ends with, or goes on from.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from checkdam.checkpoint.savepoint import SavepointDirectory
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError
+from checkdam.ids import CheckpointId
+from checkdam.runtime.checkpointing import SavepointOrder
+from checkdam.runtime.records import SnapshotKind
+from checkdam.runtime.requests import (
+    CheckpointRequest,
+    Request,
+    Requests,
+    Rescaled,
+    RescaleRequest,
+    SavepointRequest,
+    StopRequest,
+    new_answer,
+)
+
+if TYPE_CHECKING:
+    from checkdam.runtime.attempt import AttemptRun
+
+T = TypeVar("T")
+
+
+class Fulfilment:
+    """Serves the requests to one attempt, first come, first served where one does not have to wait for another."""
+
+    def __init__(self, attempt: AttemptRun, requests: Requests, changed: threading.Condition) -> None:
+        self._attempt = attempt
+        self._requests = requests
+        self._changed = changed
+        self._is_at_work = False
+        here = contextvars.copy_context()  # what holds for the job holds for what is asked of it
+        self._thread = threading.Thread(target=here.run, args=[self._work], daemon=True, name="control")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until nothing is done with the slots any more; when the attempt is over, nothing begins.
+
+        What only looks for a place for a savepoint is not waited for: that is somebody else's storage.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_at_work, timeout)
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """The next turn, whoever else waits for it; gives False if the attempt is over by then."""
+        with self._attempt.turns.go_first():
+            with self._changed:
+                is_at_work = self._is_at_work = not self._attempt.is_over
+            try:
+                yield is_at_work
+            finally:
+                with self._changed:
+                    self._is_at_work = False
+                    self._changed.notify_all()
+
+    def _work(self) -> None:
+        try:
+            while (request := self._next()) is not None:
+                self._serve(request)
+        except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
+            self._attempt.interrupt(error)
+
+    def _next(self) -> Request | None:
+        """Wait for something that can begin; None when the attempt is over."""
+        with self._changed:
+            while not self._attempt.is_over:
+                request = self._requests.first(self._can_begin)
+                if request is not None:
+                    return request
+                self._changed.wait()
+        return None
+
+    def _can_begin(self, request: Request) -> bool:
+        """Nothing can be cut before epoch 0, which belongs to what is there from the start."""
+        if self._attempt.epochs.last < 0:
+            return False
+        coordinator = self._attempt.coordinator
+        if isinstance(request, CheckpointRequest):
+            return coordinator.can_trigger
+        return coordinator.savepoint_in_progress is None
+
+    def _serve(self, request: Request) -> None:
+        if isinstance(request, CheckpointRequest):
+            self._checkpoint(request)
+        elif isinstance(request, SavepointRequest):
+            self._savepoint(request)
+        elif isinstance(request, StopRequest):
+            self._stop(request)
+        else:
+            self._rescale(request)
+
+    def _checkpoint(self, request: CheckpointRequest) -> None:
+        attempt = self._attempt
+        with self._turn() as is_ours:
+            if not is_ours:
+                return  # its requests are answered with the reason
+            if attempt.checkpoints.trigger(attempt.epochs.last, full=request.full, answer=request.answer):
+                self._requests.take(request)  # else a periodic one was faster: after that
+
+    def _savepoint(self, request: SavepointRequest) -> None:
+        attempt = self._attempt
+        order = self._prepared(request, SnapshotKind.SAVEPOINT, request.answer)
+        if order is None:
+            return
+        with self._turn() as is_ours:
+            if is_ours:
+                self._requests.take(request)
+                attempt.checkpoints.savepoint(attempt.epochs.last, order)
+        if not is_ours:
+            self._give_up(order)
+
+    def _prepared(
+        self, request: SavepointRequest | StopRequest, kind: SnapshotKind, answer: Future[str]
+    ) -> SavepointOrder | None:
+        """Find the place before an epoch has to wait for it."""
+        try:
+            directory = SavepointDirectory.prepare(request.target, self._attempt.job.job_id)
+        except CheckdamError as reason:
+            self._requests.failed(request, reason)
+            return None
+        except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was; the job goes on
+            self._requests.failed(request, _as_control_error("no savepoint was taken", error))
+            return None
+        return SavepointOrder(directory, request.format, kind, answer)
+
+    def _give_up(self, order: SavepointOrder) -> None:
+        """Nothing was written; but looking for a place may have made the directory."""
+        try:
+            order.directory.abandon()
+        except CheckdamError as reason:
+            self._attempt.listener.left_behind(reason)
+
+    def _stop(self, request: StopRequest) -> None:
+        saved: Future[str] = new_answer()
+        order = self._prepared(request, SnapshotKind.SYNC_SAVEPOINT, saved)
+        if order is None:
+            return
+        with self._turn() as is_ours:
+            if is_ours:
+                self._requests.take(request)
+                self._stop_with(request, order, saved)
+        if not is_ours:
+            self._give_up(order)
+
+    def _stop_with(self, request: StopRequest, order: SavepointOrder, saved: Future[str]) -> None:
+        attempt = self._attempt
+        has_drained = has_begun = False
+        try:
+            self._refuse_if_ending()
+            if request.drain:
+                has_drained = True
+                attempt.epochs.may_cut = False  # should the savepoint fail, the job must not resume behind this
+                attempt.drain()
+            has_begun = True  # and gives up by itself, if it has to
+            attempt.checkpoints.savepoint(attempt.epochs.last, order)
+            path = self._wait_for(saved)
+        except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was
+            reason = _as_control_error("the job was not stopped", error)
+            if has_drained:
+                # Event time has ended for every operator: there is no way on but from the last checkpoint.
+                attempt.interrupt(JobFailedError(f"stop with savepoint failed after event time had ended: {error}"))
+            if not has_begun:
+                self._give_up(order)
+            self._requests.failed(request, reason)
+        else:
+            attempt.end_with(request, path)
+
+    def _rescale(self, request: RescaleRequest) -> None:
+        attempt = self._attempt
+        with self._turn() as is_ours:
+            if not is_ours:
+                return
+            self._requests.take(request)
+            attempt.listener.rescaling(request.job.parallelism)
+            try:
+                self._refuse_if_ending()
+                self._cut_if_needed()
+            except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was
+                reason = _as_control_error("the job was not rescaled", error)
+                attempt.listener.rescaled(request.job.parallelism, reason)
+                self._requests.failed(request, reason)
+            else:
+                attempt.interrupt(Rescaled(request))
+
+    def _refuse_if_ending(self) -> None:
+        if self._attempt.is_ending:
+            raise JobControlError("the job has used up its input and ends by itself")
+
+    def _cut_if_needed(self) -> None:
+        """A checkpoint of all that has happened until now, in this turn."""
+        attempt = self._attempt
+        with self._changed:
+            self._changed.wait_for(lambda: attempt.is_over or attempt.coordinator.can_trigger)
+        self._refuse_if_over()
+        if attempt.is_covered:
+            return
+        done: Future[CheckpointId] = new_answer()
+        attempt.checkpoints.trigger(attempt.epochs.last, answer=done)
+        self._wait_for(done)
+
+    def _wait_for(self, answer: Future[T]) -> T:
+        """What was asked for; raises at once what ends the attempt."""
+        answer.add_done_callback(lambda _: self._attempt.look_again())
+        with self._changed:
+            self._changed.wait_for(lambda: answer.done() or self._attempt.is_over)
+        self._refuse_if_over()
+        return answer.result()
+
+    def _refuse_if_over(self) -> None:
+        self._attempt.check()
+        if self._attempt.is_over:
+            raise JobControlError("the job has ended")
+
+
+def _as_control_error(what: str, cause: Exception) -> CheckdamError:
+    hint = cause.hint if isinstance(cause, CheckdamError) else None
+    message = cause.message if isinstance(cause, CheckdamError) else str(cause) or type(cause).__name__
+    return JobControlError(f"{what}: {message}", hint=hint)

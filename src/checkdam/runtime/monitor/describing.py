@@ -1,0 +1,191 @@
+"""A job's plan and settings as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import xxhash
+
+from checkdam.checkpoint.flink_metadata import operator_id
+from checkdam.config import SAVEPOINT_DIR, Configuration
+from checkdam.graph.levels import JobPlan, Partitioning
+from checkdam.graph.operators import (
+    AggregateFunctionKind,
+    AggregateKind,
+    ConnectKind,
+    FilterKind,
+    FlatMapKind,
+    Kind,
+    MapKind,
+    Operator,
+    ProcessKind,
+    ReduceKind,
+    SideOutputKind,
+    SinkFunctionKind,
+    SinkKind,
+    SourceFunctionKind,
+    SourceKind,
+    TimestampsKind,
+)
+from checkdam.runtime.job import Job
+from checkdam.runtime.records import NEVER, InputRecord, JobSettings, OperatorRecord
+from checkdam.runtime.restart import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RestartStrategy,
+)
+
+MASKED = "******"
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "apikey",
+    "api-key",
+    "access-key",
+    "access.key",
+    "account.key",
+    "auth-params",
+    "service-key",
+    "basic-auth",
+    "jaas.config",
+    "http-headers",
+    "credential",
+)
+_WORDS: dict[type[Kind], str] = {
+    SourceKind: "source",
+    SourceFunctionKind: "source",
+    MapKind: "map",
+    FlatMapKind: "flat map",
+    FilterKind: "filter",
+    ProcessKind: "process",
+    ConnectKind: "connect",
+    SideOutputKind: "side output",
+    TimestampsKind: "timestamps",
+    AggregateFunctionKind: "aggregate",
+    ReduceKind: "reduce",
+    SinkFunctionKind: "sink",
+    SinkKind: "sink",
+}
+_SHIP_STRATEGIES = {
+    Partitioning.KEYED: "HASH",
+    Partitioning.REBALANCE: "REBALANCE",
+    Partitioning.FORWARD: "FORWARD",
+    Partitioning.BROADCAST: "BROADCAST",
+}
+
+
+def operator_records(plan: JobPlan) -> tuple[OperatorRecord, ...]:
+    """Every operator of the plan, in its order; inputs are told with how records get from one to the other."""
+    levels = {op.id: level.index for level in plan.levels for op in level.operators}
+    widths = {op.id: op.parallelism or 1 for level in plan.levels for op in level.operators}
+    first = plan.levels[0].parallelism if plan.levels else 1
+    shipped = {(edge.source, edge.target): _SHIP_STRATEGIES[edge.partitioning] for edge in plan.edges}
+    return tuple(
+        OperatorRecord(
+            id=op.id,
+            vertex_id=vertex_id(op),
+            uid=op.uid,
+            name=op.name,
+            kind=kind_word(op),
+            parallelism=widths.get(op.id, first),
+            max_parallelism=plan.key_groups_of(op.id),
+            level=levels.get(op.id, 0),
+            inputs=tuple(InputRecord(i, shipped.get((i, op.id), "FORWARD")) for i in op.all_inputs),
+            is_stateful=op.is_stateful,
+        )
+        for op in plan.operators
+    )
+
+
+def vertex_id(operator: Operator) -> str:
+    """32 hex digits: those under which checkpoints file the operator's state, else from its place and name."""
+    if operator.uid is not None:
+        return vertex_id_of_uid(operator.uid)
+    return xxhash.xxh3_128_hexdigest(f"{operator.id}:{operator.name}".encode())
+
+
+def vertex_id_of_uid(uid: str) -> str:
+    return operator_id(uid).hex()
+
+
+def kind_word(operator: Operator) -> str:
+    """What the operator does, in a word or two for people."""
+    kind = operator.kind
+    if isinstance(kind, AggregateKind):
+        return kind.how
+    word = _WORDS[type(kind)]
+    if isinstance(kind, ConnectKind) and kind.broadcast:
+        word = "broadcast connect"
+    is_keyed = operator.key is not None and not isinstance(kind, AggregateFunctionKind | ReduceKind | SinkKind)
+    return f"keyed {word}" if is_keyed else word
+
+
+def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
+    """How the job was set up; of the configuration only what somebody has set, without its secrets."""
+    given = {} if configuration is None else configuration.given()
+    checkpoints = job.checkpoints
+    return JobSettings(
+        mode=checkpoints.mode.value,
+        interval=_milliseconds(checkpoints.interval) if checkpoints.interval is not None else NEVER,
+        timeout=_milliseconds(checkpoints.timeout),
+        min_pause=_milliseconds(checkpoints.min_pause),
+        max_concurrent=checkpoints.max_concurrent,
+        tolerable_failures=checkpoints.tolerable_failures,
+        retention=checkpoints.retention.value,
+        num_retained=checkpoints.num_retained,
+        state_backend=type(job.backend).__name__.removesuffix("StateBackend").lower(),
+        storage=job.storage,
+        savepoint_directory=configuration.get(SAVEPOINT_DIR) if configuration is not None else None,
+        restart_strategy=restart_words(job.restart),
+        configuration=masked(given),
+    )
+
+
+def restart_words(strategy: RestartStrategy) -> str:
+    """The strategy as Flink's page tells it."""
+    if isinstance(strategy, NoRestart):
+        return "No restart: the first failure ends the job."
+    if isinstance(strategy, FixedDelayRestart):
+        return f"Restart after {_duration(strategy.delay)}, at most {strategy.attempts} times."
+    if isinstance(strategy, FailureRateRestart):
+        return (
+            f"Restart after {_duration(strategy.delay)}, unless more than {strategy.max_failures} failures "
+            f"fall within {_duration(strategy.interval)}."
+        )
+    if isinstance(strategy, ExponentialDelayRestart):
+        return (
+            f"Restart after {_duration(strategy.initial_backoff)}, each time {strategy.backoff_multiplier:g} times as "
+            f"late, up to {_duration(strategy.max_backoff)}."
+        )
+    return type(strategy).__name__
+
+
+def masked(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """The settings as text, with stars for every value whose key sounds like a secret."""
+    return {key: MASKED if _is_secret(key) else _text(value) for key, value in sorted(configuration.items())}
+
+
+def _is_secret(key: str) -> bool:
+    lowered = key.lower()
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{_milliseconds(value)} ms"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def _duration(duration: timedelta) -> str:
+    return f"{duration.total_seconds():g} s"

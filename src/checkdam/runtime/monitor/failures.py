@@ -1,0 +1,29 @@
+"""Failures as records: the user's own frames first, since theirs is the code they can mend."""
+
+from __future__ import annotations
+
+import traceback
+
+from checkdam.errors import CheckdamError, UserFunctionError
+from checkdam.runtime.records import ExceptionRecord
+
+LONGEST_TRACE = 50_000
+"""Characters of a stack trace that are kept: some exceptions carry their whole input."""
+
+
+def exception_record(failure: CheckdamError, at: int) -> ExceptionRecord:
+    """What a failure tells. For the user's own exception its class is named, not the one that carried it here."""
+    name, task = type(failure).__name__, None
+    text = _shortened("".join(traceback.format_exception(failure)))
+    if isinstance(failure, UserFunctionError):
+        name = failure.cause.partition(":")[0] or name
+        task = failure.operator
+        text = f"{_shortened(failure.user_traceback.rstrip())}\n\n{_shortened(str(failure))}\n"
+    return ExceptionRecord(name=name, message=_shortened(str(failure)), stacktrace=text, at=at, task=task)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST_TRACE:
+        return text
+    half = LONGEST_TRACE // 2
+    return f"{text[:half]}\n… {len(text) - LONGEST_TRACE} characters left out …\n{text[-half:]}"

@@ -1,0 +1,49 @@
+"""What the operators in front of the first exchange did, where Spark runs them and no slot can count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from checkdam.graph.levels import JobPlan, Partitioning
+from checkdam.runtime.events import EpochStats
+from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
+
+
+def source_side_counts(plan: JobPlan, stats: EpochStats) -> Mapping[int, OperatorCounts]:
+    """By operator of level 0, what it did in an epoch.
+
+    Where Python ran, it has counted. Where Spark did all by itself, the way to an edge only picks fields, record for
+    record: every operator on it has seen as many as came out behind the exchange.
+    """
+    received = _received(plan, stats)
+    counts = dict(stats.source_side)
+    behind: dict[int, int] = {}  # by operator, the records that went on from it
+    for operator in reversed(plan.source_side):
+        told = counts.get(operator.id)
+        edges = [received[edge.id] for edge in plan.edges if edge.source == operator.id and edge.id in received]
+        if told is None:
+            records = max([behind.get(operator.id, 0), *(edge.records for edge in edges)])
+            told = OperatorCounts(
+                records_in=0 if operator.is_source else records,
+                records_out=records,
+                bytes_out=sum(edge.bytes for edge in edges),
+            )
+            counts[operator.id] = told
+        for upstream in operator.inputs:
+            behind[upstream] = max(behind.get(upstream, 0), told.records_in)
+    return counts
+
+
+def _received(plan: JobPlan, stats: EpochStats) -> dict[int, EdgeCounts]:
+    """By edge, what all subtasks behind it got; a broadcast record counts once."""
+    together: dict[int, EdgeCounts] = {}
+    copied = {edge.id for edge in plan.edges if edge.partitioning is Partitioning.BROADCAST}
+    for report in stats.reports:
+        for edge, counts in report.received.items():
+            before = together.get(edge, EdgeCounts())
+            if edge not in copied:
+                counts = EdgeCounts(before.records + counts.records, before.bytes + counts.bytes)
+            elif before.records:
+                counts = EdgeCounts(max(before.records, counts.records), before.bytes + counts.bytes)
+            together[edge] = counts
+    return together

@@ -1,0 +1,303 @@
+"""The snapshots of one slot: cut in the processing thread, written beside it, forgotten when they are settled."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import xxhash
+
+from checkdam.backends.contract import KeyedStateStore, Sealed
+from checkdam.checkpoint.operator_state import keep
+from checkdam.connectors.contract import Prepare, SinkWriter
+from checkdam.errors import SlotLostError, StorageError
+from checkdam.graph.operators import SinkKind
+from checkdam.ids import CheckpointId
+from checkdam.runtime.slot.context import SnapshotContext
+from checkdam.runtime.slot.messages import SlotSetup
+from checkdam.runtime.slot.opening import OpenOperator
+from checkdam.state.snapshots import (
+    KeyedStateHandle,
+    OperatorSnapshot,
+    OperatorStateHandle,
+    OperatorStatePart,
+    SavepointFormat,
+    SavepointTarget,
+    SlotSnapshot,
+    StateFile,
+)
+from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import open_storage
+
+SHARED = "shared"
+"""Where state files lie in a job's directory."""
+
+Operators = Mapping[int, OpenOperator]
+
+
+def stores(operators: Operators) -> Iterator[tuple[int, KeyedStateStore]]:
+    for op, opened in operators.items():
+        if opened.store is not None:
+            yield op, opened.store
+
+
+def transactional(operators: Operators) -> Iterator[tuple[int, SinkWriter]]:
+    for op, opened in operators.items():
+        kind = opened.operator.kind
+        if opened.writer is not None and isinstance(kind, SinkKind) and kind.spec.is_transactional:
+            yield op, opened.writer
+
+
+class _Seconds:
+    """How long each operator took for its part."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[int, float] = defaultdict(float)
+
+    @contextmanager
+    def measured(self, op: int) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.of[op] += time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class _Savepoint:
+    """A savepoint's own directory, opened."""
+
+    files: Storage
+    is_canonical: bool
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What the synchronous part of a snapshot hands to the asynchronous one."""
+
+    checkpoint_id: CheckpointId
+    savepoint: _Savepoint | None
+    parts: dict[int, tuple[OperatorStatePart, ...]]
+    finished: frozenset[int]
+    sealed: dict[int, Sealed]
+    prepared: dict[int, Prepare]
+    sync: _Seconds
+    sync_seconds: float
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What is durable, or on its way there; `savepoint` tells where, None: in the job's directory."""
+
+    snapshot: Future[SlotSnapshot]
+    savepoint: _Savepoint | None
+
+
+class SnapshotWriter:
+    """Takes the snapshots of a slot's operators. `snapshot` may be waited for while epochs go on.
+
+    Checkpoints are written one after another. A savepoint may take long, and its place may be slow: it is written by a
+    thread of its own, so that checkpoints go on beside it.
+    """
+
+    def __init__(self, setup: SlotSetup, storage: Storage | None, operators: Operators) -> None:
+        self._setup = setup
+        self._storage = storage  # the job's own directory; None: no checkpoints, and only savepoints hold state
+        self._operators = operators
+        self._written: dict[CheckpointId, _Written] = {}
+        self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
+        self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
+        self._saving = ThreadPoolExecutor(max_workers=1, thread_name_prefix="savepoint")
+        self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
+
+    def seal(self, context: SnapshotContext, savepoint: SavepointTarget | None, *, full: bool) -> float:
+        """Cut the state as of now; the synchronous part. Returns the seconds it took.
+
+        A function that fails in snapshot_state, or holds state that cannot be kept, costs this checkpoint only: the
+        output of sinks is cut last, when nothing can fail any more.
+        """
+        started = time.perf_counter()
+        checkpoint_id = CheckpointId(context.checkpoint_id)
+        place = None if savepoint is None else _opened(savepoint)
+        sync = _Seconds()
+        parts: dict[int, tuple[OperatorStatePart, ...]] = {}
+        sealed: dict[int, Sealed] = {}
+        prepared: dict[int, Prepare] = {}
+        if self._storage is not None or place is not None:
+            for op, opened in self._operators.items():
+                with sync.measured(op):
+                    parts[op] = opened.snapshot_state(context)
+            for op, store in stores(self._operators):
+                with sync.measured(op):
+                    sealed[op] = store.seal(checkpoint_id, full=full)
+        finished = frozenset(op for op, opened in self._operators.items() if opened.is_finished)
+        for op, writer in transactional(self._operators):
+            with sync.measured(op):
+                prepared[op] = writer.cut()
+        elapsed = time.perf_counter() - started
+        cut = _Cut(checkpoint_id, place, parts, finished, sealed, prepared, sync, elapsed)
+        # Output of checkpoints and savepoints is prepared in their order: the next one publishes what this one cut.
+        output = self._writing.submit(self._prepare, cut)
+        writer_thread = self._writing if place is None else self._saving
+        self._written[checkpoint_id] = _Written(writer_thread.submit(self._write, cut, output), place)
+        return elapsed
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        """Wait for the asynchronous part of a checkpoint."""
+        try:
+            return self._written[checkpoint_id].snapshot.result()
+        finally:
+            self._written.pop(checkpoint_id, None)
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        for waiting in self._unpublished.values():
+            for covered in [earlier for earlier in list(waiting) if earlier <= checkpoint_id]:
+                del waiting[covered]
+        for _, store in stores(self._operators):
+            store.completed(checkpoint_id)
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
+        for _, store in stores(self._operators):
+            store.aborted(checkpoint_id)
+        written = self._written.pop(checkpoint_id, None)
+        if written is not None:
+            (self._writing if written.savepoint is None else self._saving).submit(self._undo, written)
+
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        """A savepoint is complete, and its files are nobody's: no snapshot builds on them, and none removes them.
+
+        Its output stays waiting, for the next checkpoint to publish.
+        """
+        for _, store in stores(self._operators):
+            store.aborted(checkpoint_id)  # what changed before it is sealed again
+        self._written.pop(checkpoint_id, None)
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._writing.shutdown(wait=True)
+        self._saving.shutdown(wait=True)
+
+    # ---- beside the processing thread
+
+    def _prepare(self, cut: _Cut) -> tuple[dict[int, tuple[bytes, ...]], _Seconds]:
+        """Output first: should the state not be written, the next checkpoint still publishes what this one cut."""
+        seconds = _Seconds()
+        committables: dict[int, tuple[bytes, ...]] = {}
+        for op, prepare in cut.prepared.items():
+            with seconds.measured(op):
+                committables[op] = self._prepared(op, cut.checkpoint_id, prepare)
+        return committables, seconds
+
+    def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
+        """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
+        waiting = self._unpublished.setdefault(op, {})
+        try:
+            waiting[checkpoint_id] = waiting.get(checkpoint_id, ()) + prepare()
+        except Exception as error:
+            name = self._operators[op].operator.name
+            self.lost_output = f'output of "{name}" was not written: {error}'
+            raise SlotLostError(f"slot {self._setup.subtask} gave up: {self.lost_output}") from error
+        earlier = waiting.copy()  # `completed` may take from it meanwhile
+        return tuple(each for number in sorted(earlier) for each in earlier[number])
+
+    def _write(self, cut: _Cut, output: Future[tuple[dict[int, tuple[bytes, ...]], _Seconds]]) -> SlotSnapshot:
+        committables, seconds = output.result()
+        started = time.perf_counter() - sum(seconds.of.values())
+        keyed: dict[int, KeyedStateHandle] = {}
+        operator: dict[int, OperatorStateHandle] = {}
+        new_files: dict[int, list[StateFile]] = defaultdict(list)
+        try:
+            for op, parts in cut.parts.items():
+                if parts:
+                    with seconds.measured(op):
+                        operator[op] = self._write_operator_state(op, cut, parts, new_files[op])
+            for op, sealed in cut.sealed.items():
+                with seconds.measured(op):
+                    keyed[op] = self._write_keyed_state(cut, sealed)
+                    new_files[op].extend(sealed.new_files)
+        except BaseException:
+            self._remove(cut.savepoint, [file for files in new_files.values() for file in files])
+            raise
+        operators = tuple(
+            OperatorSnapshot(
+                uid=self._operators[op].uid,
+                name=self._operators[op].operator.name,
+                keyed=keyed.get(op),
+                committables=committables.get(op, ()),
+                operator_state=operator.get(op),
+                is_finished=op in cut.finished,
+                sync_seconds=cut.sync.of[op],
+                async_seconds=seconds.of[op],
+                new_bytes=sum(file.size for file in new_files[op]) + _inline_bytes(operator.get(op)),
+                state_bytes=_state_bytes(keyed.get(op), operator.get(op)),
+            )
+            for op in sorted(keyed.keys() | operator.keys() | committables.keys() | cut.finished)
+        )
+        return SlotSnapshot(
+            checkpoint_id=cut.checkpoint_id,
+            subtask=self._setup.subtask,
+            operators=operators,
+            new_files=tuple(file for files in new_files.values() for file in files),
+            sync_seconds=cut.sync_seconds,
+            async_seconds=time.perf_counter() - started,
+            state_bytes=sum(each.state_bytes for each in operators),
+        )
+
+    def _write_keyed_state(self, cut: _Cut, sealed: Sealed) -> KeyedStateHandle:
+        if cut.savepoint is not None:
+            return sealed.write_whole(cut.savepoint.files, self._storage, canonical=cut.savepoint.is_canonical)
+        assert self._storage is not None
+        return sealed.write(self._storage, SHARED)
+
+    def _write_operator_state(
+        self, op: int, cut: _Cut, parts: tuple[OperatorStatePart, ...], new_files: list[StateFile]
+    ) -> OperatorStateHandle:
+        owner = f"{xxhash.xxh3_128_hexdigest(self._operators[op].uid.encode())}-{self._setup.subtask}"
+        path = f"{owner}-{cut.checkpoint_id}-{self._setup.attempt}.operator"
+        files = self._storage
+        if cut.savepoint is not None:
+            files = cut.savepoint.files
+        else:
+            path = f"{SHARED}/{path}"
+        assert files is not None
+        new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
+        handle = keep(parts, files, path)
+        new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
+        return handle
+
+    def _undo(self, written: _Written) -> None:
+        """Remove what was written for a checkpoint; of a savepoint all, for the driver has given it up."""
+        if written.savepoint is not None:
+            with suppress(StorageError):  # the driver removes the directory, too
+                written.savepoint.files.delete_directory("")
+        elif written.snapshot.exception() is None:
+            self._remove(None, written.snapshot.result().new_files)
+
+    def _remove(self, savepoint: _Savepoint | None, files: Sequence[StateFile]) -> None:
+        """Remove files that no checkpoint will need; what the storage keeps is swept by the next start."""
+        storage = self._storage if savepoint is None else savepoint.files
+        for file in files:
+            assert storage is not None
+            with suppress(StorageError):
+                storage.delete(file.path)
+
+
+def _opened(target: SavepointTarget) -> _Savepoint:
+    return _Savepoint(open_storage(target.directory), target.format is SavepointFormat.CANONICAL)
+
+
+def _inline_bytes(handle: OperatorStateHandle | None) -> int:
+    return len(handle.content) if handle is not None and isinstance(handle.content, bytes) else 0
+
+
+def _state_bytes(keyed: KeyedStateHandle | None, operator: OperatorStateHandle | None) -> int:
+    in_files = 0 if keyed is None else sum(file.size for file in keyed.files)
+    if operator is None:
+        return in_files
+    content = operator.content
+    return in_files + (len(content) if isinstance(content, bytes) else content.size)

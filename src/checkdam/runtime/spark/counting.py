@@ -1,0 +1,56 @@
+"""What Python on the source side did, told to the driver by a Spark accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from checkdam.runtime.slot.level import RunningLevel
+from checkdam.runtime.slot.messages import OperatorCounts
+
+Totals = dict[int, OperatorCounts]
+
+
+class _Sum(AccumulatorParam[Totals]):  # type: ignore[misc]  # pyspark's types are not followed
+    """Adds up by operator."""
+
+    def zero(self, value: Totals) -> Totals:
+        return {}
+
+    def addInPlace(self, value1: Totals, value2: Totals) -> Totals:  # noqa: N802  Spark's names
+        for operator, more in value2.items():
+            value1[operator] = _added(value1.get(operator, OperatorCounts()), more)
+        return value1
+
+
+class SourceCounting:
+    """The counts of one job. Spark adds those of a task when it has succeeded, and before the epoch's job returns.
+
+    So they are exact unless Spark runs a task of the source side twice to the end, for shuffle files that were lost.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self.accumulator: Accumulator[Totals] = context.accumulator({}, _Sum())
+
+    def take(self) -> Mapping[int, OperatorCounts]:
+        """On the driver, between epochs: by operator, what was done since the last call."""
+        taken: Totals = self.accumulator.value
+        self.accumulator.value = {}
+        return taken
+
+
+def tell(accumulator: Accumulator[Totals], level: RunningLevel) -> None:
+    """In a task, when it has no more records: what its operators did."""
+    accumulator.add({operator: running.take_counts() for operator, running in level.operators.items()})
+
+
+def _added(a: OperatorCounts, b: OperatorCounts) -> OperatorCounts:
+    return OperatorCounts(
+        a.records_in + b.records_in,
+        a.records_out + b.records_out,
+        a.bytes_in + b.bytes_in,
+        a.bytes_out + b.bytes_out,
+        a.busy_seconds + b.busy_seconds,
+    )

@@ -1,0 +1,68 @@
+"""What attempts and whole jobs leave behind, and what of it may stay."""
+
+from __future__ import annotations
+
+from checkdam.checkpoint.ownership import let_go
+from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, keeps_checkpoints
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.errors import RestoreError, StorageError
+from checkdam.ids import JobId
+from checkdam.runtime.events import JobListener
+from checkdam.runtime.outputs import Outputs
+from checkdam.runtime.restore import Restored, newest_first
+from checkdam.storage.contract import Storage
+
+_TRIES = 3
+
+
+class Remains:
+    """Of one job, in its checkpoint storage and at its sinks. Savepoints are no concern of this: they stay."""
+
+    def __init__(self, job_id: JobId, checkpoints: CheckpointConfig, storage: Storage | None, outputs: Outputs) -> None:
+        self._job_id = job_id
+        self._checkpoints = checkpoints
+        self._storage = storage
+        self._outputs = outputs
+
+    def sweep(self) -> list[Restored]:
+        """Remove what earlier attempts left half done; returns the job's checkpoints that stay."""
+        if self._storage is None:
+            return []
+        store = CheckpointStore(self._storage, self._job_id)
+        kept = list(newest_first(store, self._storage, self._job_id, JobListener()))
+        store.sweep([each.checkpoint for each in kept])
+        return kept
+
+    def clean_up(self, end: JobEnd, listener: JobListener) -> str | None:
+        """Leave only what retention promises: whole checkpoints, or nothing.
+
+        The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._tidy(end)
+            except (StorageError, RestoreError) as reason:
+                if not tries_left:
+                    listener.left_behind(reason)
+        return None
+
+    def _tidy(self, end: JobEnd) -> str | None:
+        """Remove what is no longer needed; doing it again does the rest."""
+        kept = self.sweep()
+        if end is JobEnd.CANCELLED and kept:
+            self._outputs.resume(kept[0])  # the end may have come between a checkpoint and the publishing of its output
+        if end is not JobEnd.FAILED:
+            self._outputs.close(end)
+        if self._storage is None:
+            return None
+        store = CheckpointStore(self._storage, self._job_id)
+        if keeps_checkpoints(self._checkpoints.retention, end):
+            superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
+        else:
+            superfluous, kept = store.completed(), []
+        for checkpoint_id in sorted(superfluous):
+            store.discard(checkpoint_id)
+        if superfluous:
+            store.sweep([])
+        let_go(self._storage, self._job_id)
+        return kept[0].path if kept else None

@@ -1,0 +1,117 @@
+"""Values known by their durable type alone, as Arrow columns."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkdam.errors import StateNotRestorableError
+from checkdam.state.hints import PickleType
+from checkdam.state.types import Kind, TypeInfo, fields_of
+
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
+_NO_IDENTITY = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})
+
+TIME = pa.timestamp("ms", tz="UTC")
+
+
+def column(of: TypeInfo, values: Sequence[Any], what: str) -> pa.Array:
+    """One column of the type's `arrow_type`.
+
+    Dataclasses, named tuples and tuples are structs, pickled values stay bytes, and naive datetimes count as UTC.
+
+    Raises:
+        StateNotRestorableError: a value has no place in the Arrow type, such as a Decimal of more than 38 digits;
+            `what` tells in which state.
+    """
+    try:
+        return _build(of, values)
+    except _REFUSED as refusal:
+        raise StateNotRestorableError(
+            f"{what} holds a value that does not fit an Arrow column of type {of.arrow_type}: {str(refusal)[:200]}",
+            hint="Iterate over the state instead: that gives Python values just as they were kept.",
+        ) from refusal
+
+
+def _build(of: TypeInfo, values: Sequence[Any]) -> pa.Array:
+    if not of.fields:
+        return pa.array(values, of.arrow_type)
+    nulls = [value is None for value in values] if of.nullable else []
+    mask = pa.array(nulls) if any(nulls) else None
+    if of.kind is Kind.LIST or of.kind is Kind.MAP:
+        return _build_nested(of, values, mask)
+    if mask is not None:
+        blank: Any = (None,) * len(of.fields)
+        blank = dict(zip([name for name, _ in of.fields], blank, strict=True)) if of.kind is Kind.DATACLASS else blank
+        values = [blank if value is None else value for value in values]
+    columns = [_build(each, list(map(get, values))) for get, (_, each) in zip(_getters(of), of.fields, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(of.arrow_type), mask=mask)
+
+
+def _getters(of: TypeInfo) -> list[Any]:
+    if of.kind is Kind.DATACLASS:
+        return [operator.itemgetter(name) for name, _ in of.fields]
+    return [operator.itemgetter(place) for place in range(len(of.fields))]
+
+
+def _build_nested(of: TypeInfo, values: Sequence[Any], mask: pa.Array | None) -> pa.Array:
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets: Any = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    present = [value for value in values if value is not None]
+    flat = list(itertools.chain.from_iterable(present))
+    if of.kind is Kind.LIST:
+        kind = pa.LargeListArray if pa.types.is_large_list(of.arrow_type) else pa.ListArray
+        wide = pa.int64() if kind is pa.LargeListArray else pa.int32()
+        return kind.from_arrays(pa.array(offsets, wide), _build(of.fields[0][1], flat), type=of.arrow_type, mask=mask)
+    items = list(itertools.chain.from_iterable(value.values() for value in present))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        _build(of.fields[0][1], flat),
+        _build(of.fields[1][1], items),
+        type=of.arrow_type,
+        mask=mask,
+    )
+
+
+def is_hashable(of: TypeInfo) -> bool:
+    """Whether values read by the type alone can be looked up in a dict; a dataclass comes as a dict and cannot."""
+    return not any(inner.kind in _NO_IDENTITY for inner in fields_of(of))
+
+
+def unpickled(of: TypeInfo) -> TypeInfo:
+    """The same type with pickled values read as the objects they were; whoever wrote them can run code by it."""
+    fields = tuple((name, unpickled(each)) for name, each in of.fields)
+    return replace(of, fields=fields, hint=PickleType(object) if of.kind is Kind.PICKLE else of.hint)
+
+
+def plain(of: TypeInfo, value: Any) -> Any:
+    """A value that a user gives, in the form in which values of the type are read: their dataclasses become dicts."""
+    if value is None or not of.fields:
+        return value
+    if of.kind is Kind.DATACLASS:
+        get = value.__getitem__ if isinstance(value, dict) else lambda name: getattr(value, name)
+        return {name: plain(each, get(name)) for name, each in of.fields}
+    if of.kind is Kind.LIST:
+        return [plain(of.fields[0][1], each) for each in value]
+    if of.kind is Kind.MAP:
+        (_, key), (_, item) = of.fields
+        return {plain(key, k): plain(item, v) for k, v in value.items()}
+    if len(value) != len(of.fields):
+        raise ValueError(f"expected {len(of.fields)} elements, got {len(value)}")
+    return tuple(plain(each, part) for (_, each), part in zip(of.fields, value, strict=True))
+
+
+def positional(of: TypeInfo, value: Any) -> Any:
+    """A key in the form whose hash is the key's: fields by position, dicts of a dataclass as well."""
+    if value is None or not of.fields or of.kind is Kind.MAP:
+        return value
+    if of.kind is Kind.LIST:
+        return tuple(positional(of.fields[0][1], each) for each in value)
+    parts = value.values() if isinstance(value, dict) else value
+    return tuple(positional(each, part) for (_, each), part in zip(of.fields, parts, strict=True))

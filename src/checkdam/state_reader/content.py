@@ -1,0 +1,70 @@
+"""What all states of a snapshot have in common for whoever reads them: columns, batches, pairs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from checkdam.errors import UsageError
+from checkdam.state_reader.descriptions import StateDescription
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from checkdam.state_reader.spark import DataFrame, SparkSession
+
+BATCH_ROWS = 65_536
+
+
+class StateContent(ABC):
+    """One state of a snapshot, read anew with every call; nothing of it is kept in memory.
+
+    Iterating gives pairs of Python values just as they were kept: dataclasses as dicts, named tuples as tuples.
+    """
+
+    description: StateDescription
+    path: str
+    """The snapshot it is read from."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[Any, Any]]: ...
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many rows there are; read from the files' indexes where these know."""
+
+    def to_batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows, at most `batch_rows` in a batch, in memory that does not depend on how many there are.
+
+        Raises:
+            CheckpointDamagedError, FormatTooNewError: a file is not whole, or of a newer version.
+            StateNotRestorableError: a value does not fit its Arrow column.
+        """
+        if batch_rows < 1:
+            raise UsageError(f"a batch must have at least one row, not {batch_rows}")
+        return self._batches(batch_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows at once."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows at once; structs are dicts."""
+        found: pd.DataFrame = self.to_arrow().to_pandas()
+        return found
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """A DataFrame that Spark reads by key groups, in parallel, when it is used. Its workers need Checkdam too."""
+        from checkdam.state_reader.spark import dataframe  # Spark is loaded only where it is used
+
+        return dataframe(spark, self)

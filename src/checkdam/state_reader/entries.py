@@ -1,0 +1,224 @@
+"""The entries of one keyed state in one subtask's snapshot, read key group by key group, whichever backend wrote it."""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from checkdam.backends.state_file import Block, StateFileReader, StateInfo, packed_array, read_state_file
+from checkdam.errors import StateNotRestorableError
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.serializers import Serializer
+from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state_reader.columns import is_hashable
+from checkdam.storage.contract import Storage
+
+_raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_ROCKSDB_ROWS = 2_048  # entries of RocksDB that are unpacked at once; more measure slower, by the garbage collector
+
+
+class Chunk(NamedTuple):
+    """Some entries, in the order of their key groups: `counts` of each of `groups`.
+
+    `ids` are what entry keys are told apart by, the entry keys themselves where these can be looked up in a dict.
+    """
+
+    groups: list[int]
+    counts: list[int]
+    ids: list[Any]
+    keys: list[Any]
+    values: list[Any]
+    bytes: int
+    """About what it takes uncompressed."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to read of a snapshot, and how: values are left out without a serializer for them."""
+
+    info: StateInfo
+    keys: Serializer
+    values: Serializer | None
+
+    @property
+    def ids_are_keys(self) -> bool:
+        return is_hashable(self.keys.type)
+
+
+def read_chunks(
+    handle: KeyedStateHandle, storage: Storage, reading: Reading, key_groups: KeyGroupRange
+) -> Iterator[Chunk]:
+    """The entries in these key groups, each entry key once as the newest file has it; removed ones are gone.
+
+    Only what touches the key groups is read. Holds one key group, or one block of several, in memory at a time.
+
+    Raises:
+        CheckpointDamagedError: a file is gone, truncated or altered.
+        FormatTooNewError: a file was written by a newer version.
+        StateNotRestorableError: no known backend wrote it.
+    """
+    wanted = overlap(handle.key_groups, key_groups)
+    if not len(wanted) or not handle.files:
+        return iter(())
+    if handle.backend == "hashmap":
+        return _hashmap_chunks(open_files(handle, storage, wanted), reading, wanted)
+    if handle.backend == "rocksdb":
+        return _rocksdb_chunks(handle, storage, reading, wanted)
+    raise StateNotRestorableError(
+        f'there is state of backend "{handle.backend}", which this version does not know',
+        hint="Use the version of checkdam that wrote it, or a newer one.",
+    )
+
+
+def overlap(one: KeyGroupRange, other: KeyGroupRange) -> KeyGroupRange:
+    return KeyGroupRange(max(one.first, other.first), min(one.last, other.last))
+
+
+def open_files(handle: KeyedStateHandle, storage: Storage, key_groups: KeyGroupRange) -> list[StateFileReader]:
+    """The files of a hashmap snapshot, oldest first."""
+    return [read_state_file(storage, file.path, file.size, key_groups) for file in handle.files]
+
+
+def blocks_of(reader: StateFileReader, name: str, key_groups: KeyGroupRange) -> int:
+    """How many blocks of a state touch these key groups, as the index tells."""
+    states = {place for place, info in enumerate(reader.info.states) if info.name == name}
+    return sum(
+        block.state in states and block.first <= key_groups.last and key_groups.first <= block.last
+        for block in reader.info.blocks
+    )
+
+
+def _hashmap_chunks(readers: Sequence[StateFileReader], reading: Reading, wanted: KeyGroupRange) -> Iterator[Chunk]:
+    name = reading.info.name
+    filled = [reader for reader in readers if blocks_of(reader, name, wanted)]
+    if len(filled) == 1:
+        return _whole_blocks(filled[0].blocks_of(name), reading, wanted)
+    return _merged([reader.blocks_of(name) for reader in filled], reading, wanted)
+
+
+def _whole_blocks(blocks: Iterator[Block], reading: Reading, wanted: KeyGroupRange) -> Iterator[Chunk]:
+    """A state that lies in one file: nothing overrides anything, and removed keys are those of no other file."""
+    for block in blocks:
+        packed_keys, packed_values, _ = block.unpack()
+        keys = reading.keys.decode(packed_keys)
+        ids = keys if reading.ids_are_keys else _encoded(packed_keys)
+        values = [] if reading.values is None else reading.values.decode(packed_values)
+        groups, counts = block.info.groups, block.info.counts
+        if not block.is_whole:
+            ids, keys, values = ids[block.entries], keys[block.entries], values[block.entries]
+            counts = [count for group, count in zip(groups, counts, strict=True) if group in wanted]
+            groups = [group for group in groups if group in wanted]
+        if keys:
+            yield Chunk(groups, counts, ids, keys, values, block.info.raw_length)
+
+
+class _Version(NamedTuple):
+    """What one file says about one key group."""
+
+    group: int
+    age: int
+    ids: list[Any]
+    keys: list[Any]
+    values: list[Any]
+    removed: list[Any]
+    bytes: int
+
+
+def _merged(sources: Sequence[Iterator[Block]], reading: Reading, wanted: KeyGroupRange) -> Iterator[Chunk]:
+    cursors = [_versions(blocks, -age, reading, wanted) for age, blocks in enumerate(sources)]
+    in_order = heapq.merge(*cursors, key=lambda version: (version.group, version.age))
+    for group, versions in groupby(in_order, key=lambda version: version.group):
+        ids: list[Any] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        known: set[Any] = set()  # what newer files have said something about
+        size = 0
+        for version in versions:  # newest first
+            size += version.bytes
+            if known.isdisjoint(version.ids):
+                ids += version.ids
+                keys += version.keys
+                values += version.values
+            else:
+                is_new = [each not in known for each in version.ids]
+                ids += compress(version.ids, is_new)
+                keys += compress(version.keys, is_new)
+                values += compress(version.values, is_new)
+            if version.age < 0:  # the oldest file overrides nobody
+                known.update(version.ids)
+                known.update(version.removed)
+        if keys:
+            yield Chunk([group], [len(keys)], ids, keys, values, size)
+
+
+def _versions(blocks: Iterator[Block], age: int, reading: Reading, wanted: KeyGroupRange) -> Iterator[_Version]:
+    for block in blocks:
+        packed_keys, packed_values, packed_removed = block.unpack()
+        keys = reading.keys.decode(packed_keys)
+        ids = keys if reading.ids_are_keys else _encoded(packed_keys)
+        removed: list[Any] = []
+        if block.info.removed_counts:
+            removed = reading.keys.decode(packed_removed) if reading.ids_are_keys else _encoded(packed_removed)
+        values = [] if reading.values is None else reading.values.decode(packed_values)
+        gone_counts = block.info.removed_counts or [0] * len(block.info.groups)
+        size = block.info.raw_length // max(1, len(block.info.groups))
+        entry = gone = 0
+        for group, count, gone_count in zip(block.info.groups, block.info.counts, gone_counts, strict=True):
+            own, own_gone = slice(entry, entry + count), slice(gone, gone + gone_count)
+            if group in wanted:
+                yield _Version(group, age, ids[own], keys[own], values[own], removed[own_gone], size)
+            entry, gone = own.stop, own_gone.stop
+
+
+def _encoded(packed: memoryview) -> list[bytes]:
+    return list(map(bytes, _raw.decode(packed)))
+
+
+def _rocksdb_chunks(
+    handle: KeyedStateHandle, storage: Storage, reading: Reading, wanted: KeyGroupRange
+) -> Iterator[Chunk]:
+    from checkdam.backends.rocksdb.database import chunks  # its library is loaded only where it is used
+
+    for pairs in chunks(rocksdb_entries(handle, storage, reading.info.name, wanted), _ROCKSDB_ROWS):
+        found, stored = [key for key, _ in pairs], [value for _, value in pairs]
+        encoded = [key[2:] for key in found]
+        keys = reading.keys.decode(packed_array(encoded))
+        groups, counts = _key_groups_of(found)
+        yield Chunk(
+            groups,
+            counts,
+            keys if reading.ids_are_keys else encoded,
+            keys,
+            [] if reading.values is None else reading.values.decode(packed_array(stored)),
+            sum(map(len, encoded)) + sum(map(len, stored)),
+        )
+
+
+def _key_groups_of(found: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """The key groups that keys of the database begin with, ascending as the keys are, and how many keys each has."""
+    if found[0][:2] == found[-1][:2]:
+        return [int.from_bytes(found[0][:2], "big")], [len(found)]
+    prefixes = [(prefix, len(list(each))) for prefix, each in groupby(key[:2] for key in found)]
+    return [int.from_bytes(prefix, "big") for prefix, _ in prefixes], [count for _, count in prefixes]
+
+
+def rocksdb_entries(
+    handle: KeyedStateHandle, storage: Storage, name: str, wanted: KeyGroupRange
+) -> Iterator[tuple[bytes, bytes]]:
+    """The keys of the database, key group first, and values of one state; its files are linked or copied meanwhile."""
+    from checkdam.backends.rocksdb.files import read_info
+    from checkdam.backends.rocksdb.reading import read_keyed
+
+    info = read_info(handle, storage, "")
+    with tempfile.TemporaryDirectory(prefix="checkdam-reader-") as work:
+        for state, entries in read_keyed(handle, info, storage, "", wanted, Path(work) / "db"):
+            if state.name == name:
+                yield from entries
+                return

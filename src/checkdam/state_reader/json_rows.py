@@ -1,0 +1,81 @@
+"""States as JSON, for the command line and REST: rows, answers, pages of keys and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from checkdam.errors import UsageError
+from checkdam.state.json_values import to_json
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.types import tuple_of
+from checkdam.state_reader.content import StateContent
+from checkdam.state_reader.diffing import Example
+from checkdam.state_reader.keyed import KeyedState
+from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
+
+
+def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
+    """The rows of a state by the names of its columns, values as `to_json` has them; times are milliseconds."""
+    if isinstance(content, KeyedState):
+        for row in content.rows():
+            parts = zip(content.part_types, row.parts, strict=True)
+            shown = {name: to_json(part, of) for (name, of), part in parts}
+            shown["value"] = to_json(row.value, content.value_type)
+            if row.last_touched is not None:
+                shown["last_touched"] = row.last_touched
+            yield shown | {"key_group": row.key_group}
+    elif isinstance(content, OperatorListState):
+        for subtask, element in content:
+            yield {"subtask": subtask, "value": to_json(element, content.element_type)}
+    elif isinstance(content, BroadcastState):
+        (_, of_key), (_, of_value) = content.element_type.fields
+        for key, value in content:
+            yield {"key": to_json(key, of_key), "value": to_json(value, of_value)}
+    else:
+        for (key, domain), timestamp in content:
+            yield {"key": to_json(key), "timestamp": timestamp, "time_domain": domain}
+
+
+def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tuple[Any, Any, int, int]], str | None]:
+    """Up to `limit` keys with what each holds, its key group and subtask, and where to go on; None at the end.
+
+    The cursor is a key group and how many of its keys are behind: a snapshot never changes, so it stays true.
+
+    Raises:
+        UsageError: the cursor is none of these.
+    """
+    first, behind = _position(cursor, content.max_parallelism)
+    found: list[tuple[Any, Any, int, int]] = []
+    for group in content.within(KeyGroupRange(first, content.max_parallelism - 1)).groups():
+        keys = content.by_key(group)
+        start = behind if group.number == first else 0
+        for place, (key, value) in islice(enumerate(keys), start, None):
+            if len(found) == limit:
+                return found, f"{group.number}:{place}"
+            found.append((key, value, group.number, group.subtask))
+    return found, None
+
+
+def _position(cursor: str | None, max_parallelism: int) -> tuple[int, int]:
+    if not cursor:
+        return 0, 0
+    group, _, behind = cursor.partition(":")
+    if group.isdecimal() and behind.isdecimal() and len(cursor) < 40 and int(group) < max_parallelism:
+        return int(group), int(behind)
+    raise UsageError(f"{cursor[:100]!r} is no cursor of this state", hint='Give back "next" of the page before.')
+
+
+def json_example(example: Example, content: StateContent) -> dict[str, Any]:
+    """One difference of a state; the key is an array of all parts where entries are found by more than the key."""
+    of_key = of_value = None
+    if isinstance(content, KeyedState):
+        parts = [of for _, of in content.part_types]
+        of_key, of_value = parts[0] if len(parts) == 1 else tuple_of(parts), content.value_type
+    return {
+        "what": example.what,
+        "key": to_json(example.key, of_key),
+        "before": to_json(example.before, of_value),
+        "after": to_json(example.after, of_value),
+    }

@@ -1,0 +1,215 @@
+"""One slot of a LocalJob: the real slot code, in a process that a test can kill."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import pyarrow as pa
+
+from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.slot.messages import EpochReport, SlotSetup
+from checkdam.runtime.slot.task import SlotTask
+from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+from checkdam.testing.mounts import watched_by
+from checkdam.testing.trouble import DriverKilled, Life, Moment, Step
+
+if TYPE_CHECKING:
+    from checkdam.testing.local_engine import LocalEngine
+
+_SAVEPOINT_FILE = re.compile(r"(.*/)?savepoint-[0-9a-f]+-[0-9a-f]+/")
+_CHECKPOINT_FILE = re.compile(r".*/chk-(\d+)(/_metadata)?")
+
+
+class LocalSlot:
+    """A SlotTask as a process of its own would be: it has its own copy of everything, and can be killed."""
+
+    def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
+        self._engine = engine
+        self._subtask = subtask
+        self._life = _SlotLife(engine, subtask)
+        self._ended = threading.Event()
+        self._lock = threading.RLock()
+        self._task: SlotTask | None = None
+        self._last_level: tuple[int, Epoch, list[pa.RecordBatch]] | None = None
+
+    @property
+    def subtask(self) -> SubtaskIndex:
+        return self._subtask
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def host(self) -> str:
+        return os.uname().nodename
+
+    @property
+    def location(self) -> str:
+        return f"in process {os.getpid()}"
+
+    def configure(self, setup: SlotSetup) -> None:
+        self._life.check()
+        with watched_by(self._life):
+            self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)), clock=self._engine.clock)
+        self._life.check()
+
+    def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        self._at(Step.BEFORE_LEVEL, epoch, level)
+        self._last_level = (level, epoch, batches)
+        with self._lock:
+            produced = self._once(level, epoch, batches)
+        self._at(Step.AFTER_LEVEL, epoch, level)
+        self._life.check()
+        return produced
+
+    def repeat(self) -> None:
+        """The last level once more, with the same records."""
+        assert self._last_level is not None
+        self._once(*self._last_level)
+
+    def _once(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        run = self._alive().begin_level(level, epoch)
+        return [*(each for batch in batches for each in run.process(batch)), *run.finish()]
+
+    def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
+        self._at(Step.EPOCH_DONE, epoch)
+        with self._lock:
+            report = self._alive().end_epoch(epoch, commit=commit)
+        self._at(Step.EPOCH_ENDED, epoch)
+        self._life.check()
+        return report
+
+    def end_of_input(self) -> None:
+        with self._lock:
+            self._alive().end_of_input()
+
+    def seal(
+        self,
+        checkpoint_id: CheckpointId,
+        epoch: Epoch,
+        *,
+        savepoint: SavepointTarget | None = None,
+        full: bool = False,
+    ) -> float:
+        self._life.last_checkpoint = checkpoint_id
+        self._engine.begun(checkpoint_id)
+        self._at(Step.BEFORE_SEAL, checkpoint_id)
+        with self._lock, watched_by(self._life):  # it opens the place of a savepoint
+            seconds = self._alive().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
+        self._at(Step.SEALED, checkpoint_id)
+        self._life.check()
+        return seconds
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        task = self._alive()
+        try:
+            snapshot = task.snapshot(checkpoint_id)
+        finally:
+            self._life.check()
+        self._at(Step.SNAPSHOT_TAKEN, checkpoint_id)
+        self._life.check()
+        return snapshot
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        self._at(Step.BEFORE_COMPLETED, checkpoint_id)
+        self._alive().completed(checkpoint_id)
+        self._at(Step.AFTER_COMPLETED, checkpoint_id)
+        self._engine.settled(checkpoint_id)
+        self._life.check()
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        self._at(Step.BEFORE_ABORTED, checkpoint_id)
+        self._alive().aborted(checkpoint_id)
+        self._at(Step.AFTER_ABORTED, checkpoint_id)
+        self._engine.settled(checkpoint_id)
+
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        self._alive().released(checkpoint_id)
+        self._engine.settled(checkpoint_id)
+
+    def query(self, request: bytes) -> bytes:
+        answers = self._alive().queries.answer(request, self._lock)
+        self._life.check()
+        return answers
+
+    def hold(self) -> None:
+        self._ended.wait()
+        self._life.check()
+
+    def close(self) -> None:
+        try:
+            with self._lock:
+                self._alive().close()
+        finally:
+            self._ended.set()
+
+    def kill(self) -> None:
+        if not self._ended.is_set():
+            self._life.end()
+            self._ended.set()
+
+    def disconnect(self) -> None:
+        """There is no connection."""
+
+    def _alive(self) -> SlotTask:
+        self._life.check()
+        assert self._task is not None
+        return self._task
+
+    def _at(self, step: Step, number: int, level: int | None = None) -> None:
+        self._engine.at(Moment(step, number, self._subtask, level))
+
+
+class _SlotLife(Life):
+    """Watches what a slot does to storage."""
+
+    def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
+        super().__init__(f"slot {subtask}")
+        self._engine = engine
+        self._subtask = subtask
+        self.last_checkpoint = CheckpointId(0)
+
+    def before(self, operation: str, path: str) -> None:
+        self.check()
+        if self.last_checkpoint and operation in ("write", "open_output", "output", "close", "rename"):
+            step = Step.WRITING if "/shared/" in path else Step.WRITING_OUTPUT
+            step = Step.WRITING_SAVEPOINT if _SAVEPOINT_FILE.match(path) else step
+            self._engine.at(Moment(step, self.last_checkpoint, self._subtask))
+            self.check()
+
+
+class DriverLife(Life):
+    """Watches what the driver does to storage, and ends whatever it does once it is killed."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        super().__init__("the driver")
+        self._engine = engine
+        self._last_checkpoint = 0
+
+    def check(self) -> None:
+        if self.is_dead:
+            raise DriverKilled
+
+    def before(self, operation: str, path: str) -> None:
+        self._pass(operation, path, Step.BEFORE_METADATA, Step.COMMITTING, Step.BEFORE_DISCARD)
+
+    def after(self, operation: str, path: str) -> None:
+        self._pass(operation, path, Step.METADATA_WRITTEN, Step.COMMITTED, Step.DISCARDED)
+
+    def _pass(self, operation: str, path: str, write: Step, rename: Step, delete: Step) -> None:
+        self.check()
+        found = _CHECKPOINT_FILE.fullmatch(path)
+        if found and operation in ("write", "delete"):
+            self._last_checkpoint = int(found[1])
+            self._engine.at(Moment(write if operation == "write" else delete, self._last_checkpoint))
+        elif operation == "write" and _SAVEPOINT_FILE.match(path) and path.endswith("/_metadata"):
+            is_before = write is Step.BEFORE_METADATA
+            self._engine.at(Moment(Step.BEFORE_SAVEPOINT_METADATA if is_before else Step.SAVEPOINT_WRITTEN, 0))
+        elif operation == "rename":
+            self._engine.at(Moment(rename, self._last_checkpoint))
+        self.check()

@@ -1,0 +1,78 @@
+"""Values as people read them: Flink's forms. Run where they run: in the browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def page(history: str, visit: Any) -> Page:
+    page: Page = visit(history, timezone_id="Europe/Berlin").page
+    page.goto(history)
+    return page
+
+
+def shown(page: Page, form: str, value: Any) -> Any:
+    return page.evaluate(
+        "async ([form, value]) => (await import(new URL('ui/format.js', location.href).href))[form](value)",
+        [form, value],
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        ("date", {0: "-", -1: "-", 1_700_000_000_007: "2023-11-14 23:13:20.007"}),
+        (
+            "duration",
+            {
+                -1: "-",
+                0: "0ms",
+                0.25: "0.25ms",
+                850: "850ms",
+                12_040: "12s 40ms",
+                12_000: "12s",
+                185_012: "3m 5s 12ms",
+                7_448_000: "2h 4m 8s",
+                93_784_000: "1d 2h 3m 4s",
+                999.7: "1s",
+            },
+        ),
+        (
+            "bytes",
+            {
+                -1: "-",
+                0: "0 B",
+                999: "999 B",
+                1000: "0.977 KB",
+                1_520_435: "1.45 MB",
+                1_023_900: "0.976 MB",
+                2**40: "1.00 TB",
+            },
+        ),
+        ("short", {-1: "-", 9_999: "9\u202f999", 12_345: "12.3k", 999_999: "1.00M", 20_000_000: "20.0M"}),
+        ("percent", {-1: "-", 0.944: "94%"}),
+    ],
+)
+def test_values_are_written_as_flink_writes_them(page: Page, form: str, values: dict[float, str]) -> None:
+    assert {value: shown(page, form, value) for value in values} == values
+
+
+def test_a_watermark_that_never_came_or_is_the_last_is_told_in_words(page: Page) -> None:
+    values = [None, -(2**63), 2**63 - 1, 17]
+
+    assert [shown(page, "watermark", value) for value in values] == ["none", "none", "end of time", "17"]
+
+
+def test_words_of_an_error_are_told_apart_from_its_trace(page: Page) -> None:
+    split = "async (text) => (await import(new URL('ui/api.js', location.href).href)).splitMessage(text)"
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no'
+
+    assert page.evaluate(split, "cannot write\nName another.") == ["cannot write\nName another.", ""]
+    assert page.evaluate(split, f"it failed\n{trace}") == ["it failed", trace]
+    assert page.evaluate(split, trace) == ["ValueError: no", trace]

@@ -1,0 +1,125 @@
+"""`checkdam state ls|show|diff`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkdam.backends import HashMapStateBackend
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
+from checkdam.cli.main import command_line
+from checkdam.storage.filesystem import open_storage
+from checkdam.testing.every_state import EveryState
+from checkdam.testing.local_job import JOB_ID
+from checkdam.testing.snapshots import written
+
+FLINK = Path(__file__).parents[2] / "compat" / "data"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The directory of a job with every kind of state, and of its checkpoints."""
+    directory = tmp_path_factory.mktemp("ck")
+    epochs = [[("a", 1), ("b", 2), ("rule", 3)], [("a", 4), ("c", 5)], [("b", 8)]]
+    kept = CheckpointConfig(timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION, num_retained=9)
+    every_state = EveryState(epochs, HashMapStateBackend(), storage=open_storage(str(directory)))
+    every_state.job(checkpoints=kept).run()
+    return f"{directory}/{JOB_ID}"
+
+
+Output = pytest.CaptureFixture[str]
+
+
+def _json(capsys: Output, *arguments: str) -> Any:
+    assert command_line(["state", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def _lines(capsys: Output, *arguments: str) -> list[Any]:
+    assert command_line(["state", *arguments, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def _refused(capsys: Output, *arguments: str, code: int = 2) -> str:
+    assert command_line(["state", *arguments]) == code
+    return capsys.readouterr().err
+
+
+def test_ls_lists_every_state_with_its_types_and_sizes(capsys: Output, job: str) -> None:
+    told = _json(capsys, "ls", f"{job}/chk-2")
+
+    by_uid = {operator["uid"]: operator for operator in told["operators"]}
+    assert (told["job_id"], told["epoch"], by_uid["everything"]["parallelism"]) == (JOB_ID, 2, 2)
+    kinds = {state["name"]: state["kind"] for state in by_uid["everything"]["states"]}
+    assert (kinds["by number"], kinds["rules"], kinds["_timers/event"]) == ("map", "broadcast", "timer")
+    command_line(["state", "ls", f"{job}/chk-2"])
+    assert "dict[int, int]" in capsys.readouterr().out
+
+
+def test_show_shows_entries_up_to_a_limit(capsys: Output, job: str) -> None:
+    rows = _lines(capsys, "show", f"{job}/chk-2", "everything", "by number")
+
+    assert {(row["key"], row["map_key"], row["value"]) for row in rows} == {("a", 1, 2), ("b", 2, 1), ("c", 2, 1)}
+    assert len(_lines(capsys, "show", f"{job}/chk-2", "everything", "by number", "--limit", "2")) == 2
+    command_line(["state", "show", f"{job}/chk-2", "everything", "count", "--limit", "1"])
+    assert "3 in all" in capsys.readouterr().out
+
+
+def test_show_finds_a_key_and_a_missing_one_is_no_error(capsys: Output, job: str) -> None:
+    [found] = _lines(capsys, "show", f"{job}/chk-2", "everything", "numbers", "--key", "a")
+
+    assert found["value"] == [1, 4]
+    assert _lines(capsys, "show", f"{job}/chk-2", "everything", "numbers", "--key", "nobody") == []
+
+
+def test_show_shows_timers_operator_state_and_broadcast_state(capsys: Output, job: str) -> None:
+    timers = _lines(capsys, "show", f"{job}/chk-2", "everything", "--timers")
+    rules = _lines(capsys, "show", f"{job}/chk-2", "everything", "rules")
+    counts = _lines(capsys, "show", f"{job}/chk-2", "buffer", "counts")
+
+    assert {"key": "c", "timestamp": 10, "time_domain": "event time"} in timers
+    assert rules == [{"key": 3, "value": "rule 3"}]
+    assert [row["subtask"] for row in counts] == [0, 1]
+
+
+def test_diff_counts_what_changed_with_examples(capsys: Output, job: str) -> None:
+    [found] = _json(capsys, "diff", f"{job}/chk-2", f"{job}/chk-3", "everything", "numbers")["states"]
+
+    assert (found["added"], found["changed"], found["removed"], found["unchanged"]) == (0, 1, 0, 2)
+    assert found["examples"] == [{"what": "changed", "key": "b", "before": [2], "after": [2, 8]}]
+    assert len(_json(capsys, "diff", f"{job}/chk-2", f"{job}/chk-3")["states"]) == 9
+    command_line(["state", "diff", f"{job}/chk-2", f"{job}/chk-3", "everything", "numbers"])
+    assert "[2, 8]" in capsys.readouterr().out
+
+
+def test_wrong_names_are_told_with_the_nearest(capsys: Output, job: str) -> None:
+    path = f"{job}/chk-2"
+
+    assert 'Did you mean "everything"' in _refused(capsys, "show", path, "everythin", "count")
+    assert 'Did you mean "count"' in _refused(capsys, "show", path, "everything", "cout")
+    assert 'Name one of "count"' in _refused(capsys, "show", path, "everything")
+    assert "is not found by key" in _refused(capsys, "show", path, "everything", "rules", "--key", "3")
+    assert 'Did you mean "count"' in _refused(capsys, "diff", path, path, "everything", "cout")
+    assert "chk-2" in _refused(capsys, "ls", f"{job}/chk-77", code=1)
+
+
+def test_snapshots_of_other_keys_are_not_compared(capsys: Output, tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    old = written(storage, {"op": {("count", str, int): {"a": 1}}}, checkpoint_id=1)
+    new = written(storage, {"op": {("count", int, int): {1: 1}}}, checkpoint_id=2)
+    fewer = written(storage, {"op": {("count", str, int): {"a": 1}}}, checkpoint_id=3, max_parallelism=16)
+
+    assert "its key type was str and is int" in _refused(capsys, "diff", old, new)
+    assert "128 key groups in the one and 16" in _refused(capsys, "diff", old, fewer)
+
+
+def test_what_flink_wrote_is_listed_and_not_shown(capsys: Output, tmp_path: Path) -> None:
+    metadata = next(path for path in sorted(FLINK.rglob("*")) if path.is_file() and "flink" in str(path).lower())
+    (tmp_path / "_metadata").write_bytes(metadata.read_bytes())
+
+    assert _json(capsys, "ls", str(tmp_path))["written_by"] == "flink"
+    assert "only Flink reads" in _refused(capsys, "show", str(tmp_path), "op", code=1)

@@ -1,0 +1,187 @@
+"""What the index promises: every job that storage tells of, as it stands, without asking storage all the time."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import msgspec
+import pytest
+from tests.unit.rest.records import job
+from tests.unit.runtime.monitor.watched import watch
+
+from checkdam.checkpoint.ownership import OWNER, Owner, this_process
+from checkdam.rest.archive import JobArchive
+from checkdam.rest.job_index import JobIndex
+from checkdam.runtime.records import CheckpointStatus, JobRecord, JobStatus
+from checkdam.storage.contract import FileStatus
+from checkdam.storage.filesystem import open_storage
+from checkdam.testing.local_job import JOB_ID
+from checkdam.testing.manual_clock import ManualClock
+from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.testing.mounts import mount
+from checkdam.testing.word_count import UID, WordCount
+
+GONE = Owner(this_process().machine, 2**22 + 1, "1")
+
+
+def _index(storage: MemoryStorage, clock: ManualClock | None = None) -> JobIndex:
+    return JobIndex([mount(storage)], clock=clock or ManualClock())
+
+
+def _ran(archived: bool = True) -> tuple[MemoryStorage, JobRecord]:
+    """A job that has run to its end, and what was known of it then."""
+    storage = MemoryStorage()
+    local = WordCount([["a", "b"], ["a"]], storage=storage).job()
+    monitor = watch(local)
+    local.run()
+    if archived:
+        JobArchive(storage).save(monitor.record())
+    return storage, monitor.record()
+
+
+def _own(storage: MemoryStorage, owner: Owner) -> None:
+    storage.write(f"{JOB_ID}/{OWNER}", msgspec.json.encode(owner))
+
+
+def test_a_job_that_only_left_checkpoints_is_suspended_with_what_they_tell() -> None:
+    storage, before = _ran(archived=False)
+
+    [found] = _index(storage).records()
+
+    assert (found.id, found.name, found.status) == (JOB_ID, "local job", JobStatus.SUSPENDED)
+    assert found.started_at > 0
+    assert [(each.uid, each.parallelism) for each in found.operators] == [(UID, 2), ("out", 2)]
+    assert found.operators[0].vertex_id == next(each.vertex_id for each in before.operators if each.uid == UID)
+    newest = before.checkpoints[0]
+    [checkpoint] = found.checkpoints
+    assert (checkpoint.id, checkpoint.epoch, checkpoint.status) == (newest.id, newest.epoch, CheckpointStatus.COMPLETED)
+    assert checkpoint.path is not None
+    assert checkpoint.path.endswith(f"/{JOB_ID}/chk-{newest.id}")
+    assert open_storage(checkpoint.path).status("_metadata") is not None
+    assert checkpoint.state_bytes == newest.state_bytes > 0
+    assert not checkpoint.is_discarded
+    assert found.figures[0].state_bytes > 0
+
+
+def test_a_job_whose_driver_lives_is_running() -> None:
+    storage, _ = _ran(archived=False)
+    _own(storage, this_process())
+
+    assert [each.status for each in _index(storage).records()] == [JobStatus.RUNNING]
+
+
+def test_an_archived_job_that_ended_stays_as_it_ended() -> None:
+    storage, before = _ran()
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert (found.status, found.timestamps) == (JobStatus.FINISHED, before.timestamps)
+    assert found.operators == before.operators
+    assert found.epochs == before.epochs
+
+
+def test_an_archived_job_whose_driver_was_killed_is_suspended() -> None:
+    storage, before = _ran()
+    JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.RUNNING))
+    _own(storage, GONE)
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert (found.status, found.slots, found.progress) == (JobStatus.SUSPENDED, (), None)
+    assert found.timestamps[JobStatus.SUSPENDED] >= before.epochs[-1].ended_at
+
+
+def test_an_ended_job_that_somebody_took_up_again_is_running() -> None:
+    storage, before = _ran()
+    JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.FAILED))
+    _own(storage, this_process())
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert found.status is JobStatus.RUNNING
+
+
+def test_checkpoints_that_came_or_went_since_the_archive_are_told() -> None:
+    storage, before = _ran()
+    newest, older = before.checkpoints[:2]
+    JobArchive(storage).save(msgspec.structs.replace(before, checkpoints=(older,)))
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert [(each.id, each.is_discarded) for each in found.checkpoints] == [(newest.id, False), (older.id, True)]
+    assert found.checkpoints[0].operators[0].operator == next(op.id for op in before.operators if op.uid == UID)
+
+
+def test_what_was_in_progress_when_the_driver_was_killed_has_failed() -> None:
+    storage, before = _ran()
+    under_way = msgspec.structs.replace(before.checkpoints[0], id=99, status=CheckpointStatus.IN_PROGRESS)
+    unfinished = msgspec.structs.replace(before, status=JobStatus.RUNNING, checkpoints=(under_way,))
+    JobArchive(storage).save(unfinished)
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert (found.checkpoints[0].id, found.checkpoints[0].status) == (99, CheckpointStatus.FAILED)
+
+
+def test_a_damaged_checkpoint_is_logged_and_hides_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    storage, _ = _ran()
+    storage.write(f"{'b' * 32}/chk-1/_metadata", b"not whole")
+
+    with caplog.at_level(logging.WARNING):
+        found = _index(storage).records()
+
+    assert [each.id for each in found] == [JOB_ID]
+    assert "passed over" in caplog.text
+
+
+def test_an_unusable_directory_is_logged_and_hides_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    storage, _ = _ran()
+
+    with caplog.at_level(logging.WARNING):
+        found = JobIndex(["nonsense://x", mount(storage)]).records()
+
+    assert [each.id for each in found] == [JOB_ID]
+    assert "nonsense://x" in caplog.text
+
+
+class Counting(MemoryStorage):
+    listed = 0
+
+    def list(self, directory: str) -> list[FileStatus]:
+        self.listed += 1
+        return super().list(directory)
+
+
+def test_storage_is_listed_once_in_a_while_however_often_somebody_asks() -> None:
+    storage, clock = Counting(), ManualClock()
+    JobArchive(storage).save(job())
+    index = JobIndex([mount(storage)], lifetime=timedelta(seconds=3), clock=clock)
+    for _ in range(50):
+        index.records()
+    first = storage.listed
+    JobArchive(storage).save(job(id="b" * 32))
+    unchanged = len(index.records())
+
+    clock.advance(3)
+
+    assert (first, unchanged) == (1, 1)
+    assert len(index.records()) == 2
+    assert storage.listed == 2
+
+
+def test_a_refresh_looks_again_at_once() -> None:
+    storage = MemoryStorage()
+    index = _index(storage)
+    assert index.records() == []
+    JobArchive(storage).save(job())
+
+    index.refresh()
+
+    assert len(index.records()) == 1
+    assert index.record("c" * 32) is None

@@ -1,0 +1,77 @@
+"""The driver's calls of a slot that concern savepoints, over the real wire."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.checkpoint.savepoint import SavepointDirectory
+from checkdam.errors import SlotLostError
+from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, SubtaskIndex
+from checkdam.runtime.slot.client import RemoteSlot, SlotAddress
+from checkdam.runtime.slot.messages import SlotSetup
+from checkdam.runtime.slot.server import SlotServer
+from checkdam.state.snapshots import SavepointFormat
+from checkdam.testing.word_count import WordCount
+
+ONE, TWO = CheckpointId(1), CheckpointId(2)
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Iterator[RemoteSlot]:
+    """A slot that listens on a socket and stands at epoch 4, with a place for checkpoints."""
+    location = f"grpc+unix://{tmp_path}/s"
+    server = SlotServer(location, "token")
+    threading.Thread(target=server.serve, daemon=True).start()
+    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location, "here", 0), "token")
+    words = WordCount([["a"]])
+    remote.configure(
+        SlotSetup(
+            JobId("a" * 32),
+            Attempt("try"),
+            SubtaskIndex(0),
+            words.job(parallelism=1).job().plan.for_slots(),
+            HashMapStateBackend(),
+            Epoch(4),
+            str(tmp_path / "checkpoints"),
+        )
+    )
+    yield remote
+    remote.close()
+    remote.disconnect()
+    server.shutdown()
+
+
+@pytest.mark.parametrize("format", SavepointFormat)
+def test_a_savepoint_is_sealed_written_and_released(slot: RemoteSlot, tmp_path: Path, format: SavepointFormat) -> None:
+    place = SavepointDirectory.prepare(str(tmp_path / "savepoints"), JobId("a" * 32))
+
+    slot.seal(ONE, Epoch(4), savepoint=place.target(format))
+    snapshot = slot.snapshot(ONE)
+    slot.released(ONE)
+
+    assert {operator.uid for operator in snapshot.operators} == {"count", "out"}
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_an_aborted_savepoint_takes_its_directory_with_it(slot: RemoteSlot, tmp_path: Path) -> None:
+    place = SavepointDirectory.prepare(str(tmp_path / "savepoints"), JobId("a" * 32))
+    slot.seal(ONE, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
+
+    slot.aborted(ONE)
+    slot.seal(TWO, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
+    slot.snapshot(TWO)  # written after the first was undone
+
+    assert list((tmp_path / "savepoints").iterdir()) == []
+
+
+def test_a_full_checkpoint_can_be_asked_for_and_another_epoch_cannot(slot: RemoteSlot) -> None:
+    assert slot.seal(ONE, Epoch(4), full=True) > 0
+    slot.snapshot(ONE)
+
+    with pytest.raises(SlotLostError, match="epoch 3"):
+        slot.seal(TWO, Epoch(3), full=True)
