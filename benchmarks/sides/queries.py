@@ -26,10 +26,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class AskedWatch(Watch):
     """Lets the asking begin when the first epochs are over, and notes what processor time went where by then."""
 
-    def __init__(self, url: str, *, keys: int, rate: float, batch: int, first: int) -> None:
+    def __init__(self, url: str, *, keys: int, rate: float, batch: int, is_gathered: bool, first: int) -> None:
         super().__init__()
         self._url = url
-        self._arguments = [str(keys), str(rate), str(batch)]
+        self._arguments = [str(keys), str(rate), str(batch), "gathered" if is_gathered else "raw"]
         self._is_asked = rate > 0
         self._first = first
         self._job: JobId | None = None
@@ -68,11 +68,21 @@ class AskedWatch(Watch):
         return {"driver": own.ru_utime + own.ru_stime, "slots": sum(map(_cpu_seconds, self._slots))}
 
 
-def run(*, path: str, files_per_epoch: int, keys: int, rate: float, batch: int, first: int, backend: str) -> Any:
+def run(
+    *,
+    path: str,
+    files_per_epoch: int,
+    keys: int,
+    rate: float,
+    batch: int,
+    is_gathered: bool,
+    first: int,
+    backend: str,
+) -> Any:
     """Count the words there; after the first epochs with so many questions a second, of so many keys each."""
     configuration = Configuration.load(None, {"rest.port": "0"})
     with RestServer(configuration) as server:
-        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, first=first)
+        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, is_gathered=is_gathered, first=first)
         launch = Launch(configuration, listener=watch)
         launch.host = server
         set_launch(launch)

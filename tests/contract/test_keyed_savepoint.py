@@ -75,6 +75,22 @@ def test_a_savepoint_on_top_of_checkpoints_needs_nothing_but_its_own_place(
     assert content(backend, target, [handle], KEYS) == CHANGED
 
 
+def test_a_checkpoint_that_fails_beside_a_savepoint_leaves_the_newest_changes_to_the_next(
+    backend: KeyedStateBackend, storage: MemoryStorage
+) -> None:
+    store, state = counted(backend, storage)
+    saved = store.seal(CheckpointId(3))
+    put(store, state, {"k1": 5, "k2": 6})
+    store.seal(CheckpointId(4))
+    store.aborted(CheckpointId(4))
+    saved.write_whole(MemoryStorage(), storage, canonical=True)
+    store.aborted(CheckpointId(3))
+
+    handle = checkpoint(store, storage, 5)
+
+    assert content(backend, storage, [handle], KEYS) == {**HUNDRED, "k1": 5, "k2": 6}
+
+
 @FORMATS
 def test_a_savepoint_can_be_taken_where_there_are_no_checkpoints(backend: KeyedStateBackend, canonical: bool) -> None:
     store = open_store(backend, MemoryStorage())

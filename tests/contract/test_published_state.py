@@ -27,6 +27,7 @@ from tests.contract.keyed_stores import (
 from checkdam.backends import KeyedStateBackend, KeyedStateStore
 from checkdam.errors import StateAccessError
 from checkdam.ids import CheckpointId, Epoch
+from checkdam.state.hints import PickleType
 from checkdam.state.serializers import serializer
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import CleanupIncrementally, TtlTime
@@ -339,3 +340,50 @@ def test_what_does_not_fit_its_type_is_told_and_no_other_state_suffers() -> None
     put(store, wrong, {"a": [2]})
     store.publish(Epoch(2))
     assert seen(store, lists, "a", "b") == (2, {"a": [2], "b": [1]})
+
+
+def test_what_a_seal_takes_first_is_told_with_the_next_epoch(backend: KeyedStateBackend) -> None:
+    store = open_store(backend, MemoryStorage())
+    count, visits = store.cells(COUNT), store.maps(VISITS)
+    put(store, count, {"a": 1, "b": 1})
+    store.publish(Epoch(1))
+
+    put(store, count, {"a": 2, "b": None})
+    put_maps(store, visits, {"a": {"x": 1}})
+    store.seal(CheckpointId(1))
+    put(store, count, {"c": 3})
+    store.seal(CheckpointId(2))
+    store.publish(Epoch(2))
+
+    assert seen(store, COUNT, "a", "b", "c") == (2, {"a": 2, "c": 3})
+    assert seen(store, VISITS, "a") == (2, {"a": {"x": 1}})
+
+
+def test_only_states_that_readers_can_be_told_of_are_listed(store: KeyedStateStore) -> None:
+    store.cells(COUNT)
+    store.publish(Epoch(1))
+    store.maps(VISITS)  # asked for in the middle of the next epoch
+
+    assert store.published is not None
+    assert [spec.name for spec in store.published.specs] == [COUNT.name]
+    store.publish(Epoch(2))
+    assert [spec.name for spec in store.published.specs] == [COUNT.name, VISITS.name]
+
+
+class Unwilling:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not me")
+
+
+def test_a_value_that_does_not_pickle_is_no_failure_of_the_job() -> None:
+    store = open_store(BACKENDS["hashmap"], MemoryStorage())
+    spec = cell("kept", PickleType(Unwilling))
+    kept = store.cells(spec)
+    put(store, kept, {"a": Unwilling()})
+    store.publish(Epoch(1))
+
+    with pytest.raises(StateAccessError, match=r"cannot be told.*not me"):
+        seen(store, spec, "a")
+    put(store, kept, {"a": None})
+    store.publish(Epoch(2))
+    assert seen(store, spec, "a") == (2, {})

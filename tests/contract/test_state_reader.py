@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -340,3 +341,14 @@ def test_the_content_of_a_state_is_of_its_kind(snapshots: Snapshots) -> None:
     put(store, store.cells(COUNT), HUNDRED)
 
     assert isinstance(snapshots.load(snapshots.taken(store)).content("op", "count"), KeyedState)
+
+
+@pytest.mark.parametrize("digits", ["1E+50", "1E-30"])
+def test_a_key_that_no_record_can_have_is_refused(snapshots: Snapshots, digits: str) -> None:
+    store = snapshots.store(key_type=Decimal)
+    put(store, store.cells(COUNT), {Decimal("1.50"): 1})
+    state = snapshots.load(snapshots.taken(store)).keyed_state("op", "count")
+
+    assert state.get(Decimal("1.5")) == 1
+    with pytest.raises(UsageError, match="is not of type"):
+        state.get(Decimal(digits))

@@ -167,7 +167,9 @@ def test_a_later_checkpoint_completes_although_an_earlier_one_fails_meanwhile() 
 
     job = words.run(troubles, checkpoints=replace(TOLERANT, max_concurrent=3), lockstep=False)
 
-    assert [number for number, _ in job.heard.failed_checkpoints] == [1]
+    refused, *others = job.heard.failed_checkpoints
+    assert refused[0] == 1
+    assert all("subsumed" in reason for _, reason in others)  # of three at once one may overtake another
     assert job.heard.completed[0].checkpoint_id == 2
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()

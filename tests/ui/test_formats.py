@@ -76,3 +76,14 @@ def test_words_of_an_error_are_told_apart_from_its_trace(page: Page) -> None:
     assert page.evaluate(split, "cannot write\nName another.") == ["cannot write\nName another.", ""]
     assert page.evaluate(split, f"it failed\n{trace}") == ["it failed", trace]
     assert page.evaluate(split, trace) == ["ValueError: no", trace]
+
+
+def test_whole_numbers_of_state_are_shown_digit_by_digit(page: Page) -> None:
+    shown_again = """async ([text, path]) => {
+        const [api, format] = await Promise.all(['api', 'format'].map((name) => import(`/ui/${name}.js`)));
+        return format.json(api.parse(text, path));
+    }"""
+    text = '{"key":1234567890123456789,"value":[-9007199254740993,9007199254740991,0.5,1e+30]}'
+
+    assert page.evaluate(shown_again, [text, "jobs/a/state/uid/name"]) == text
+    assert page.evaluate(shown_again, ['{"interval":5}', "jobs/a/checkpoints/config"]) == '{"interval":5}'

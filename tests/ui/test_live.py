@@ -91,3 +91,22 @@ def test_an_unknown_job_is_told_in_words(words: Words, visit: Any) -> None:
     page.goto(f"{words.url}/#/jobs/{'f' * 32}")
 
     expect(page.get_by_role("alert").filter(has_text="The job cannot be shown.")).to_contain_text("not found")
+
+
+def test_an_answer_of_somebody_else_is_told_and_the_page_asks_again(words: Words, visit: Any) -> None:
+    page = visit(words.url).open("jobs", JOB, "exceptions")
+    expect(page.get_by_text("The job has met no failure.")).to_be_visible()
+    answers: list[int] = []
+
+    def proxied(route: Any) -> None:
+        answers.append(1)
+        route.fulfill(status=200, body="<html>log in</html>")
+
+    page.route("**/exceptions", proxied)
+    page.wait_for_function("() => true")
+    for _ in range(100):
+        if len(answers) >= 2:
+            break
+        page.wait_for_timeout(200)
+
+    assert len(answers) >= 2

@@ -106,6 +106,10 @@ class Published(Protocol):
     for, or one with a value that does not fit its type, is a StateAccessError.
     """
 
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        """The states that had been asked for by then."""
+
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         """What each key holds, None if nothing, all as of the end of that epoch. With `map_key`, of maps, only that."""
 
@@ -156,10 +160,6 @@ class KeyedStateStore(Protocol):
 
     def end_epoch(self) -> None:
         """All records of an epoch have been applied: write what is gathered. May take the time of a batch write."""
-
-    @property
-    def specs(self) -> Sequence[StateSpec]:
-        """The states that have been asked for."""
 
     @property
     def published(self) -> Published | None:

@@ -120,10 +120,6 @@ class HashMapStore:
     def end_epoch(self) -> None:
         """Nothing is gathered: each write is in its dict at once."""
 
-    @property
-    def specs(self) -> Sequence[StateSpec]:
-        return [kept.spec for kept in self._states.values()]
-
     def publish(self, epoch: Epoch) -> None:
         published = self.published or HashMapPublished(self._owner)
         published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold()) for kept in self._states.values()])
@@ -140,10 +136,12 @@ class HashMapStore:
         return sum(kept.state.count for kept in self._states.values())
 
     def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSealed:
+        noted = self.published is not None
         with self._lock:
-            taken = joined(self._unsealed, {name: kept.take_changes() for name, kept in self._states.items()})
+            newest = {name: kept.take_changes(noted=noted) for name, kept in self._states.items()}
+            taken = joined(self._unsealed, newest)
             self._unsealed = {}
-            changes = {name: self._unconfirmed(name, newest) for name, newest in taken.items()}
+            changes = {name: self._unconfirmed(name, each) for name, each in taken.items()}
             is_full = full or self._is_full(changes)
             sealed = self._seals[checkpoint_id] = HashMapSealed(
                 self._owner,
@@ -189,7 +187,7 @@ class HashMapStore:
             if later is not None:
                 later.changes = joined(sealed.changes, later.changes)
                 return
-            self._unsealed = joined(self._unsealed, sealed.changes)
+            self._unsealed = joined(sealed.changes, self._unsealed)  # what is there is of seals behind it
             if not self._seals and self._is_full(self._unsealed):
                 self._confirmed, self._unsealed = (), {}  # a full snapshot comes next, which needs no changes
 
@@ -210,6 +208,7 @@ class _KeptState:
         self.spec = spec
         self.prune = prune
         self._folded: dict[Any, Any] = {}  # what changed since the last seal, without what `state.changes` holds
+        self._untold: dict[Any, Any] = {}  # what a seal has taken and readers have not been told of
         self._owner = owner
         self._info = state_info(spec)
         self._keys = serializer(spec.entry_key(owner.key_type))
@@ -231,19 +230,22 @@ class _KeptState:
         stopped = as_of_now(prune) if self._by_event_time else in_bulk(prune, compaction.query_time_after_num_entries)
         return Pruning(self._values, stopped)
 
-    def take_changes(self) -> dict[Any, Any]:
-        """What changed since the last call; counting starts anew."""
-        self.fold()
+    def take_changes(self, *, noted: bool) -> dict[Any, Any]:
+        """What changed since the last call; counting starts anew. With `noted` the next `fold` still tells of it."""
+        newest = self.fold()
+        self._untold = newest if noted else {}
         taken, self._folded = self._folded, {}
         return taken
 
     def fold(self) -> dict[Any, Any]:
-        """What changed since the last call of this or of `take_changes`; the next seal still takes it."""
+        """What changed since the last call; the next seal still takes it."""
         newest, self.state.changes = self.state.changes, {}
         if self._folded:
             self._folded.update(newest)
         else:
             self._folded = newest
+        if self._untold:
+            newest, self._untold = {**self._untold, **newest}, {}
         return newest
 
     def part(self, changes: dict[Any, Any]) -> SealedTable:

@@ -14,7 +14,7 @@ from typing import Any
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap_states import REMOVED, HashMapCells, HashMapMaps
 from checkdam.backends.published import MOST_ENTRIES, Codec, not_told, packed_pairs, pieces, unknown_state
-from checkdam.errors import CheckdamError
+from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.ids import Epoch
 from checkdam.state.fitting import are_exact
 from checkdam.state.spec import StateSpec
@@ -47,6 +47,8 @@ class ShadowState:
             return self._kept(changes) if self._is_whole else self._all()
         except CheckdamError as failure:
             return failure
+        except Exception as failure:  # noqa: BLE001  pickling runs the user's code; readers must not fail the job
+            return StateAccessError(f"a value cannot be kept: {type(failure).__name__}: {failure}")
 
     def _all(self) -> dict[Any, Any]:
         if self._is_shared:
@@ -147,6 +149,10 @@ class HashMapPublished:
             for shadow, each in prepared:
                 shadow.apply(each)
             self._shadows, self._epoch = shadows, epoch
+
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [shadow.codec.spec for shadow in self._shadows.values()]
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         shadow = self._shadow(name)

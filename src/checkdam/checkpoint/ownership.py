@@ -19,6 +19,8 @@ from checkdam.ids import JobId
 from checkdam.storage.contract import Storage
 
 OWNER = "_owner"
+PROMISED = "_promised"
+"""Tells, in a job's directory, of prepared output that a savepoint refers to: whoever restores it publishes that."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -85,12 +87,15 @@ def let_go(storage: Storage, job_id: JobId) -> None:
 
 
 def clear_abandoned(storage: Storage) -> list[JobId]:
-    """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those."""
+    """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those.
+
+    One with a savepoint that refers to its output stays: its output must not be dropped either.
+    """
     cleared = []
     for job_id in _job_ids(status.path for status in storage.list("")):
         owner = owner_of(storage, job_id)
         dead = owner is not None and owner.is_here() and not owner.is_alive()
-        if dead and not CheckpointStore(storage, job_id).completed():
+        if dead and not CheckpointStore(storage, job_id).completed() and storage.status(f"{job_id}/{PROMISED}") is None:
             storage.delete_directory(job_id)
             cleared.append(job_id)
     return cleared

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
+from checkdam.checkpoint.ownership import OWNER
 from checkdam.checkpoint.places import below, last_name, parent
 from checkdam.checkpoint.store import METADATA, place_of
 from checkdam.errors import (
@@ -123,19 +124,22 @@ class SavepointDirectory:
 
 def _refuse_place_of_a_job(place: Storage) -> None:
     """Savepoints may not lie where a job sweeps or deletes: inside its directory, or inside another snapshot."""
-    name = last_name(place.uri)
-    inside = place if _JOB_ID.fullmatch(name) else None
-    if _OF_A_JOB.fullmatch(name) and _JOB_ID.fullmatch(last_name(parent(place.uri))):
-        inside = open_storage(parent(place.uri))
-    if inside is not None:
-        raise SavepointError(
-            f'"{shown(place.uri)}" looks like the directory of job {last_name(inside.uri)}, which clears it up',
-            hint="Choose a directory beside it, or state.savepoints.dir.",
-        )
+    above, below_it = place.uri, ""
+    while name := last_name(above):
+        if _JOB_ID.fullmatch(name) and (not below_it or _OF_A_JOB.fullmatch(below_it) or _is_owned(above)):
+            raise SavepointError(
+                f'"{shown(place.uri)}" looks like the directory of job {name}, which clears it up',
+                hint="Choose a directory beside it, or state.savepoints.dir.",
+            )
+        above, below_it = parent(above), name
     if place.status(METADATA) is not None:
         raise SavepointError(
             f'"{shown(place.uri)}" is a checkpoint or savepoint itself', hint="Choose the directory above it."
         )
+
+
+def _is_owned(directory: str) -> bool:
+    return open_storage(directory).status(OWNER) is not None
 
 
 def _holds(storage: Storage, data: bytes) -> bool:

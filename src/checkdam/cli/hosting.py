@@ -77,9 +77,11 @@ class Hosting:
 
     def close(self) -> None:
         """Stop serving, as soon as clients have what they are waiting for."""
-        self._server.close()
-        if self._registration is not None:
-            self._registration.close()
+        try:
+            self._server.close()
+        finally:  # Ctrl-C ends the waiting: nobody is to look for this server any more
+            if self._registration is not None:
+                self._registration.close()
 
     def __enter__(self) -> Hosting:
         self.start()

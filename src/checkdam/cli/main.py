@@ -55,7 +55,10 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
             say(f'error: {message}. "{command} --help" tells more.')
         return EXIT_USAGE
     except click.ClickException as error:
-        say(f"error: {error.format_message()}")
+        if as_json:
+            click.echo(errors_as_json(error.format_message()))
+        else:
+            say(f"error: {error.format_message()}")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_CANCELLED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,14 +91,20 @@ class Remote:
 
         Raises:
             ServerUnreachableError: none of the servers answers. Those that do not, while others do, are warned of.
+            RequestRefusedError: the only one does not tell.
         """
         found: dict[str, RemoteJob] = {}
         clients = self.clients()
         for client, own in clients:
             try:
-                overviews = client.get("/jobs/overview")["jobs"]
+                overviews = _overviews(client)
             except ServerUnreachableError as error:
                 self.unreachable.append(error)
+                continue
+            except RequestRefusedError as error:
+                if len(clients) == 1:
+                    raise
+                say(f"WARNING: {client.url} does not tell its jobs: {error.message}")
                 continue
             for overview in overviews:
                 if overview["jid"] not in found or overview["jid"] in own:
@@ -112,9 +119,11 @@ class Remote:
         """The job with this id, this name, or an id that begins like this; one that runs before one that ended.
 
         Raises:
-            UsageError: it could be several.
+            UsageError: it could be several, or the word is empty.
             RequestRefusedError: it is none.
         """
+        if not job:  # which every id begins with: a variable that a script has not set must not hit a job
+            raise UsageError("the job is named by an empty word", hint="Give its id, the beginning of it, or its name.")
         known = self.jobs()
         active = [each for each in known if each.is_active]
         beginning = job.lower()
@@ -139,7 +148,8 @@ class Remote:
 
             def tell() -> None:
                 if progress.is_due():
-                    progress.show(job.client.get(job.path()).get("progress"))
+                    with suppress(CheckdamError):  # the work goes on whether or not this look at it succeeds
+                        progress.show(job.client.get(job.path()).get("progress"))
 
             return job.client.wait(status_path, telling=tell)
 
@@ -169,7 +179,8 @@ class Remote:
             echo_json(result)
 
     def _token(self, of_server: str | None) -> str | None:
-        return self.token or of_server or self.configuration.get(REST_AUTH_TOKEN)
+        """What a server of this machine has told of itself is right; the user may mean another one."""
+        return of_server or self.token or self.configuration.get(REST_AUTH_TOKEN)
 
     def _default_address(self) -> str:
         return f"{self.configuration.get(REST_ADDRESS) or 'localhost'}:{self.configuration.get(REST_PORT) or 8081}"
@@ -213,6 +224,13 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
             command(Remote(configuration, address, token, as_json), *arguments, **options)
 
     return with_remote
+
+
+def _overviews(client: RestClient) -> list[dict[str, Any]]:
+    try:
+        return list(client.get("/jobs/overview")["jobs"])
+    except (KeyError, TypeError) as error:
+        raise RequestRefusedError(f"{client.url} answers, but not as a server of jobs does: is it Checkdam?") from error
 
 
 def echo_json(result: Any) -> None:

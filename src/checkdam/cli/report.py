@@ -23,6 +23,7 @@ from checkdam.clock import Clock, SystemClock
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.records import SnapshotKind
 
 _RATE_WINDOW_SECONDS = 10.0
 _PROGRESS_SECONDS = 2.0
@@ -47,6 +48,8 @@ class StatusReporter(JobListener):
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
         self._skipped: set[str] = set()
+        self._restored: str | None = None  # what to tell once all slots have their state
+        self._stopped_with: str | None = None  # the savepoint
         self.started_any = False
 
     def serving(self, url: str) -> None:
@@ -67,9 +70,17 @@ class StatusReporter(JobListener):
             self._tell(what)
             self._progress_told_at = now
         self._work = work
+        if what is None:
+            self._tell_restored()
 
     def restored(self, path: str, epoch: Epoch) -> None:
-        self._tell(f"restored {path}, continuing after epoch {epoch}")
+        """Told of when it is decided; the state is there when `progressed` says that nothing takes long any more."""
+        self._restored = f"restored {path}, continuing after epoch {epoch}"
+
+    def _tell_restored(self) -> None:
+        if self._restored is not None:
+            self._tell(self._restored)
+            self._restored = None
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         if path not in self._skipped:  # every look for the newest whole checkpoint comes past it again
@@ -91,6 +102,8 @@ class StatusReporter(JobListener):
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
+        if stats.kind is SnapshotKind.SYNC_SAVEPOINT:
+            self._stopped_with = stats.path
         self._tell(
             f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
             f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new), "
@@ -107,12 +120,16 @@ class StatusReporter(JobListener):
             self._tell(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        self._restored = self._stopped_with = None
         self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         self._tell(f"job {end.value}")
-        if last_checkpoint is not None:
-            self._tell(f"resume with: {self._resume(last_checkpoint)}")
+        stopped_with = self._stopped_with if end is JobEnd.FINISHED else None  # who stopped it wants this one
+        path = stopped_with or last_checkpoint
+        self._restored = self._stopped_with = None
+        if path is not None:
+            self._tell(f"resume with: {self._resume(path)}")
 
 
 class PlainReporter(StatusReporter):
@@ -179,6 +196,8 @@ class LiveReporter(StatusReporter):
     def progressed(self, what: str | None) -> None:
         with self._lock:
             self._progress = what
+        if what is None:
+            self._tell_restored()
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         if stats.kind.is_savepoint:

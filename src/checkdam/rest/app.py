@@ -18,6 +18,7 @@ from checkdam.rest.errors import ErrorBody, RestError, status_of, unhandled
 from checkdam.rest.requests import read_call
 from checkdam.rest.routing import Router
 from checkdam.rest.security import Guard
+from checkdam.runtime.monitor.masking import without_credentials
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,9 +65,9 @@ class App:
         try:
             return await self._serve(scope, receive)
         except RestError as error:
-            return _json(ErrorBody([error.message]), error.status, error.headers)
+            return _json(ErrorBody([without_credentials(error.message)]), error.status, error.headers)
         except CheckdamError as error:
-            return _json(ErrorBody([str(error)]), status_of(error))
+            return _json(ErrorBody([without_credentials(str(error))]), status_of(error))
         except Exception as error:  # noqa: BLE001  a fault of one answer is told to who asked; the job must not hear of it
             _LOG.exception("rest: %s %s failed", scope["method"], scope["path"])
             return _json(unhandled(error), 500)
@@ -76,7 +77,8 @@ class App:
         query = scope["query_string"].decode("latin-1")
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
         self._guard.check_host(headers)
-        if self._guard.token is not None and scope["method"] == "GET" and "token=" in query:
+        is_shown = self._guard.token is not None and "token=" in query and "token" in parse_qs(query)
+        if is_shown and scope["method"] == "GET":
             return self._let_in(path, query)
         found = self._router.find(scope["method"], path)
         if found is None or not found[0].is_open:
@@ -107,8 +109,8 @@ class App:
         if cookie is None:
             raise RestError(401, "Unauthorized: that is not this server's token.", {"WWW-Authenticate": "Bearer"})
         rest = urlencode(given, doseq=True)
-        # One slash: a path that begins with two names another machine.
-        location = "/" + path.lstrip("/") + ("?" + rest if rest else "")
+        # One slash: a path that begins with two names another machine, and browsers read "\\" as one.
+        location = "/" + path.lstrip("/\\") + ("?" + rest if rest else "")
         return Raw(b"", "text/plain", {"Location": location, "Set-Cookie": cookie}, 303)
 
     async def _read(self, headers: Mapping[str, str], receive: Receive) -> bytes:

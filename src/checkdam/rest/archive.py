@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -32,6 +33,8 @@ MOST_BYTES: Final = 32 << 20
 """A larger entry is not read: nothing that Checkdam writes comes near."""
 MOST_ENTRIES: Final = 1000
 """The newest so many are read."""
+MOST_BYTES_TOGETHER: Final = 256 << 20
+"""What is read is kept in memory, that of a job's driver as a rule: older jobs are left out beyond this."""
 MOST_DETAILS: Final = 20_000
 """How many subtasks of checkpoints an entry tells of; older checkpoints are kept without them."""
 _PATIENCE_SECONDS = 5.0
@@ -50,6 +53,7 @@ class JobArchive:
     def __init__(self, storage: str | Storage) -> None:
         self._storage = open_storage(storage) if isinstance(storage, str) else storage
         self._read: dict[str, tuple[FileStatus, JobRecord | None]] = {}  # by path; None: cannot be used
+        self._fitted = -1  # how many entries the last look took in
 
     @property
     def uri(self) -> str:
@@ -75,9 +79,10 @@ class JobArchive:
         """The jobs among these files of the storage; what is not an entry is passed over."""
         entries = [status for status in files if _ENTRY.fullmatch(status.path)]
         entries.sort(key=lambda status: status.modified_at, reverse=True)
-        if len(entries) > MOST_ENTRIES:
-            _log.warning("archive %s: %d older jobs left out", self.uri, len(entries) - MOST_ENTRIES)
-        entries = entries[:MOST_ENTRIES]
+        found_in_all, entries = len(entries), _fitting(entries)
+        if found_in_all > len(entries) != self._fitted:
+            _log.warning("archive %s: %d older jobs left out", self.uri, found_in_all - len(entries))
+        self._fitted = len(entries)
         paths = {status.path for status in entries}
         self._read = {path: read for path, read in list(self._read.items()) if path in paths}
         found = [self._entry(status) for status in entries]
@@ -103,6 +108,12 @@ class JobArchive:
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             _log.warning("archive entry %s of %s passed over: %s", status.path, self.uri, error)
             return None
+
+
+def _fitting(newest_first: Sequence[FileStatus]) -> list[FileStatus]:
+    """As many as may be held in memory at once. One that is too large is not read, so it takes up nothing."""
+    sizes = accumulate(status.size if status.size <= MOST_BYTES else 0 for status in newest_first[:MOST_ENTRIES])
+    return [status for status, size in zip(newest_first, sizes, strict=False) if size <= MOST_BYTES_TOGETHER]
 
 
 def _record_of(status: FileStatus, storage: Storage) -> JobRecord:

@@ -11,6 +11,7 @@ from checkdam.rest.endpoint import Call, Endpoint
 from checkdam.rest.errors import RestError
 from checkdam.rest.figures import ZERO, statistics
 from checkdam.rest.known_jobs import Jobs
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import (
     NEVER,
     CheckpointRecord,
@@ -59,7 +60,8 @@ def _restored(record: JobRecord) -> shapes.Restored | None:
     restored = record.restored
     if restored is None:
         return None
-    return shapes.Restored(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, restored.path)
+    path = without_credentials(restored.path)
+    return shapes.Restored(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
 
 
 def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, shapes.Task]) -> shapes.Entry:
@@ -91,9 +93,11 @@ def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, sha
         "tasks": tasks,
     }
     if is_done:
-        return shapes.CompletedEntry(**facts, external_path=checkpoint.path, discarded=checkpoint.is_discarded)
+        path = None if checkpoint.path is None else without_credentials(checkpoint.path)
+        return shapes.CompletedEntry(**facts, external_path=path, discarded=checkpoint.is_discarded)
     if checkpoint.status is CheckpointStatus.FAILED:
-        return shapes.FailedEntry(**facts, failure_timestamp=checkpoint.finished_at, failure_message=checkpoint.failure)
+        reason = None if checkpoint.failure is None else without_credentials(checkpoint.failure)
+        return shapes.FailedEntry(**facts, failure_timestamp=checkpoint.finished_at, failure_message=reason)
     return shapes.InProgressEntry(**facts)
 
 

@@ -41,6 +41,8 @@ class RestClient:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.url = url_of(address)
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise UsageError("the token has signs that a header cannot carry", hint="Check that it is copied whole.")
         self._token = token
         self._timeout = timeout.total_seconds()
         self._pause = pause

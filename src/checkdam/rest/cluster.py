@@ -18,13 +18,11 @@ import checkdam
 from checkdam.config import OPTIONS, WEB_REFRESH_INTERVAL, Configuration
 from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.known_jobs import Jobs
+from checkdam.runtime.monitor.masking import masked
 from checkdam.runtime.records import JobStatus
 
 FLINK_VERSION = "2.3.0"
 """The version whose wire this server speaks; clients choose by it what they may ask."""
-
-_SECRET = ("password", "secret", "token", "credential", "apikey", "api-key", "access-key", "accesskey", "auth")
-_HIDDEN = "******"
 
 
 class ClusterOverview(msgspec.Struct, frozen=True, rename="kebab"):
@@ -136,13 +134,9 @@ def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
 
 def settings(configuration: Configuration) -> list[ConfigEntry]:
     """Every setting somebody made; what looks like a secret is not shown."""
-    made = {option.key: str(configuration.get(option)) for option in OPTIONS if configuration.is_set(option)}
+    made: dict[str, Any] = {option.key: configuration.get(option) for option in OPTIONS if configuration.is_set(option)}
     made |= configuration.spark_settings()
-    return [ConfigEntry(key, _HIDDEN if is_secret(key) else value) for key, value in sorted(made.items())]
-
-
-def is_secret(key: str) -> bool:
-    return any(word in key.lower() for word in _SECRET)
+    return [ConfigEntry(key, value) for key, value in masked(made).items()]
 
 
 def _settings(configuration: Configuration, _: Call) -> list[ConfigEntry]:

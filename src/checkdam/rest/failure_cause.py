@@ -9,6 +9,7 @@ import msgspec
 from checkdam.errors import CheckdamError
 from checkdam.rest.errors import RestError
 from checkdam.rest.java_throwable import serialized_throwable
+from checkdam.runtime.monitor.masking import without_credentials
 
 
 class FailureCause(msgspec.Struct, frozen=True, rename="kebab"):
@@ -31,11 +32,16 @@ class UnknownJobError(RestError):
 
 def failure_cause(error: BaseException) -> FailureCause:
     kind = getattr(error, "java_class", f"{type(error).__module__}.{type(error).__qualname__}")
-    message = str(error) or type(error).__name__
+    message = _fit(str(error)) or type(error).__name__
     text = f"{kind}: {message}"
     if not isinstance(error, CheckdamError | RestError):  # what we foresaw explains itself; frames would bury it
-        text = "".join(traceback.format_exception(error)).rstrip()
+        text = _fit("".join(traceback.format_exception(error)).rstrip())
     return FailureCause(kind, text, serialized_throwable(kind, message, text), message)
+
+
+def _fit(text: str) -> str:
+    """For everybody to read, and possible to write: half a character, as in a file's name, is no text in JSON."""
+    return without_credentials(text).encode("utf-8", "backslashreplace").decode()
 
 
 def named_cause(name: str, message: str, stack_trace: str) -> FailureCause:

@@ -48,7 +48,11 @@ class Gathering(Generic[Q, A]):
         if leads:
             self._lead()
         while not mine.is_answered:
-            mine.woken.wait()
+            try:
+                mine.woken.wait()
+            except BaseException:  # such as a signal's: nobody else may wait for this one to lead
+                self._leave(mine)
+                raise
             mine.woken.clear()
             if mine.leads:
                 mine.leads = False
@@ -70,12 +74,22 @@ class Gathering(Generic[Q, A]):
                 self._send(taken)
         finally:
             with self._lock:
-                following = self._waiting[0] if self._waiting else None
-                if following is None:
-                    self._under_way -= 1
-                else:
-                    following.leads = True
-                    following.woken.set()
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        following = self._waiting[0] if self._waiting else None
+        if following is None:
+            self._under_way -= 1
+        else:
+            following.leads = True
+            following.woken.set()
+
+    def _leave(self, mine: _Waiting) -> None:
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                if mine.leads:
+                    self._hand_on()
 
     def _send(self, taken: list[_Waiting]) -> None:
         try:

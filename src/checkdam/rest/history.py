@@ -10,6 +10,7 @@ from checkdam.errors import CheckdamError
 from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.figures import now_ms
 from checkdam.rest.known_jobs import Jobs
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import CheckpointRecord
 from checkdam.storage.filesystem import open_storage
 
@@ -60,7 +61,7 @@ def _savepoints(jobs: Jobs, call: Call) -> Savepoints:
 def _savepoint(savepoint: CheckpointRecord) -> SavepointEntry:
     return SavepointEntry(
         savepoint.id,
-        savepoint.path,
+        None if savepoint.path is None else without_credentials(savepoint.path),
         savepoint.savepoint_format,
         savepoint.kind,
         savepoint.triggered_at,

@@ -20,7 +20,7 @@ from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId
 from checkdam.rest.archive import JobArchive
 from checkdam.rest.found_checkpoints import Found, checkpoint_record, job_from_checkpoints, milliseconds
-from checkdam.runtime.records import CheckpointRecord, CheckpointStatus, JobRecord, JobStatus
+from checkdam.runtime.records import NEVER, CheckpointRecord, CheckpointStatus, JobRecord, JobStatus
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -125,10 +125,8 @@ class _Place:
         return records
 
     def _job(self, storage: Storage, job_id: str, files: _Files, archived: JobRecord | None) -> JobRecord | None:
-        owner = owner_of(storage, JobId(job_id)) if files.owner is not None else None
-        since = (
-            milliseconds(files.owner.modified_at) if owner is not None and owner.is_alive() and files.owner else None
-        )
+        is_alive = files.owner is not None and _is_alive(storage, job_id)
+        since = milliseconds(files.owner.modified_at) if is_alive and files.owner is not None else None
         if archived is not None:
             return self._updated(storage, archived, files, since)
         found = self._found(storage, files, ())
@@ -237,6 +235,7 @@ def _ended(record: JobRecord) -> JobRecord:
             *record.timestamps.values(),
             *(each.finished_at for each in record.checkpoints),
             *(each.ended_at for each in record.epochs),
-        ]
+        ],
+        default=NEVER,
     )
     return _replace(record, status=JobStatus.SUSPENDED, timestamps={**record.timestamps, JobStatus.SUSPENDED: last})

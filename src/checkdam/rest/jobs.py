@@ -21,6 +21,7 @@ from checkdam.rest.failure_cause import named_cause
 from checkdam.rest.figures import duration, ended_at, figures_of, now_ms, operator_figures, task_metrics
 from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.plans import plan
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import ExceptionRecord, JobRecord, JobStatus, OperatorRecord
 
 _RESULTS = {JobStatus.FINISHED: "SUCCEEDED", JobStatus.FAILED: "FAILED", JobStatus.CANCELED: "CANCELED"}
@@ -49,7 +50,7 @@ def _details(jobs: Jobs, call: Call) -> shapes.JobDetailsInfo:
         status_counts={state: states.count(state) for state in STATES},
         plan=plan(record),
         progress=record.progress,
-        savepoint_directory=record.settings.savepoint_directory,
+        savepoint_directory=without_credentials(record.settings.savepoint_directory or "") or None,
         epoch=record.epoch,
         keys=record.keys,
         restarts=record.restarts,

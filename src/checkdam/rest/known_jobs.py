@@ -8,8 +8,10 @@ from typing import Protocol
 
 from checkdam.ids import JobId
 from checkdam.rest.errors import RestError, job_not_found
-from checkdam.runtime.control import RunningJob
+from checkdam.runtime.control import JobMonitor, RunningJob
 from checkdam.runtime.records import JobRecord
+
+MOST_ENDED = 100
 
 
 class Archive(Protocol):
@@ -21,27 +23,35 @@ class Archive(Protocol):
 
 
 class Jobs:
-    """Safe from any thread. A job that ended here is told of by its own monitor for as long as the server lives."""
+    """Safe from any thread. The last jobs that ended here are told of by their own monitors, older ones by the archive.
+
+    Of one that ended nothing but its monitor is kept: a program may run one job after the other for days.
+    """
 
     def __init__(self, archive: Archive | None = None) -> None:
         self._archive = archive
         self._lock = threading.Lock()
-        self._here: dict[str, RunningJob] = {}
-        self._ended: set[str] = set()
+        self._running: dict[str, RunningJob] = {}
+        self._ended: dict[str, JobMonitor] = {}  # the latest last
 
     def started(self, job: RunningJob) -> None:
         with self._lock:
-            self._here[job.job_id] = job
-            self._ended.discard(job.job_id)
+            self._running[job.job_id] = job
+            self._ended.pop(job.job_id, None)
 
     def ended(self, job_id: JobId) -> None:
         with self._lock:
-            self._ended.add(job_id)
+            job = self._running.pop(job_id, None)
+            if job is None:
+                return
+            self._ended[job_id] = job.monitor
+            if len(self._ended) > MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
 
     def running(self, job_id: str) -> RunningJob | None:
         """The job if it runs in this process."""
         with self._lock:
-            return None if job_id in self._ended else self._here.get(job_id)
+            return self._running.get(job_id)
 
     def require_running(self, job_id: str) -> RunningJob:
         """Raises RestError: 404 for a job nobody knows, 409 for one that does not run here."""
@@ -54,9 +64,9 @@ class Jobs:
     def record(self, job_id: str) -> JobRecord:
         """What is known of the job. Raises RestError 404."""
         with self._lock:
-            here = self._here.get(job_id)
+            here = self._monitors().get(job_id)
         if here is not None:
-            return here.monitor.record()
+            return here.record()
         archived = self._archive.record(job_id) if self._archive is not None else None
         if archived is None:
             raise job_not_found(job_id)
@@ -65,8 +75,11 @@ class Jobs:
     def records(self) -> list[JobRecord]:
         """All of them, the latest started first."""
         with self._lock:
-            here = dict(self._here)
-        records = [job.monitor.record() for job in here.values()]
+            here = self._monitors()
+        records = [monitor.record() for monitor in here.values()]
         if self._archive is not None:
             records += [record for record in self._archive.records() if record.id not in here]
         return sorted(records, key=lambda record: record.started_at, reverse=True)
+
+    def _monitors(self) -> dict[str, JobMonitor]:
+        return self._ended | {job_id: job.monitor for job_id, job in self._running.items()}

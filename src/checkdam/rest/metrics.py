@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import (
     NEVER,
     CheckpointRecord,
@@ -157,7 +158,7 @@ def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
         "lastCheckpointProcessedData": 0 if last else NEVER,
         "lastCheckpointPersistedData": 0 if last else NEVER,
         "lastCheckpointCompletedTimestamp": last.finished_at if last else NEVER,
-        "lastCheckpointExternalPath": (last.path if last else None) or "n/a",
+        "lastCheckpointExternalPath": without_credentials((last.path if last else None) or "n/a"),
     }
 
 

@@ -25,7 +25,12 @@ _SAME_SITE = ("same-origin", "none")  # none: typed by the user, no page behind 
 
 
 def check_binding(address: str, token: str | None) -> None:
-    """Refuse to listen to other machines without a token. Raises ConfigError."""
+    """Refuse to listen to other machines without a token, and a token that cannot be sent. Raises ConfigError."""
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigError(
+            f'setting "{REST_AUTH_TOKEN.key}" has signs that a header cannot carry',
+            hint="Set it to a long word of English letters and digits.",
+        )
     if token is None and not is_loopback(address):
         raise ConfigError(
             f'setting "{REST_BIND_ADDRESS.key}" is "{address}", where other machines can reach the server, '

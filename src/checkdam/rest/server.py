@@ -72,7 +72,7 @@ class RestServer:
                 self._app(),
                 lifespan="off",
                 log_config=None,
-                log_level="error",  # bytes that are no HTTP are nothing to tell the job's terminal
+                log_level="critical",  # bytes that are no HTTP, or a client cut off at the end: no news of the job
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,

@@ -21,6 +21,7 @@ from checkdam.rest.state import Entry, KeyAnswer, Page
 from checkdam.runtime.records import CheckpointRecord, CheckpointStatus, JobRecord
 from checkdam.state.json_values import key_from_text, to_json
 from checkdam.state.types import TypeInfo
+from checkdam.state_reader.columns import is_hashable, positional
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import diff
 from checkdam.state_reader.json_rows import json_example, page
@@ -197,7 +198,8 @@ def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo
     *_, (name, of) = state.part_types
     if name != "map_key" or len(state.part_types) > 2:
         raise UsageError(f'state "{state.description.name}" is no map', hint="Leave map-key out.")
-    return (value or {}).get(key_from_text(text, of)), state.value_type
+    map_key = key_from_text(text, of)
+    return (value or {}).get(map_key if is_hashable(of) else positional(of, map_key)), state.value_type
 
 
 def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int) -> Page:

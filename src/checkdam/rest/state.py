@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from checkdam.errors import CheckdamError
+from checkdam.errors import CheckdamError, StateNotReadyError
 from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.errors import RestError
 from checkdam.rest.known_jobs import Jobs
@@ -26,6 +26,7 @@ from checkdam.state.json_values import key_from_json, key_from_text, to_json
 
 _MOST_KEYS = 10_000
 _MOST_LISTED = 1000
+_PATIENCE_SECONDS = 30.0
 
 
 class StateShape(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
@@ -187,7 +188,11 @@ class _Live:
         answer = self._arrivals.expect()
         live = self._state_of(call)
         live.get_soon(call.path["uid"], call.path["name"], remembered, partial(self._arrivals.arrived, answer))
-        answers = await answer
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                answers = await answer
+        except TimeoutError:
+            raise StateNotReadyError("a slot has not answered in time", hint="Ask again.") from None
         return asked[0], asked[1], answers
 
     def _state_of(self, call: Call) -> LiveState:

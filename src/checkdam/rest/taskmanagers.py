@@ -15,7 +15,7 @@ from checkdam.rest.errors import RestError
 from checkdam.rest.figures import now_ms
 from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.vertices import slot_id
-from checkdam.runtime.records import JobRecord, SlotRecord
+from checkdam.runtime.records import NEVER, JobRecord, SlotRecord
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -151,15 +151,19 @@ def _facts(record: JobRecord, slot: SlotRecord) -> dict[str, Any]:
         "assigned_tasks": _tasks(record, slot),
         "total_resource": resource,
         "free_resource": Resource(0.0, 0),
-        "hardware": Hardware(
-            os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * _PAGE, os.sysconf("SC_AVPHYS_PAGES") * _PAGE, 0
-        ),
+        "hardware": _hardware(slot),
         "memory_configuration": MemoryConfiguration(),
         "pid": slot.pid,
         "subtask": slot.subtask,
         "job_id": record.id,
         "memory": slot.memory,
     }
+
+
+def _hardware(slot: SlotRecord) -> Hardware:
+    if slot.host != os.uname().nodename:
+        return Hardware(NEVER, NEVER, NEVER, 0)
+    return Hardware(os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * _PAGE, os.sysconf("SC_AVPHYS_PAGES") * _PAGE, 0)
 
 
 def _tasks(record: JobRecord, slot: SlotRecord) -> int:

@@ -21,6 +21,7 @@ from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.operations import Operation, OperationKind, Operations, in_thread
 from checkdam.rest.verbs import cancel, control_of, savepoint_then_cancel
 from checkdam.runtime.control import SavepointFormat
+from checkdam.runtime.monitor.masking import MASKED, without_credentials
 
 _MAX_PARALLELISM = 32768
 _NO_JOB = ""  # a disposal belongs to none
@@ -134,7 +135,7 @@ class Triggers:
         )
 
     def disposal(self, call: Call) -> TriggerResponse:
-        path = call.body.savepoint_path
+        path = self._whole_path(call.body.savepoint_path)
         return self._start(OperationKind.DISPOSAL, _NO_JOB, None, lambda: in_thread(lambda: self.dispose(path)))
 
     def rescaling(self, call: Call) -> TriggerResponse:
@@ -150,11 +151,7 @@ class Triggers:
 
     def cancel(self, call: Call) -> Nothing:
         if call.query["mode"] == "stop":
-            raise RestError(
-                308,
-                'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel" '
-                'instead. For a graceful shutdown, please use "jobs/:jobid/stop" instead.',
-            )
+            raise _stop_has_moved()
         cancel(self.jobs, call.job_id)
         return Nothing()
 
@@ -162,9 +159,13 @@ class Triggers:
         cancel(self.jobs, call.job_id)
         return Nothing()
 
+    def yarn_stop(self, _: Call) -> Nothing:
+        """As in Flink: who wants a graceful end must not get a cancellation."""
+        raise _stop_has_moved()
+
     def checkpoint_status(self, call: Call) -> CheckpointStatusBody:
         operation = self._find(OperationKind.CHECKPOINT, call)
-        if not operation.future.done():
+        if not operation.was_fetched:
             return CheckpointStatusBody(_IN_PROGRESS, None)
         failure = operation.failure
         if failure is not None:
@@ -173,7 +174,7 @@ class Triggers:
 
     def savepoint_status(self, call: Call) -> SavepointStatusBody:
         operation = self._find(OperationKind.SAVEPOINT, call)
-        if not operation.future.done():
+        if not operation.was_fetched:
             return SavepointStatusBody(_IN_PROGRESS, None)
         failure = operation.failure
         if failure is not None:
@@ -206,6 +207,13 @@ class Triggers:
             raise RestError(400, f"Config key [{SAVEPOINT_DIR.key}] is not set. Property [{name}] must be provided.")
         return target
 
+    def _whole_path(self, path: str) -> str:
+        """A savepoint may be named as it is shown, which is without the credentials that open its storage."""
+        if MASKED not in path:
+            return path
+        known = {s.path for record in self.jobs.records() for s in record.savepoints if s.path is not None}
+        return next((each for each in known if without_credentials(each) == path), path)
+
     def _default_target(self, job_id: str) -> str | None:
         try:
             settings = self.jobs.record(job_id).settings
@@ -214,8 +222,16 @@ class Triggers:
         return settings.savepoint_directory or self.configuration.get(SAVEPOINT_DIR)
 
 
+def _stop_has_moved() -> RestError:
+    return RestError(
+        308,
+        'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel" '
+        'instead. For a graceful shutdown, please use "jobs/:jobid/stop" instead.',
+    )
+
+
 def _plain_status(operation: Operation) -> OperationStatusBody:
-    if not operation.future.done():
+    if not operation.was_fetched:  # not `done`: it may have ended since `find` looked, and this would not be noted
         return OperationStatusBody(_IN_PROGRESS, None)
     failure = operation.failure
     return OperationStatusBody(
@@ -288,5 +304,5 @@ def routes(
         cancelling("PATCH", job, triggers.cancel, query=(mode,)),
         # For the page of Flink, and for proxies that let only GET through: it changes something all the same.
         cancelling("GET", job + "/yarn-cancel", triggers.yarn_cancel, writes=True),
-        cancelling("GET", job + "/yarn-stop", triggers.yarn_cancel, writes=True),
+        cancelling("GET", job + "/yarn-stop", triggers.yarn_stop, writes=True),
     ]

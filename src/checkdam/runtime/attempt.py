@@ -106,14 +106,15 @@ class AttemptRun:
         now = int(self._around.clock.now().timestamp() * 1000)
         return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
 
-    def interrupt(self, failure: BaseException) -> None:
-        """Stop, for this reason; the first reason counts."""
+    def interrupt(self, failure: BaseException) -> bool:
+        """Stop, for this reason; the first reason counts, and whether it was this is told."""
         with self._changed:
             if self._ended or self._failure is not None:
-                return
+                return False
             self._failure = failure
             self._changed.notify_all()
         self._around.engine.interrupt()
+        return True
 
     def look_again(self) -> None:
         """Time may have passed that nobody could wait for: see what is due."""
@@ -238,7 +239,7 @@ class AttemptRun:
             while self._wait_for_event():
                 self.checkpoints.expire()
                 with self.turns.take_if_free() as is_free:
-                    if not is_free:
+                    if not is_free or self.is_over:  # who had the turn before may have ended the attempt
                         continue
                     if self.epochs.has_advanced:
                         self.checkpoints.tick(self.epochs.last)

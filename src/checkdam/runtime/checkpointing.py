@@ -86,7 +86,7 @@ class Checkpointing:
         around: Surroundings,
         group: SlotGroup,
         changed: threading.Condition,
-        fail: Callable[[BaseException], None],
+        fail: Callable[[BaseException], object],
     ) -> None:
         self._job = job
         self._around = around
@@ -115,6 +115,8 @@ class Checkpointing:
         """Give up on what takes too long."""
         with self._changed:
             expired = self._coordinator.expire()
+            if expired:
+                self._changed.notify_all()  # somebody may wait for it to be over
         self._perform(expired)
 
     def tick(self, epoch: Epoch) -> None:
@@ -131,6 +133,7 @@ class Checkpointing:
             for action in actions:
                 if isinstance(action, TriggerCheckpoint) and answer is not None:
                     self._answers[action.checkpoint_id] = answer
+            self._changed.notify_all()  # there is something that may take too long
         self._perform(actions)
         return bool(actions)
 
@@ -142,6 +145,7 @@ class Checkpointing:
                 if isinstance(action, TriggerSavepoint):
                     self._answers[action.checkpoint_id] = order.answer
                     self._savepoints[action.checkpoint_id] = order
+            self._changed.notify_all()  # there is something that may take too long
         self._perform(actions)
 
     def slots_ended(self) -> None:
@@ -314,6 +318,7 @@ class Checkpointing:
             savepoint_format=order.format,
         )
         try:
+            self._around.outputs.note(checkpoint)
             path, metadata_bytes = order.directory.complete(checkpoint)
         except CheckdamError as error:
             with self._changed:

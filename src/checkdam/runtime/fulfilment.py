@@ -188,16 +188,18 @@ class Fulfilment:
             if not is_ours:
                 return
             self._requests.take(request)
-            attempt.listener.rescaling(request.job.parallelism)
             try:
+                attempt.listener.rescaling(request.job.parallelism)
                 self._refuse_if_ending()
                 self._cut_if_needed()
+                if not attempt.interrupt(Rescaled(request)):  # something else has ended the attempt in this moment
+                    self._refuse_if_over()
             except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was
                 reason = _as_control_error("the job was not rescaled", error)
-                attempt.listener.rescaled(request.job.parallelism, reason)
-                self._requests.failed(request, reason)
-            else:
-                attempt.interrupt(Rescaled(request))
+                try:
+                    attempt.listener.rescaled(request.job.parallelism, reason)
+                finally:
+                    self._requests.failed(request, reason)
 
     def _refuse_if_ending(self) -> None:
         if self._attempt.is_ending:

@@ -93,7 +93,7 @@ class JobMaster:
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
-        self._outputs = Outputs.of(job.plan, job.job_id)
+        self._outputs = Outputs.of(job.plan, job.job_id, self._storage)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
         self._asking = threading.Lock()
         self._running: AttemptRun | None = None
@@ -141,7 +141,7 @@ class JobMaster:
             job = self._job.at_parallelism(parallelism)
         except UsageError as reason:
             return refused(reason)
-        if parallelism == self._job.parallelism:
+        if parallelism == self._job.parallelism and self._rescaling is None and not self._status.is_terminal:
             return answered(None)
         request = RescaleRequest(job)
         self._ask(request)
@@ -171,9 +171,9 @@ class JobMaster:
         return UsageError(f'job "{self._job.name}" {what}', hint="Set state.checkpoints.dir when you start it.")
 
     def _enter(self, status: JobStatus) -> None:
-        """A job that is being cancelled is nothing else until it has ended."""
+        """A job that is being cancelled is nothing else until it has ended, and one that has ended stays so."""
         with self._asking:
-            if self._status is JobStatus.CANCELLING and not status.is_terminal:
+            if self._status.is_terminal or (self._status is JobStatus.CANCELLING and not status.is_terminal):
                 return
             self._status = status
         self._listener.status_changed(status)
@@ -199,29 +199,34 @@ class JobMaster:
         except Exception as failure:
             self._fail(failure)
             raise
-        result = JobResult(self._job.job_id, end, self._end(end))
-        if self._stopped_with is not None:
-            request, path = self._stopped_with
-            request.answer.set_result(path)
-        return result
+        try:
+            return JobResult(self._job.job_id, end, self._end(end))
+        finally:
+            if self._stopped_with is not None:
+                request, path = self._stopped_with
+                request.answer.set_result(path)
 
     def _fail(self, failure: Exception) -> None:
-        if isinstance(failure, CheckdamError):
-            self._listener.failed(failure)
-        self._enter(JobStatus.FAILING)
-        self._end(JobEnd.FAILED)
-        if self._stopped_with is not None:
-            request, path = self._stopped_with
-            request.answer.set_exception(
-                JobControlError(f"the savepoint {path} is complete and all output published; then: {failure}")
-            )
+        try:
+            if isinstance(failure, CheckdamError):
+                self._listener.failed(failure)
+            self._enter(JobStatus.FAILING)
+            self._end(JobEnd.FAILED)
+        finally:
+            if self._stopped_with is not None:
+                request, path = self._stopped_with
+                request.answer.set_exception(
+                    JobControlError(f"the savepoint {path} is complete and all output published; then: {failure}")
+                )
 
     def _end(self, end: JobEnd) -> str | None:
-        last = self._remains.clean_up(end, self._listener)
-        self._enter(_STATUS_AFTER[end])
         if self._rescaling is not None:
             request, _ = self._rescaling
-            refuse(request.answer, JobControlError(f"the job was {end.value} before it ran at its new parallelism"))
+            reason = JobControlError(f"the job was {end.value} before it ran at its new parallelism")
+            refuse(request.answer, reason)
+            self._listener.rescaled(request.job.parallelism, reason)
+        last = self._remains.clean_up(end, self._listener)
+        self._enter(_STATUS_AFTER[end])
         self._listener.job_ended(end, last)
         return last
 
@@ -230,6 +235,7 @@ class JobMaster:
         if self._storage is None:
             return
         take(self._storage, self._job.job_id)
+        self._outputs.recall()
         for dead in clear_abandoned(self._storage):
             self._outputs.forget(dead)
 
@@ -278,9 +284,11 @@ class JobMaster:
         if self._rescaling is not None:
             request, _ = self._rescaling
             self._rescaling = None
-            self._listener.progressed(None)
-            self._listener.rescaled(request.job.parallelism, None)
-            request.answer.set_result(None)
+            try:
+                self._listener.progressed(None)
+                self._listener.rescaled(request.job.parallelism, None)
+            finally:
+                request.answer.set_result(None)
 
     def _give_up_rescaling(self, failure: CheckdamError) -> bool:
         """If the job could not begin at its new parallelism, it goes on at the old one."""
@@ -289,10 +297,12 @@ class JobMaster:
         request, before = self._rescaling
         self._rescaling = None
         reason = JobControlError(f"the job did not start at parallelism {request.job.parallelism}: {failure}")
-        self._listener.progressed(None)
-        self._listener.rescaled(request.job.parallelism, reason)
-        self._change_to(before)
-        request.answer.set_exception(reason)
+        try:
+            self._listener.progressed(None)
+            self._listener.rescaled(request.job.parallelism, reason)
+            self._change_to(before)
+        finally:
+            request.answer.set_exception(reason)
         return True
 
     # -- one attempt --------------------------------------------------------------------------------------------

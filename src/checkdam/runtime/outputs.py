@@ -4,31 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.connectors.contract import SinkCommitter
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import SinkKind
 from checkdam.ids import JobId, OperatorUid
 from checkdam.runtime.restore import Restored
+from checkdam.storage.contract import Storage
+from checkdam.storage.subtree import subtree
+
+_VERSION = 1
+
+
+class _Promises(msgspec.Struct, frozen=True):
+    """The file of promises: committables that savepoints refer to, by uid; some may have been published since."""
+
+    version: int
+    committables: dict[str, list[bytes]]
 
 
 class Outputs:
-    """Commits by operator uid."""
+    """Commits by operator uid. `files` is the job's own directory, where it remembers what savepoints refer to."""
 
-    def __init__(self, committers: Mapping[OperatorUid, SinkCommitter]) -> None:
+    def __init__(self, committers: Mapping[OperatorUid, SinkCommitter], files: Storage | None = None) -> None:
         self._committers = committers
+        self._files = files
         self._promised: dict[OperatorUid, set[bytes]] = {uid: set() for uid in committers}
 
     @classmethod
-    def of(cls, plan: JobPlan, job_id: JobId) -> Outputs:
+    def of(cls, plan: JobPlan, job_id: JobId, storage: Storage | None = None) -> Outputs:
         committers = {}
         for operator in plan.operators:
             if isinstance(operator.kind, SinkKind) and operator.uid is not None:
                 committer = operator.kind.spec.open_committer(job_id, operator.uid)
                 if committer is not None:
                     committers[operator.uid] = committer
-        return cls(committers)
+        return cls(committers, subtree(storage, job_id) if storage is not None else None)
 
     def check(self) -> None:
         """Raise now if a sink could not be written."""
@@ -39,6 +55,41 @@ class Outputs:
         if committables and uid in self._committers:
             self._committers[uid].commit(committables)
             self._promised[uid].difference_update(committables)
+
+    def recall(self) -> None:
+        """Learn what an earlier driver of the job has promised.
+
+        Raises:
+            CheckpointDamagedError, FormatTooNewError: the file that tells it cannot be read.
+        """
+        if self._files is None:
+            return
+        try:
+            kept = msgspec.json.decode(self._files.read(PROMISED), type=_Promises)
+        except FileNotFoundError:
+            return
+        except msgspec.MsgspecError as error:
+            raise CheckpointDamagedError(
+                f'"{self._files.uri}/{PROMISED}" is damaged: {error}',
+                hint="Delete it, if no savepoint of the job will be restored any more.",
+            ) from error
+        if kept.version > _VERSION:
+            raise FormatTooNewError(
+                f'"{self._files.uri}/{PROMISED}" has format {kept.version}; this Checkdam reads up to {_VERSION}',
+                hint="Run the job with the Checkdam that wrote it, or a newer one.",
+            )
+        for uid, committables in kept.committables.items():
+            if uid in self._promised:
+                self._promised[OperatorUid(uid)].update(committables)
+
+    def note(self, savepoint: CompletedCheckpoint) -> None:
+        """Before it is a savepoint: let the job's next driver know, too, what it refers to."""
+        found = {entry.uid: entry.committables for entry in savepoint.operators if entry.uid in self._promised}
+        if self._files is None or not any(found.values()):
+            return
+        known = {uid: sorted(promised | set(found.get(uid, ()))) for uid, promised in self._promised.items()}
+        promises = _Promises(_VERSION, {str(uid): committables for uid, committables in known.items()})
+        self._files.write(PROMISED, msgspec.json.encode(promises))
 
     def promise(self, savepoint: CompletedCheckpoint) -> None:
         """A savepoint refers to this output: it is not dropped, so that whoever restores the savepoint publishes it.
@@ -68,3 +119,5 @@ class Outputs:
         for uid, committer in self._committers.items():
             if end is JobEnd.FINISHED or not self._promised[uid]:
                 committer.close()
+        if self._files is not None and (end is JobEnd.FINISHED or not any(self._promised.values())):
+            self._files.delete(PROMISED)

@@ -84,10 +84,13 @@ class QueriedState:
         try:
             return self._keys.encode_keys([key])[1:]  # behind the head of an array of one
         except JobGraphError as misfit:
-            raise StateAccessError(
-                f'{ascii(key)[:200]} is no key of state "{self.name}" of operator "{self.uid}"',
-                hint=f"Ask by a key of type {self.asked_by.name}.",
-            ) from misfit
+            raise self._no_key(key) from misfit
+
+    def _no_key(self, key: Any) -> StateAccessError:
+        return StateAccessError(
+            f'{ascii(key)[:200]} is no key of state "{self.name}" of operator "{self.uid}"',
+            hint=f"Ask by a key of type {self.asked_by.name}.",
+        )
 
     def encoded_map_key(self, map_key: Any) -> bytes:
         if self.map_key_type is None:
@@ -103,7 +106,14 @@ class QueriedState:
             ) from misfit
 
     def key_group_of(self, key: Any) -> int:
-        return self._hash(key if self.namespace_type is None else key[0]) % self.max_parallelism
+        """
+        Raises:
+            StateAccessError: no record has such a key, which fits no column: a Decimal of too many digits.
+        """
+        try:
+            return self._hash(key if self.namespace_type is None else key[0]) % self.max_parallelism
+        except (ValueError, ArithmeticError) as misfit:
+            raise self._no_key(key) from misfit
 
     def subtask_of(self, key_group: int) -> int:
         return subtask_of(key_group, self.parallelism, self.max_parallelism)

@@ -115,8 +115,9 @@ class LiveState:
         """At most `limit` keys, all of one slot as of one epoch. The pages together hold every key once, as long as
         nothing changes between them; else one that comes or goes meanwhile may be missed or met twice.
         """
-        state = self.state(uid, name)
-        attempt = self._current()
+        known: Future[Any] = Future()  # of one attempt: the next may have fewer slots
+        self._state_soon(uid, name, known.set_result, lambda attempt, state: known.set_result((attempt, state)))
+        attempt, state = _value(known)
         subtask, after = _place(cursor, state)
         while True:
             result: Future[Any] = Future()
@@ -169,11 +170,14 @@ class _Attempt:
         """Ask every slot which states there are, and learn those not known yet."""
 
         def learn(found: Any) -> None:
-            if not isinstance(found, CheckdamError):
-                for facts in (each for slot in found for each in slot.states):
+            slots: list[FoundStates] = [] if isinstance(found, CheckdamError) else found
+            try:
+                for facts in (each for slot in slots for each in slot.states):
                     place = (facts.uid, facts.name)
                     if place not in self.states:
                         self.states[place] = QueriedState(self._plan, self.operator(facts.uid), facts)
+            except CheckdamError as error:
+                found = error
             told(found)
 
         self._ask_all([(channel, ListStates()) for channel in self.channels], learn)

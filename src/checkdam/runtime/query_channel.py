@@ -75,3 +75,7 @@ class SlotChannel:
         except CheckdamError as lost:
             hint = "The job fails over or ends: ask again."
             return [Refused(is_wrong=False, message=lost.message, hint=hint)] * len(asks)
+        except Exception:  # noqa: BLE001  whatever it is, those who wait must hear, and the next be asked for
+            _LOG.exception("live state: slot %s could not be asked", self._slot.subtask)
+            message = f"slot {self._slot.subtask} could not be asked"
+            return [Refused(is_wrong=False, message=message, hint="The log of the job tells why.")] * len(asks)

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from checkdam.errors import UsageError
@@ -104,7 +104,7 @@ def key_from_text(text: str, of: TypeInfo) -> Any:
     """
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = _NOT_JSON
     if of.kind is Kind.STR and not isinstance(parsed, str) and not (parsed is None and of.nullable):
         parsed = text  # a bare word, also one that happens to be JSON, such as 12 or true
@@ -128,7 +128,7 @@ def key_from_json(value: Any, of: TypeInfo) -> Any:
     """
     try:
         return _built(value, of)
-    except (TypeError, ValueError, InvalidOperation, KeyError, RecursionError) as refusal:
+    except (TypeError, ValueError, ArithmeticError, KeyError, RecursionError) as refusal:
         raise UsageError(
             f"{_shown(value)} is no key of type {of.name}", hint=f"Write it as JSON, like {_example(of)}."
         ) from refusal

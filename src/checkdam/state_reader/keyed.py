@@ -173,12 +173,18 @@ class KeyedState(StateContent):
         try:
             return keys.decode_one(keys.encode_keys([plain(self.key_type, key)])[1:])
         except (JobGraphError, AttributeError, KeyError, TypeError, ValueError) as refusal:
-            raise UsageError(
-                f"key {ascii(key)[:200]} is not of type {self.description.key_type}, which the keys of {self._what} are"
-            ) from refusal
+            raise self._no_key(key) from refusal
+
+    def _no_key(self, key: Any) -> UsageError:
+        return UsageError(
+            f"key {ascii(key)[:200]} is not of type {self.description.key_type}, which the keys of {self._what} are"
+        )
 
     def _only(self, key: Any) -> KeyGroupRange:
-        group = key_group_of(positional(self.key_type, key), self.key_type, self.max_parallelism)
+        try:
+            group = key_group_of(positional(self.key_type, key), self.key_type, self.max_parallelism)
+        except JobGraphError as refusal:  # it fits no column, so that no record has it: a Decimal of too many digits
+            raise self._no_key(key) from refusal
         return KeyGroupRange(group, group)
 
     def key_groups(self) -> list[KeyGroupSize]:

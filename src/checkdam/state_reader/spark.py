@@ -108,7 +108,10 @@ class CheckdamReader(DataSourceReader):  # type: ignore[misc]
         content = self._content()
         if isinstance(content, KeyedState):
             for each in _asked_keys(filters, content):
-                groups = {content.key_group_of(key) for key in each}
+                try:
+                    groups = {content.key_group_of(key) for key in each}
+                except UsageError:  # NaN, or NULL among others: what Spark finds equal is not told by key groups
+                    continue
                 self._key_groups = groups if self._key_groups is None else self._key_groups & groups
         return filters
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from checkdam.checkpoint.ownership import OWNER, Owner, clear_abandoned, let_go, take, this_process
+from checkdam.checkpoint.ownership import OWNER, PROMISED, Owner, clear_abandoned, let_go, take, this_process
 from checkdam.errors import JobFailedError
 from checkdam.ids import JobId
 from checkdam.testing import MemoryStorage
@@ -103,3 +103,11 @@ def test_a_dead_job_with_a_complete_checkpoint_is_left_alone() -> None:
 def test_where_the_system_does_not_tell_when_a_process_began_its_number_decides() -> None:
     assert replace(this_process(), started="").is_alive()
     assert not replace(dead_process(), started="").is_alive()
+
+
+def test_a_dead_job_whose_output_a_savepoint_refers_to_is_left_alone() -> None:
+    storage = MemoryStorage()
+    owned_by(storage, dead_process(), OTHER)
+    storage.write(f"{OTHER}/{PROMISED}", b"{}")
+
+    assert clear_abandoned(storage) == []

@@ -13,6 +13,7 @@ import pytest
 
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import to_metadata
+from checkdam.checkpoint.ownership import OWNER, take
 from checkdam.checkpoint.savepoint import SavepointDirectory, dispose, list_savepoints
 from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
 from checkdam.errors import (
@@ -137,7 +138,10 @@ def test_what_exists_is_never_written_to(tmp_path: Path, is_empty: bool) -> None
     assert names(tmp_path) == before
 
 
-@pytest.mark.parametrize("target", ["", " ", f"{{}}/{JOB}", f"{{}}/{JOB}/shared", f"{{}}/{JOB}/chk-3", "{}/savepoint"])
+PLACES_OF_A_JOB = [f"{{}}/{JOB}{below}" for below in ("", "/shared", "/chk-3", "/shared/a/b", "/chk-3/a")]
+
+
+@pytest.mark.parametrize("target", ["", " ", *PLACES_OF_A_JOB, "{}/savepoint"])
 def test_a_place_that_others_clear_up_or_that_is_a_snapshot_itself_is_refused(tmp_path: Path, target: str) -> None:
     taken(tmp_path, name="savepoint")
     before = names(tmp_path)
@@ -147,6 +151,21 @@ def test_a_place_that_others_clear_up_or_that_is_a_snapshot_itself_is_refused(tm
 
     assert raised.value.hint
     assert names(tmp_path) == before
+
+
+def test_nowhere_in_the_directory_of_a_job_that_runs_is_a_place_for_savepoints(tmp_path: Path) -> None:
+    take(open_storage(str(tmp_path)), JOB)
+
+    with pytest.raises(SavepointError, match=f"directory of job {JOB}"):
+        SavepointDirectory.prepare(str(tmp_path / JOB / "mine" / "savepoints"), JOB)
+
+    assert names(tmp_path / JOB) == {OWNER}
+
+
+def test_a_directory_may_be_called_like_a_job(tmp_path: Path) -> None:
+    path = taken(tmp_path / JOB / "savepoints")
+
+    assert [found.path for found in list_savepoints(str(tmp_path))] == [str(path)]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b"])

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.cli.conftest import Terminal
 
 from checkdam.rest import registry
+from checkdam.rest.client import RestClient
 
 FIRST, SECOND = "4fa1" + "0" * 28, "4fa2" + "0" * 28
 
@@ -124,3 +125,42 @@ def test_a_server_that_does_not_answer_is_warned_of_while_others_do(terminal: Te
 
     assert [job["name"] for job in ended.json["jobs"]] == ["words"]
     assert ended.err == f"WARNING: no answer from {url}: nobody listens there\n"
+
+
+def test_an_empty_word_names_no_job(terminal: Terminal) -> None:
+    job = terminal.job()
+
+    ended = terminal.checkdam("cancel", "")
+
+    assert ended.code == 2
+    assert "empty word" in ended.err
+    assert job.control.trigger_checkpoint().result(60)
+
+
+def test_the_token_of_a_server_here_goes_before_one_that_is_meant_for_another(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.job(host=terminal.host(rest_auth_token="secret"))
+    monkeypatch.setenv("CHECKDAM_REST_TOKEN", "of-another")
+
+    assert terminal.checkdam("checkpoint", "words").code == 0
+
+
+def test_a_server_that_refuses_to_tell_is_warned_of_while_others_do(terminal: Terminal) -> None:
+    terminal.job()
+    other = terminal.host(rest_auth_token="secret")
+    registry.register(other.url, "an-old-one")
+
+    ended = terminal.checkdam("list", "--json")
+
+    assert [job["name"] for job in ended.json["jobs"]] == ["words"]
+    assert f"WARNING: {other.url} does not tell its jobs" in ended.err
+
+
+def test_what_answers_in_other_words_is_no_server_of_jobs(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RestClient, "get", lambda *_, **__: {"status": "up"})
+
+    ended = terminal.checkdam("list", "-m", "localhost:1", "--json")
+
+    assert ended.code == 1
+    assert "is it Checkdam?" in ended.json["errors"][0]

@@ -45,6 +45,8 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     reporter.serving("http://localhost:8081")  # told once
     reporter.job_started(JobId("j"), "words", 2)
     reporter.restored("file:///ck/j/chk-3", Epoch(11))
+    reporter.progressed("restoring")
+    reporter.progressed(None)
     reporter.printed(["('a', 1)", "('b', 1)"])
     reporter.checkpoint_completed(CHECKPOINT)
     reporter.checkpoint_failed(CheckpointId(5), "it timed out")
@@ -62,6 +64,7 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
             "WARNING: checkpoint file:///ck/j/chk-5 is passed over: its checksum does not match",
             "web page and REST: http://localhost:8081",
             'job "words" started: id j, 2 slots',
+            "restoring",
             "restored file:///ck/j/chk-3, continuing after epoch 11",
             "checkpoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, file:///ck/j/chk-4",
             "WARNING: checkpoint 5 failed: it timed out",
@@ -73,6 +76,31 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
             "resume with: checkdam run job.py -s file:///ck/j/chk-4",
         )
     ]
+
+
+STOPPED = replace(SAVEPOINT, path="/sp/savepoint-stop", kind=SnapshotKind.SYNC_SAVEPOINT)
+
+
+def test_a_job_that_was_stopped_is_resumed_from_its_savepoint(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoint_completed(STOPPED)
+    reporter.checkpoint_completed(CHECKPOINT)  # the final one, of the same epoch
+    reporter.job_ended(JobEnd.FINISHED, CHECKPOINT.path)
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith("checkdam run job.py -s /sp/savepoint-stop")
+
+
+def test_a_job_that_went_on_after_a_stop_is_resumed_from_its_last_checkpoint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoint_completed(STOPPED)
+    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.job_ended(JobEnd.FINISHED, CHECKPOINT.path)
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"checkdam run job.py -s {CHECKPOINT.path}")
 
 
 def test_long_work_is_told_when_it_begins_and_then_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from checkdam.config import Configuration
 from checkdam.errors import ConfigError
 from checkdam.rest import registry
 from checkdam.rest.client import RestClient
+from checkdam.rest.server import RestServer
 
 JOB = "4fa1" + "0" * 28
 
@@ -98,3 +99,20 @@ def test_serve_refuses_what_it_could_not_show(terminal: Terminal, words: list[st
     assert ended.code == code
     assert told in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+def test_a_server_whose_end_is_cut_short_is_no_longer_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "checkdam-me" / "servers"
+    host = Hosting(Configuration.load(None, {"rest.port": "0"}), registry_directory=directory)
+    host.start()
+
+    def interrupted(server: RestServer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RestServer, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            host.close()
+
+    assert list(registry.servers(directory)) == []
+    host.close()

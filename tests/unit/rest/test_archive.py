@@ -185,3 +185,18 @@ def test_a_broken_storage_costs_a_log_only(caplog: pytest.LogCaptureFixture) -> 
         listener.job_ended(JobEnd.FINISHED, None)
 
     assert "the job is not saved" in caplog.text
+
+
+def test_more_than_fits_in_memory_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = JobArchive(MemoryStorage())
+    for digit in "abc":
+        archive.save(job(id=digit * 32))
+    size = len(msgspec.json.encode(job()))
+    monkeypatch.setattr("checkdam.rest.archive.MOST_BYTES_TOGETHER", 2 * size)
+
+    found = [archive.all(), archive.all()]
+
+    assert [len(each) for each in found] == [2, 2]
+    assert caplog.text.count("1 older jobs left out") == 1

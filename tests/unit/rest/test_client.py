@@ -225,3 +225,9 @@ def test_anything_else_is_refused_with_an_example(address: str) -> None:
 
 def test_a_name_is_one_segment_of_a_path() -> None:
     assert segment("a/b c?") == "a%2Fb%20c%3F"
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "schlüssel"])
+def test_a_token_that_cannot_be_sent_is_refused_before_anything_is(token: str) -> None:
+    with pytest.raises(UsageError, match="token"):
+        RestClient("localhost:1", token=token)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from checkdam.rest.gathering import Gathering
+from checkdam.rest.gathering import Gathering, _Waiting
 
 
 class Server:
@@ -86,3 +86,32 @@ def test_a_failure_of_a_single_question_is_raised_as_it_is() -> None:
         Gathering(server.ask, 10).get(-1)
 
     assert server.asked == [[-1]]
+
+
+def test_one_that_is_interrupted_while_it_waits_holds_up_nobody() -> None:
+    server = Server()
+    gathering = Gathering(server.ask, 10)
+    answers: dict[int, object] = {}
+    first = asked_for(gathering, 1, answers)
+    while not server.asked:
+        threading.Event().wait(0.001)
+
+    class Interrupted(_Waiting):
+        def __init__(self, question: int) -> None:
+            super().__init__(question)
+            self.woken = _Interrupting()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("checkdam.rest.gathering._Waiting", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gathering.get(2)
+    server.go_on.set()
+    first.join(30)
+
+    assert gathering.get(3) == 6
+    assert answers == {1: 2}
+
+
+class _Interrupting(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt

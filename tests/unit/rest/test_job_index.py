@@ -11,6 +11,7 @@ from tests.unit.rest.records import job
 from tests.unit.runtime.monitor.watched import watch
 
 from checkdam.checkpoint.ownership import OWNER, Owner, this_process
+from checkdam.errors import StorageError
 from checkdam.rest.archive import JobArchive
 from checkdam.rest.job_index import JobIndex
 from checkdam.runtime.records import CheckpointStatus, JobRecord, JobStatus
@@ -185,3 +186,28 @@ def test_a_refresh_looks_again_at_once() -> None:
 
     assert len(index.records()) == 1
     assert index.record("c" * 32) is None
+
+
+def test_an_owner_that_cannot_be_read_hides_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, _ = _ran()
+    _own(storage, this_process())
+    read = storage.read
+
+    def unwilling(path: str) -> bytes:
+        if path.endswith(OWNER):
+            raise StorageError(f"{path}: permission denied")
+        return read(path)
+
+    monkeypatch.setattr(storage, "read", unwilling)
+
+    assert [each.id for each in _index(storage).records()] == [JOB_ID]
+
+
+def test_an_entry_without_any_time_hides_no_other() -> None:
+    storage, _ = _ran()
+    JobArchive(storage).save(job(timestamps={}, checkpoints=()))
+
+    found = {each.id: each for each in _index(storage).records()}
+
+    assert set(found) == {JOB_ID, job().id}
+    assert found[job().id].status is JobStatus.SUSPENDED

@@ -111,3 +111,19 @@ def test_work_in_a_thread_ends_with_what_it_raised() -> None:
         raise StorageError("no")
 
     assert isinstance(in_thread(fail).exception(30), StorageError)
+
+
+def test_an_end_between_two_looks_is_told_with_the_next_and_then_nobody_is_waited_for() -> None:
+    operations = _operations()
+    future: Future[Any] = Future()
+    trigger = operations.start(KIND, JOB, None, lambda: future)
+
+    found = operations.find(KIND, JOB, trigger)
+    future.set_result("done")
+    assert found is not None
+    told = [found.was_fetched]  # what the status call goes by
+    operations.find(KIND, JOB, trigger)
+    told.append(found.was_fetched)
+
+    assert told == [False, True]
+    assert operations.wait_until_fetched(0)

@@ -37,6 +37,22 @@ def test_listening_to_other_machines_without_a_token_is_refused(address: str) ->
     assert server.port == 0
 
 
+@pytest.mark.parametrize("token", ["", "  "])
+def test_a_blank_token_is_none(token: str) -> None:
+    with pytest.raises(ConfigError, match=r"rest\.auth\.token"):
+        Configuration().with_value("rest.auth.token", token)
+
+
+def test_a_token_that_no_client_could_send_is_refused() -> None:
+    configuration = Configuration().with_value("rest.port", 0)
+    server = RestServer(configuration.with_value("rest.auth.token", "schlüssel"))
+
+    with pytest.raises(ConfigError, match=r"rest\.auth\.token"):
+        server.start()
+
+    assert server.port == 0
+
+
 def test_an_address_nobody_knows_is_refused() -> None:
     server = RestServer(Configuration().with_value("rest.bind-address", "no-such-machine.invalid"))
 
@@ -85,13 +101,21 @@ def test_a_wrong_token_in_the_address_is_refused(guarded: Served) -> None:
     guarded.errors("GET", "/overview?token=guess", 401)
 
 
-def test_the_way_in_leads_nowhere_else(guarded: Served) -> None:
+def test_a_parameter_whose_name_ends_in_token_is_no_token(guarded: Served) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+
+    assert guarded.client.get("/overview?next_token=5", headers=headers).status_code == 200
+    guarded.errors("GET", "/overview?next_token=5", 401)
+
+
+@pytest.mark.parametrize("start", ["//", "/\\", "/\\/"])
+def test_the_way_in_leads_nowhere_else(guarded: Served, start: str) -> None:
     with httpx.Client() as client:
         answer = client.send(
             client.build_request(
                 "GET",
                 f"http://localhost:{guarded.server.port}",
-                extensions={"target": f"//evil.example/?token={TOKEN}".encode()},
+                extensions={"target": f"{start}evil.example/?token={TOKEN}".encode()},
             )
         )
 

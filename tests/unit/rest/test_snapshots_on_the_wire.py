@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,11 +13,19 @@ import pytest
 from tests.unit.rest.made_jobs import COMPLETED, COUNT, JOB, RECORD
 from tests.unit.rest.serving import Served
 
+from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.checkpoint.completed import OperatorEntry
+from checkdam.checkpoint.store import CheckpointStore
+from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.rest.snapshots import Cache
 from checkdam.runtime.records import CheckpointRecord, SnapshotKind
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.types import type_info
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshots import completed, written
 
 BEFORE = {f"k{i}": i for i in range(30)}
 AFTER = {**{f"k{i}": i for i in range(1, 30)}, "k5": 50, "new": 1}
@@ -174,3 +184,33 @@ def test_a_cache_forgets_what_was_not_asked_for_longest() -> None:
         cache.get(asked, partial(made.append, asked))
 
     assert made == [1, 2, 3, 2]
+
+
+@dataclass(frozen=True)
+class Place:
+    town: str
+    number: int
+
+
+def test_one_entry_of_a_map_by_places_is_told(served: Served, tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    owner = StoreOwner(OperatorUid("count"), SubtaskIndex(0), Attempt("a"), KeyGroupRange(0, 127), 128, type_info(str))
+    store = HashMapStateBackend().open(owner, (), None, "", claim=True)
+    visits = store.maps(StateSpec("visits", StateKind.MAP, type_info(int), type_info(Place)))
+    store.current_key = "a"
+    visits.put(Place("north", 1), 5)
+    handle = store.seal(CheckpointId(1)).write(subtree(storage, JOB_ID), "")
+    entry = OperatorEntry(owner.uid, "count", 1, 128, {owner.subtask: handle})
+    path = CheckpointStore(storage, JOB_ID).write(completed([entry], parallelism=1))
+    served.tells(msgspec.structs.replace(RECORD, checkpoints=(_completed(1, path),), savepoints=()))
+
+    found, missing = (
+        served.of_job(
+            "/snapshots/chk-1/state/count/visits",
+            **{"key": "a", "map-key": json.dumps({"town": "north", "number": number})},
+        )
+        for number in (1, 2)
+    )
+
+    assert (found["found"], found["value"]) == (True, 5)
+    assert (missing["found"], missing["value"]) == (False, None)

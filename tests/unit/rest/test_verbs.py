@@ -162,7 +162,6 @@ def test_without_any_directory_a_savepoint_is_refused_at_once(served: Served, ve
         ("PATCH", "?mode=cancel"),
         ("PATCH", "?mode=CANCEL"),
         ("GET", "/yarn-cancel"),
-        ("GET", "/yarn-stop"),
     ],
 )
 def test_cancel_by_any_of_its_ways(served: Served, method: str, path: str) -> None:
@@ -172,8 +171,9 @@ def test_cancel_by_any_of_its_ways(served: Served, method: str, path: str) -> No
     assert served.control.asked == [("cancel",)]
 
 
-def test_the_old_mode_stop_points_to_the_new_way(served: Served) -> None:
-    messages = served.errors("PATCH", f"/jobs/{JOB}?mode=stop", 308)
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "?mode=stop"), ("GET", "/yarn-stop")])
+def test_the_old_ways_to_stop_point_to_the_new_one_and_cancel_nothing(served: Served, method: str, path: str) -> None:
+    messages = served.errors(method, f"/jobs/{JOB}{path}", 308)
 
     assert "jobs/:jobid/stop" in messages[0]
     assert served.control.asked == []

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+
+import msgspec
 import pytest
-from tests.unit.rest.made_jobs import COUNT, START
+from tests.unit.rest.made_jobs import COUNT, RECORD, START
 from tests.unit.rest.serving import Served
 
 from checkdam.rest.execution_states import STATES
@@ -128,3 +131,16 @@ def test_nothing_is_sampled_or_accumulated(served: Served) -> None:
     assert served.of_job(VERTEX + "/jm-operator-metrics") == []
     assert len(served.of_job(VERTEX + "/subtasks/accumulators")["subtasks"]) == 2
     assert served.of_job(VERTEX + "/subtasks/0/attempts/1/accumulators")["user-accumulators"] == []
+
+
+def test_the_hardware_of_a_slot_is_told_only_where_it_is_this_machines(served: Served) -> None:
+    here, elsewhere = RECORD.slots
+    served.tells(
+        msgspec.structs.replace(RECORD, slots=(msgspec.structs.replace(here, host=os.uname().nodename), elsewhere))
+    )
+
+    first, second = (each["hardware"] for each in served.get("/taskmanagers")["taskmanagers"])
+
+    assert first["cpuCores"] == os.cpu_count()
+    assert first["physicalMemory"] > 0
+    assert second == {"cpuCores": -1, "physicalMemory": -1, "freeMemory": -1, "managedMemory": 0}

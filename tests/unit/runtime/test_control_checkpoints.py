@@ -7,20 +7,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from checkdam.checkpoint.ownership import OWNER, PROMISED, Owner, this_process
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, RestoreMode
 from checkdam.checkpoint.store import load_checkpoint
-from checkdam.errors import CheckdamError, JobControlError, SavepointError, UsageError
+from checkdam.errors import CheckdamError, JobControlError, RestoreError, SavepointError, UsageError
 from checkdam.ids import JobId
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.records import SnapshotKind
 from checkdam.testing.gate import Gate
-from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
+from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.places import SavepointPlace
-from checkdam.testing.trouble import Step, Trouble, ask, kill_slot, refuse, wait_for
+from checkdam.testing.trouble import DriverKilled, Step, Trouble, ask, kill_driver, kill_slot, refuse, wait_for
 from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"]]
@@ -233,6 +235,59 @@ def test_output_between_the_last_checkpoint_and_a_savepoint_is_published_by_who_
 
     assert not before
     assert held.words.output() == held.words.expected_output()
+
+
+def killed_behind_a_savepoint(words: WordCount, place: SavepointPlace, *before: Trouble) -> str:
+    """A job with a savepoint of two epochs, whose driver died then."""
+    save = ask(lambda: job.control.trigger_savepoint(place.uri, CANONICAL))
+    troubles = [*before, Trouble(Step.BEFORE_EPOCH, save, 3), Trouble(Step.EPOCH_DONE, kill_driver, 3)]
+    job = words.job(troubles=troubles, checkpoints=ON_REQUEST)
+    for each in before:
+        each.do = ask(lambda: job.control.trigger_checkpoint())
+    with pytest.raises(DriverKilled):
+        job.run()
+    [path] = place.complete()
+    return path
+
+
+def test_output_that_only_a_savepoint_holds_outlives_a_job_that_died_without_a_checkpoint() -> None:
+    words, place = WordCount(EPOCHS), SavepointPlace()
+    path = killed_behind_a_savepoint(words, place)
+    dead = Owner(this_process().machine, 2**30, "1")
+    words.storage.write(f"{JOB_ID}/{OWNER}", msgspec.json.encode(dead))
+
+    words.job(job_id=ANOTHER).run(restore=path)
+
+    assert words.output() == words.expected_output()
+
+
+def test_output_that_only_a_savepoint_holds_outlives_the_next_driver_of_its_job() -> None:
+    words, place = WordCount(EPOCHS), SavepointPlace()
+    path = killed_behind_a_savepoint(words, place, Trouble(Step.BEFORE_EPOCH, kill_driver, 2))
+    resumed = words.job(
+        checkpoints=ON_REQUEST, troubles=[Trouble(Step.BEFORE_EPOCH, lambda engine, moment: resumed.cancel(), 2)]
+    )
+    resumed.run()
+    before = sum(words.output().values())
+
+    words.job(job_id=ANOTHER).run(restore=path)
+
+    assert before == len(EPOCHS[0])
+    assert words.output() == words.expected_output()
+
+
+@pytest.mark.parametrize("content", [b"{half", b'{"version":2,"committables":{}}'])
+def test_promises_that_cannot_be_read_are_not_taken_for_none(content: bytes) -> None:
+    words, place = WordCount(EPOCHS), SavepointPlace()
+    killed_behind_a_savepoint(words, place)
+    assert PROMISED in {each.path.rpartition("/")[2] for each in words.storage.list(JOB_ID)}
+    staged = [each.path for each in words.sink.list("")]
+    words.storage.write(f"{JOB_ID}/{PROMISED}", content)
+
+    with pytest.raises(RestoreError, match=PROMISED):
+        words.job().run()
+
+    assert [each.path for each in words.sink.list("")] == staged
 
 
 def test_a_savepoint_needs_no_checkpoint_storage_and_disturbs_no_output() -> None:

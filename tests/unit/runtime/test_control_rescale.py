@@ -16,6 +16,7 @@ from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import JobControlError, JobGraphError, SlotLostError, UsageError
 from checkdam.runtime.control import SavepointFormat
+from checkdam.runtime.fulfilment import Fulfilment
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.testing.gate import Gate
@@ -272,3 +273,62 @@ def test_a_job_that_fails_for_good_says_so_step_by_step() -> None:
         job.run()
 
     assert job.heard.statuses[-3:] == [JobStatus.RUNNING, JobStatus.FAILING, JobStatus.FAILED]
+
+
+def test_a_cancel_in_the_moment_of_the_cut_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Fulfilment._cut_if_needed
+
+    def cut_and_cancel(self: Fulfilment) -> None:
+        cut(self)
+        job.cancel()
+
+    monkeypatch.setattr(Fulfilment, "_cut_if_needed", cut_and_cancel)
+    job, asked = rescaling(WordCount(EPOCHS), {3: 3})
+
+    heard = job.run()
+
+    assert heard.end is JobEnd.CANCELLED
+    assert "the job was not rescaled: the job was cancelled" in str(asked[0].exception(0))
+    assert [parallelism for parallelism, failure in heard.rescales if failure is not None] == [3]
+
+
+def test_a_job_that_is_cancelled_before_it_runs_again_was_not_rescaled() -> None:
+    words = WordCount(EPOCHS)
+    job, asked = rescaling(words, {3: 3})
+    replanned = job.heard.replanned
+
+    def cancel(plan: Any) -> None:
+        replanned(plan)
+        job.cancel()
+
+    job.heard.replanned = cancel  # type: ignore[method-assign]
+
+    heard = job.run()
+
+    assert heard.end is JobEnd.CANCELLED
+    assert isinstance(asked[0].exception(0), JobControlError)
+    assert heard.rescales == [(3, asked[0].exception(0))]
+
+
+def test_a_listener_that_fails_leaves_nobody_waiting() -> None:
+    words = WordCount(EPOCHS)
+    job, asked = rescaling(words, {3: 3})
+    told = job.heard.rescaled
+
+    def fail_once(parallelism: int, failure: Any) -> None:
+        job.heard.rescaled = told  # type: ignore[method-assign]
+        raise BrokenPipeError("nobody reads what is printed")
+
+    job.heard.rescaled = fail_once  # type: ignore[method-assign]
+
+    job.run()
+
+    assert asked[0].exception(0) is None
+    assert words.output() == words.expected_output()
+
+
+def test_of_a_job_that_has_ended_not_even_its_own_parallelism_can_be_asked_for() -> None:
+    job, _ = rescaling(WordCount(EPOCHS), {})
+    job.run()
+
+    assert "FINISHED" in str(job.control.rescale(2).exception(0))

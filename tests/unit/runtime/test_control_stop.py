@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from checkdam.errors import CheckdamError, JobControlError
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
+from checkdam.runtime.attempt import AttemptRun
+from checkdam.runtime.checkpointing import Checkpointing
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.records import JobStatus, SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
@@ -144,6 +147,23 @@ def test_when_the_savepoint_fails_the_job_goes_on_and_can_be_stopped_again(step:
     assert [stats.epoch for stats in job.heard.epochs] == [1, 2, 3]
 
 
+def test_a_savepoint_that_hangs_is_given_up_though_nothing_else_happens() -> None:
+    words, place, written = WordCount(EPOCHS), SavepointPlace(), threading.Event()
+    checkpoints = replace(ON_REQUEST, timeout=timedelta(milliseconds=200))
+    hang = Trouble(Step.WRITING_SAVEPOINT, wait_for(written))
+    job, asked = stopping(words, place, 2, checkpoints=checkpoints, parallelism=1, troubles=[hang])
+    job.start()
+    assert hang.happened.wait(60)
+
+    failure = asked[0].exception(60)
+
+    written.set()
+    job.join()
+    assert "timed out" in str(failure)
+    assert words.output() == words.expected_output()
+    assert place.files() == []
+
+
 def test_a_job_that_ends_by_itself_cannot_be_stopped_any_more(tmp_path: Path) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
@@ -175,6 +195,39 @@ def test_a_failure_behind_the_savepoint_names_it_and_the_job_fails_over_from_its
     assert isinstance(failure, CheckdamError)
     assert place.complete()[0] in str(failure)
     assert words.output() == words.expected_output()
+
+
+def test_a_cancel_that_comes_with_the_end_does_not_change_what_the_end_was() -> None:
+    words = WordCount(EPOCHS)
+    job = words.job()
+    told = job.heard.status_changed
+
+    def cancel_late(status: JobStatus) -> None:
+        told(status)
+        if status is JobStatus.FINISHED:
+            job.control._enter(JobStatus.CANCELLING)  # type: ignore[attr-defined]  # of a cancel that began before
+
+    job.heard.status_changed = cancel_late  # type: ignore[method-assign]
+
+    heard = job.run()
+
+    assert heard.end is JobEnd.FINISHED
+    assert heard.statuses[-1] is JobStatus.FINISHED
+
+
+def test_a_listener_that_fails_at_the_end_leaves_nobody_waiting() -> None:
+    words, place = WordCount(EPOCHS), SavepointPlace()
+    job, asked = stopping(words, place, 3)
+
+    def fail(end: Any, last_checkpoint: Any) -> None:
+        raise BrokenPipeError("nobody reads what is printed")
+
+    job.heard.job_ended = fail  # type: ignore[method-assign]
+
+    with pytest.raises(BrokenPipeError):
+        job.run()
+
+    assert [asked[0].result(0)] == place.complete()
 
 
 # Time and sources of one's own
@@ -244,6 +297,48 @@ def test_when_a_savepoint_fails_after_a_drain_the_job_starts_again_from_before_i
     [restart] = job.heard.restarts
     assert "after event time had ended" in str(restart)
     assert job.heard.restored_from == [(f"{job.uri}/chk-2", 2)]
+    assert set(shown(job)) == {"a@1001", "b@1002", "c@10000"}
+
+
+def test_after_a_drain_that_failed_no_checkpoint_is_cut_that_was_about_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the end of event time, and the job would go on from there: all that comes would be late."""
+    place, is_about_to, may_cut = SavepointPlace(), threading.Event(), threading.Event()
+    attempts: list[AttemptRun] = []
+    expire, tick = Checkpointing.expire, AttemptRun._tick
+
+    def expire_slowly(self: Checkpointing) -> None:
+        expire(self)
+        if job.heard.epochs and job.heard.epochs[-1].epoch == 2 and not may_cut.is_set():
+            is_about_to.set()
+            assert may_cut.wait(60)
+
+    def remember_and_tick(self: AttemptRun) -> None:
+        attempts.append(self)
+        tick(self)
+
+    def stop(engine: Any, moment: Any) -> None:
+        assert is_about_to.wait(60)
+        failed = job.control.stop_with_savepoint(place.uri, CANONICAL, drain=True)
+        assert failed.exception(60)
+        with attempts[0].turns.wait():
+            may_cut.set()
+        attempts[0]._ticker.join(60)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Checkpointing, "expire", expire_slowly)
+    monkeypatch.setattr(AttemptRun, "_tick", remember_and_tick)
+    job = LocalJob(
+        alarms,
+        [[("a", 1)], [("b", 2)], [("c", 9000)]],
+        MemoryStorage(),
+        record_type=tuple[str, int],
+        checkpoints=replace(EVERY_EPOCH, interval=timedelta(milliseconds=1)),
+        lockstep=False,
+        troubles=[Trouble(Step.BEFORE_SAVEPOINT_METADATA, refuse), Trouble(Step.BEFORE_EPOCH, stop, number=3)],
+    )
+
+    job.run()
+
+    assert all(epoch <= 2 for _, epoch in job.heard.restored_from)
     assert set(shown(job)) == {"a@1001", "b@1002", "c@10000"}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from decimal import Decimal
+from queue import Queue
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -16,6 +18,7 @@ from checkdam.graph.contexts import ProcessContext, RuntimeContext
 from checkdam.graph.functions import KeyedProcessFunction
 from checkdam.runtime.control import KeysPage, QueryAnswer
 from checkdam.runtime.queries import LiveState
+from checkdam.runtime.query_channel import SlotChannel
 from checkdam.runtime.slot.query_messages import ListStates, Refused, pack, unpack_answers
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.key_groups import key_group_of, subtask_of
@@ -264,3 +267,50 @@ def test_a_slot_that_is_lost_meanwhile_is_no_reason_to_hang() -> None:
     seen = Watched(WordCount([WORDS, WORDS]).job).run([(Step.BEFORE_EPOCH, 2, look)])
 
     assert isinstance(seen[0], StateNotReadyError)
+
+
+def amounts(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    keyed = stream.key_by(lambda value: Decimal(value), key_type=Decimal)
+    keyed.process(Count(), output_type=int).uid("amounts").print()
+
+
+class Count(KeyedProcessFunction):
+    def open(self, ctx: RuntimeContext) -> None:
+        self.count = ctx.get_state(ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, value: int, ctx: ProcessContext) -> Iterator[int]:
+        self.count.update(self.count.value() + 1)
+        yield value
+
+
+@pytest.mark.parametrize("digits", ["1E+50", "1E-30"])
+def test_a_key_that_no_record_can_have_is_told_also_to_the_first_who_asks(digits: str) -> None:
+    def job(**options: Any) -> LocalJob:
+        return LocalJob(amounts, [[1], [2]], MemoryStorage(), record_type=int, **options)
+
+    def look(live: LiveState) -> Any:
+        return live.get("amounts", "count", [Decimal(digits)])
+
+    [error] = Watched(job).run([(Step.BEFORE_EPOCH, 2, look)])
+
+    assert isinstance(error, StateAccessError)
+    assert "is no key of state" in str(error)
+
+
+class Failing:
+    subtask = 0
+
+    def query(self, request: bytes) -> bytes:
+        raise RuntimeError("nobody foresaw this")
+
+
+def test_a_channel_outlives_what_nobody_foresaw() -> None:
+    channel = SlotChannel(cast(Any, Failing()))
+    answers: Queue[Any] = Queue()
+
+    for _ in range(2):
+        channel.ask(ListStates(), answers.put)
+        told = answers.get(timeout=30)
+
+        assert isinstance(told, Refused)
+        assert not told.is_wrong

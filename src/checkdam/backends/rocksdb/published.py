@@ -14,6 +14,7 @@ from checkdam.backends.rocksdb.database import LAST, ColumnSnapshot, after_prefi
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.ids import Epoch
 from checkdam.state.key_groups import key_hasher
+from checkdam.state.spec import StateSpec
 
 _PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
 
@@ -116,6 +117,10 @@ class RocksDBPublished:
             )
             for table in tables
         }
+
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [codec.spec for codec in self._codecs.values()]
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         return self._epoch, self._table(name).get(keys, map_key)

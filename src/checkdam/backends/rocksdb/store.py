@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import xxhash
@@ -91,10 +90,6 @@ class RocksDBStore:
                 # RocksDB compacts out of Python's sight, so a part of the state is looked through at each epoch's end
                 table.sweep(ttl.on_compaction.query_time_after_num_entries)
             table.write()
-
-    @property
-    def specs(self) -> Sequence[StateSpec]:
-        return [table.spec for table in self._tables.values()]
 
     def publish(self, epoch: Epoch) -> None:
         for table in self._tables.values():

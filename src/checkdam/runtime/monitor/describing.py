@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import xxhash
 
@@ -30,6 +28,7 @@ from checkdam.graph.operators import (
     TimestampsKind,
 )
 from checkdam.runtime.job import Job
+from checkdam.runtime.monitor.masking import masked
 from checkdam.runtime.records import NEVER, InputRecord, JobSettings, OperatorRecord
 from checkdam.runtime.restart import (
     ExponentialDelayRestart,
@@ -39,23 +38,6 @@ from checkdam.runtime.restart import (
     RestartStrategy,
 )
 
-MASKED = "******"
-_SECRET_WORDS = (
-    "password",
-    "secret",
-    "token",
-    "apikey",
-    "api-key",
-    "access-key",
-    "access.key",
-    "account.key",
-    "auth-params",
-    "service-key",
-    "basic-auth",
-    "jaas.config",
-    "http-headers",
-    "credential",
-)
 _WORDS: dict[type[Kind], str] = {
     SourceKind: "source",
     SourceFunctionKind: "source",
@@ -163,24 +145,6 @@ def restart_words(strategy: RestartStrategy) -> str:
             f"late, up to {_duration(strategy.max_backoff)}."
         )
     return type(strategy).__name__
-
-
-def masked(configuration: Mapping[str, Any]) -> dict[str, str]:
-    """The settings as text, with stars for every value whose key sounds like a secret."""
-    return {key: MASKED if _is_secret(key) else _text(value) for key, value in sorted(configuration.items())}
-
-
-def _is_secret(key: str) -> bool:
-    lowered = key.lower()
-    return any(word in lowered for word in _SECRET_WORDS)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, timedelta):
-        return f"{_milliseconds(value)} ms"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
 
 
 def _milliseconds(duration: timedelta) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from checkdam.errors import CheckdamError, UserFunctionError
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import ExceptionRecord
 
 LONGEST_TRACE = 50_000
@@ -23,6 +24,8 @@ def exception_record(failure: CheckdamError, at: int) -> ExceptionRecord:
 
 
 def _shortened(text: str) -> str:
+    # Half a character, as in a file's name that is no UTF-8, could be neither sent nor archived.
+    text = without_credentials(text).encode("utf-8", "backslashreplace").decode()
     if len(text) <= LONGEST_TRACE:
         return text
     half = LONGEST_TRACE // 2

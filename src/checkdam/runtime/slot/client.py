@@ -136,6 +136,9 @@ class RemoteSlot:
             return  # it is gone already, or its answer cannot come any more
 
     def disconnect(self) -> None:
+        exchange = self._queries
+        if exchange is not None:
+            exchange[1].cancel()  # a slot out of reach never answers, and whoever waits for it has the lock
         with self._querying:
             self._end_queries()
         self._client.close()

@@ -154,6 +154,9 @@ class SlotQueries:
             return self._states()
         except CheckdamError as error:
             return Refused.of(error)
+        except Exception as error:  # noqa: BLE001  such as of a database that is being closed; other answers go out
+            failure = StateNotReadyError(f"slot {self._subtask} cannot tell: {error}", hint="Ask again.")
+            return Refused.of(failure)
 
     def _page(self, ask: GetPage) -> FoundPage:
         try:
@@ -172,22 +175,24 @@ class SlotQueries:
 
     def _states(self) -> FoundStates:
         """Timers are state too, but none that a function has given a name."""
+        published = {uid: self._store(uid) for uid in self._stores}
         facts = [
-            self._facts(uid, spec)
-            for uid, store in self._stores.items()
-            for spec in store.specs
+            _facts(uid, spec, each.entries(spec.name))
+            for uid, each in published.items()
+            for spec in each.specs
             if spec.kind is not StateKind.TIMER
         ]
         return FoundStates(self._epoch, facts)
 
-    def _facts(self, uid: str, spec: StateSpec) -> StateFacts:
-        return StateFacts(
-            uid,
-            spec.name,
-            spec.kind,
-            text_of(spec.value),
-            None if spec.map_key is None else text_of(spec.map_key),
-            None if spec.namespace is None else text_of(spec.namespace),
-            spec.ttl is not None,
-            self._store(uid).entries(spec.name),
-        )
+
+def _facts(uid: str, spec: StateSpec, entries: int) -> StateFacts:
+    return StateFacts(
+        uid,
+        spec.name,
+        spec.kind,
+        text_of(spec.value),
+        None if spec.map_key is None else text_of(spec.map_key),
+        None if spec.namespace is None else text_of(spec.namespace),
+        spec.ttl is not None,
+        entries,
+    )

@@ -33,10 +33,22 @@ export function setToken(token) {
 
 export async function ask(path, { method = "GET", body } = {}) {
   const text = await askForText(path, { method, body });
-  return text === "" ? {} : JSON.parse(text);
+  return text === "" ? {} : parse(text, path);
 }
 
-export async function askForText(path, { method = "GET", body } = {}) {
+const OF_STATE = /\/(state|diff)\//;
+
+/** An answer's JSON. Keys and values of state keep whole numbers that a double cannot hold, as BigInt. */
+export function parse(text, path) {
+  return OF_STATE.test(path) ? JSON.parse(text, exact) : JSON.parse(text);
+}
+
+function exact(_, value, context) {
+  const isInexact = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isInexact && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
+}
+
+export async function askForText(path, { method = "GET", body, patience = PATIENCE } = {}) {
   const headers = { Accept: "application/json" };
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.Authorization = `Bearer ${token}`;
@@ -48,7 +60,7 @@ export async function askForText(path, { method = "GET", body } = {}) {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(patience),
       cache: "no-store",
     });
     text = await response.text();

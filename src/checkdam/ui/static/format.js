@@ -81,6 +81,9 @@ export function watermark(value, show = date) {
 }
 
 /** A value of state as JSON on one line. */
-export const json = (value) => (value === undefined ? "" : JSON.stringify(value));
+export const json = (value, indent) => (value === undefined ? "" : JSON.stringify(value, bare, indent));
+
+/** A BigInt as the number it is; text where the browser cannot write that. */
+const bare = (_, value) => (typeof value !== "bigint" ? value : (JSON.rawJSON?.(String(value)) ?? String(value)));
 
 export const plural = (count, word) => `${number(count)} ${word}${Number(count) === 1 ? "" : "s"}`;

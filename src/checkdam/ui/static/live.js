@@ -1,10 +1,11 @@
 // What the server knows, kept fresh: every path that is on show is asked for again and again, each once however many
 // show it. An answer equal to the last one changes nothing on the page.
 
-import { askForText, Refused, Unreachable } from "./api.js";
+import { askForText, parse, Refused, Unreachable } from "./api.js";
 import { useEffect, useState } from "./html.js";
 
 const SLOWEST = 30_000;
+const LONG_PATIENCE = 300_000; // for what is asked once, such as a comparison: asking again would begin it again
 const HIDDEN_TIMES = 10; // how much less often a page that nobody sees asks
 const KEPT = 200; // paths whose last answer is remembered
 
@@ -32,8 +33,9 @@ class Entry {
   }
 
   subscribe(listener, times) {
+    const isSooner = times < Math.min(...this.listeners.values()); // of none: Infinity
     this.listeners.set(listener, times);
-    if (this.listeners.size === 1) this.refresh();
+    if (this.listeners.size === 1 || isSooner) this.refresh();
   }
 
   unsubscribe(listener) {
@@ -46,7 +48,8 @@ class Entry {
     if (this.isAsking) return;
     this.isAsking = true;
     try {
-      const text = await askForText(this.path);
+      const isOnce = Math.min(...this.listeners.values()) === Infinity;
+      const text = await askForText(this.path, isOnce ? { patience: LONG_PATIENCE } : {});
       heard();
       this.failures = 0;
       this.take(text);
@@ -61,8 +64,8 @@ class Entry {
 
   take(text) {
     if (text === this.text && this.error === null) return;
+    this.data = parsed(text, this.path);
     this.text = text;
-    this.data = JSON.parse(text);
     this.error = null;
     this.tell();
   }
@@ -90,6 +93,15 @@ class Entry {
 
   tell() {
     for (const listener of this.listeners.keys()) listener({});
+  }
+}
+
+/** A proxy may answer with a page of its own: that is told, and asked again. */
+function parsed(text, path) {
+  try {
+    return parse(text, path);
+  } catch {
+    throw new Refused(0, "What answered is not the server: it sent something that is not JSON.");
   }
 }
 

@@ -130,7 +130,7 @@ export function Value({ value }) {
   if (text.length <= LONG) return html`<code class="value">${text}</code>`;
   return html`<details class="value">
     <summary><code>${text.slice(0, LONG)}…</code> <span class="muted">${format.number(text.length)} characters</span></summary>
-    <pre>${JSON.stringify(value, null, 2)}</pre>
+    <pre>${format.json(value, 2)}</pre>
   </details>`;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.runtime.monitor.watched import Watched, watch
 
@@ -199,6 +200,16 @@ def test_the_users_own_frames_come_first_and_their_exception_gives_the_name() ->
     assert told.stacktrace.startswith("Traceback (most recent call last):")
     assert told.stacktrace.index("test_monitor.py") < told.stacktrace.index('operator "sum" failed on record')
     assert watched.record.restarts == 0
+
+
+def test_a_failure_that_names_a_file_that_is_no_utf8_can_be_archived() -> None:
+    watched = Watched()
+
+    watched.monitor.failed(user_error("map", "x", OSError("cannot open caf\udce9 in s3://key:xyzzy@bucket")))
+
+    [failure] = watched.record.exceptions
+    assert b"caf\\\\udce9" in msgspec.json.encode(watched.record)
+    assert "xyzzy" not in failure.message + failure.stacktrace
 
 
 def test_failures_are_kept_newest_first_up_to_their_number() -> None:

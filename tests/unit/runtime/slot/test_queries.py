@@ -16,6 +16,7 @@ from checkdam.runtime.slot.query_messages import (
     FoundKeys,
     FoundStates,
     GetKeys,
+    GetPage,
     ListStates,
     Refused,
     pack,
@@ -196,3 +197,34 @@ def test_whoever_waits_for_the_first_answer_hears_of_the_end() -> None:
 @pytest.mark.parametrize("count", [1, 50])
 def test_every_question_has_its_answer(count: int) -> None:
     assert len(Slot().ask(*[ASK] * count)) == count
+
+
+def test_a_state_asked_for_in_the_middle_of_an_epoch_is_listed_from_its_end_on() -> None:
+    slot = Slot()
+    slot.ask(ASK)
+    slot.begin_epoch()
+    slot.store.cells(StateSpec("more", StateKind.VALUE, type_info(int)))
+
+    [inside] = slot.ask(ListStates())
+    slot.end_epoch()
+    [after] = slot.ask(ListStates())
+
+    assert isinstance(inside, FoundStates)
+    assert isinstance(after, FoundStates)
+    assert [facts.name for facts in inside.states] == ["count"]
+    assert [facts.name for facts in after.states] == ["count", "more"]
+
+
+def test_whatever_goes_wrong_with_one_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = Slot()
+    slot.ask(ASK)
+
+    def fail(*of: Any) -> Any:
+        raise RuntimeError("the database is closed")
+
+    monkeypatch.setattr(type(slot.store.published), "page", fail)
+    refused, told = slot.ask(GetPage("op", "count", b"", 5), ASK)
+
+    assert isinstance(refused, Refused)
+    assert not refused.is_wrong
+    assert told == FoundKeys(0, [None])

@@ -124,3 +124,36 @@ def test_a_slot_that_ends_answers_no_more(server: SlotServer, slot: RemoteSlot) 
 def _ask_twice(slot: RemoteSlot) -> None:
     for _ in range(2):
         slot.query(pack([ASK]))
+
+
+def test_a_slot_that_does_not_answer_does_not_hold_up_whoever_disconnects(server: SlotServer, slot: RemoteSlot) -> None:
+    asked(slot, ASK)
+    assert server._task is not None
+    has_come, go_on = threading.Event(), threading.Event()
+
+    def wait(request: bytes, processing: object) -> bytes:
+        has_come.set()
+        assert go_on.wait(30)
+        return b""
+
+    server._task.queries.answer = wait  # type: ignore[method-assign]
+    lost: list[SlotLostError] = []
+
+    def ask() -> None:
+        try:
+            slot.query(b"anything")
+        except SlotLostError as error:
+            lost.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert has_come.wait(30)
+    leaving = threading.Thread(target=slot.disconnect)
+    leaving.start()
+    leaving.join(10)
+    is_stuck = leaving.is_alive()
+    go_on.set()
+    asking.join(30)
+
+    assert not is_stuck
+    assert len(lost) == 1

@@ -1,0 +1,65 @@
+"""What must not be shown: values of settings that sound like secrets, and credentials inside addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+MASKED: Final = "******"
+_SECRET_WORDS = (
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "api-key",
+    "access-key",
+    "access.key",
+    "accesskey",
+    "account.key",
+    "private-key",
+    "private.key",
+    "fixed.token",
+    "azure.sas",
+    "auth",
+    "service-key",
+    "jaas.config",
+    "http-headers",
+    "credential",
+)
+# Both parts go: the first is half of what it takes. A name alone stays: abfs:// has its container there.
+_IN_AUTHORITY = re.compile(r"(?<=://)[^/?#\s:@\"']*:[^/?#\s\"']*@")
+_IN_QUERY = re.compile(
+    r"(?i)([?&;][\w.-]*(?:secret|passw|token|credential|signature|access.?key|account.?key|\bsig)[\w.-]*=)[^&;\s\"']+"
+)
+
+
+def masked(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """The settings as text, with stars for every value whose key sounds like a secret, and for those in addresses."""
+    return {
+        key: MASKED if is_secret(key) else without_credentials(_text(value))
+        for key, value in sorted(configuration.items())
+    }
+
+
+def is_secret(key: str) -> bool:
+    lowered = key.lower()
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
+def without_credentials(text: str) -> str:
+    """Any text, with stars for what opens the storage that an address in it names (s3://key:secret@bucket)."""
+    if "://" not in text:
+        return text
+    return _IN_QUERY.sub(rf"\g<1>{MASKED}", _IN_AUTHORITY.sub(f"{MASKED}@", text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{value // timedelta(milliseconds=1)} ms"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
