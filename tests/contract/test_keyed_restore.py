@@ -44,6 +44,7 @@ from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 16])
 @pytest.mark.parametrize("before", [1, 3, 4])
 def test_rescaling_gives_each_subtask_the_key_groups_it_owns(
@@ -352,6 +353,7 @@ def test_the_duration_of_a_time_to_live_may_change(backend: KeyedStateBackend, s
     assert dict(restored.cells(longer, Expiry().one).all()) == {"a": (1, 5)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("other", BACKENDS)
 def test_the_backend_may_change_between_runs(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Step, Trouble, kill_slot
+
+pytestmark = pytest.mark.slow
 
 Event = tuple[str, int]
 LATE = 3

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -18,6 +19,8 @@ from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+
+pytestmark = pytest.mark.slow
 
 MAX_PARALLELISM = 8
 KEYS = [f"k{i}" for i in range(24)]

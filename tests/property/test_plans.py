@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,8 @@ from checkdam.graph.operators import (
 )
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.descriptors import MapStateDescriptor
+
+pytestmark = pytest.mark.slow
 
 Pair = tuple[str, int]
 RULES = MapStateDescriptor("rules", str, int)

@@ -12,6 +12,8 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import load_checkpoint
 from checkdam.testing.local_job import JOB_ID
 
+pytestmark = pytest.mark.slow
+
 BASE = f"/jobs/{JOB_ID}"
 
 

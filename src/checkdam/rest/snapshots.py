@@ -18,6 +18,7 @@ from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.errors import RestError
 from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.state import Entry, KeyAnswer, Page
+from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.records import CheckpointRecord, CheckpointStatus, JobRecord
 from checkdam.state.json_values import key_from_text, to_json
 from checkdam.state.types import TypeInfo
@@ -137,7 +138,7 @@ def _open(known: dict[str, CheckpointRecord], ref: str) -> Savepoint:
 def _listed(snapshot: CheckpointRecord) -> shapes.Snapshot:
     return shapes.Snapshot(
         _ref(snapshot),
-        snapshot.path or "",
+        without_credentials(snapshot.path or ""),
         snapshot.kind.value,
         snapshot.epoch,
         snapshot.finished_at,

@@ -12,6 +12,8 @@ from checkdam.checkpoint.store import load_checkpoint
 from checkdam.rest.client import RestClient
 from checkdam.state.snapshots import SavepointFormat
 
+pytestmark = pytest.mark.slow
+
 JOB = "4fa1" + "0" * 28
 
 

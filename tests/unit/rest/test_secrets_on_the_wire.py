@@ -14,8 +14,16 @@ from checkdam.runtime.records import CheckpointRecord, CheckpointStatus, JobReco
 
 _replace = msgspec.structs.replace
 
-ROOT = "s3://key:xyzzy@bucket"
-PATHS = ("", "/checkpoints", "/checkpoints/details/71", "/checkpoints/details/72", "/savepoints", "/metrics")
+ROOT = "memory://key:xyzzy@bucket"  # as s3 would be, but asked for nothing over a network
+PATHS = (
+    "",
+    "/checkpoints",
+    "/checkpoints/details/71",
+    "/checkpoints/details/72",
+    "/savepoints",
+    "/metrics",
+    "/snapshots",
+)
 
 
 def _snapshot(number: int, kind: SnapshotKind, path: str) -> CheckpointRecord:
@@ -42,8 +50,8 @@ def test_credentials_of_storage_are_not_shown(served: Served) -> None:
     answers.append(served.client.get(f"/jobs/{JOB}/metrics?get=lastCheckpointExternalPath").text)
 
     assert "xyzzy" not in "".join(answers)
-    assert "s3://******@bucket/ck/chk-71" in answers[1]
-    assert "s3://******@bucket/sp" in answers[0]
+    assert "memory://******@bucket/ck/chk-71" in answers[1]
+    assert "memory://******@bucket/sp" in answers[0]
 
 
 def test_the_configured_directory_is_used_with_its_credentials(served: Served) -> None:
@@ -72,7 +80,7 @@ def test_a_failure_tells_no_credentials_and_may_hold_half_a_character(served: Se
 
     cause = served.of_job(f"/checkpoints/{trigger}")["operation"]["failureCause"]
 
-    assert cause["message"] == 'cannot write "s3://******@bucket/ck/\\udcff"'
+    assert cause["message"] == 'cannot write "memory://******@bucket/ck/\\udcff"'
     assert "xyzzy" not in str(cause)
 
 
@@ -85,5 +93,5 @@ def test_the_settings_of_the_server_show_no_credentials() -> None:
 
     told = {entry.key: entry.value for entry in settings(Configuration.load(None, given))}
 
-    assert told["execution.checkpointing.dir"] == "s3://******@bucket/ck"
+    assert told["execution.checkpointing.dir"] == "memory://******@bucket/ck"
     assert "xyzzy" not in str(told)

@@ -29,6 +29,8 @@ from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.trouble import Moment, Step, Trouble, signal, wait_for
 
+pytestmark = pytest.mark.slow
+
 WORDS = [f"w{number}" for number in range(30)]
 
 
