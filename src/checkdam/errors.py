@@ -138,6 +138,7 @@ class UserFunctionError(JobFailedError):
         self.record = record
         self.cause = cause
         self.user_traceback = user_traceback
+        self.subtask: int | None = None  # where that was, if it was in a slot
 
 
 class SlotLostError(JobFailedError):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Terminal, lines
 
+pytestmark = pytest.mark.slow
+
 JOB = "4fa1" + "0" * 28
 
 

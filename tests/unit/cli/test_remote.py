@@ -11,6 +11,8 @@ from tests.unit.cli.conftest import Terminal
 from checkdam.rest import registry
 from checkdam.rest.client import RestClient
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = "4fa1" + "0" * 28, "4fa2" + "0" * 28
 
 

@@ -15,6 +15,8 @@ from checkdam.state_reader.diffing import diff
 from checkdam.testing.every_state import PADDING, EveryState
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = [[("a", 1), ("b", 2), ("rule", 3)], [("a", 4), ("c", 5), ("d", 7)], [("b", 8)]]
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("32 MB")}
 

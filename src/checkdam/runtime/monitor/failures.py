@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 
 from checkdam.errors import CheckdamError, UserFunctionError
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.runtime.records import ExceptionRecord
+from checkdam.runtime.records import ExceptionRecord, SlotRecord
 
 LONGEST_TRACE = 50_000
 """Characters of a stack trace that are kept: some exceptions carry their whole input."""
 
 
-def exception_record(failure: CheckdamError, at: int) -> ExceptionRecord:
+def exception_record(failure: CheckdamError, at: int, slots: Sequence[SlotRecord] = ()) -> ExceptionRecord:
     """What a failure tells. For the user's own exception its class is named, not the one that carried it here."""
-    name, task = type(failure).__name__, None
+    name, task, subtask = type(failure).__name__, None, None
     text = _shortened("".join(traceback.format_exception(failure)))
     if isinstance(failure, UserFunctionError):
         name = failure.cause.partition(":")[0] or name
-        task = failure.operator
+        task, subtask = failure.operator, failure.subtask
         text = f"{_shortened(failure.user_traceback.rstrip())}\n\n{_shortened(str(failure))}\n"
-    return ExceptionRecord(name=name, message=_shortened(str(failure)), stacktrace=text, at=at, task=task)
+    slot = next((f"{slot.host}:{slot.pid}" for slot in slots if slot.subtask == subtask), None)
+    message = _shortened(str(failure))
+    return ExceptionRecord(name, message, stacktrace=text, at=at, task=task, subtask=subtask, slot=slot)
 
 
 def _shortened(text: str) -> str:

@@ -190,7 +190,7 @@ class JobMonitor(JobListener):
 
     def _note(self, failure: CheckdamError) -> None:
         self._record = None
-        self._exceptions.append(exception_record(failure, self._now()))
+        self._exceptions.append(exception_record(failure, self._now(), self._slots))
         self._checkpoints.abandoned("the job fails over", self._now())
 
     def _enter(self, status: JobStatus) -> None:

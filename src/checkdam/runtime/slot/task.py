@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import PrintWriter
-from checkdam.errors import CheckdamError, SlotLostError
+from checkdam.errors import CheckdamError, SlotLostError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
@@ -191,9 +190,11 @@ class SlotTask:
         if reason is not None:
             raise SlotLostError(f"slot {self._setup.subtask} gave up: {reason}")
 
-    def fail(self, reason: Any) -> None:
+    def fail(self, reason: CheckdamError) -> None:
         """Refuse everything from now on."""
         self._broken = str(reason)
+        if isinstance(reason, UserFunctionError):
+            reason.subtask = self._setup.subtask
 
 
 def _files_to_restore(setup: SlotSetup) -> Storage | None:

@@ -19,6 +19,7 @@ from checkdam.runtime.events import EpochStats, JobListener
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.monitor import JobMonitor, Together
 from checkdam.runtime.records import NEVER, CheckpointStatus, JobStatus, OperatorRecord, SlotRecord, SnapshotKind
+from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, kill_slot
@@ -200,6 +201,28 @@ def test_the_users_own_frames_come_first_and_their_exception_gives_the_name() ->
     assert told.stacktrace.startswith("Traceback (most recent call last):")
     assert told.stacktrace.index("test_monitor.py") < told.stacktrace.index('operator "sum" failed on record')
     assert watched.record.restarts == 0
+
+
+def test_a_failure_of_the_users_code_in_a_slot_tells_which_slot_that_was() -> None:
+    def reject(word: str) -> str:
+        if word == "bad":
+            raise ValueError(word)
+        return word
+
+    def build(environment: StreamExecutionEnvironment, words: DataStream) -> None:
+        words.key_by(lambda word: word).reduce(lambda one, other: one).uid("r").map(reject).name("reject").print()
+
+    job = LocalJob(build, [["good", "bad"]], MemoryStorage(), restart=NoRestart())
+    monitor = watch(job)
+
+    with pytest.raises(JobFailedError):
+        job.run()
+
+    [failure] = monitor.record().exceptions
+    slots = {slot.subtask: f"{slot.host}:{slot.pid}" for slot in monitor.record().slots}
+    assert failure.task == "reject"
+    assert failure.subtask is not None
+    assert failure.slot == slots[failure.subtask]
 
 
 def test_a_failure_that_names_a_file_that_is_no_utf8_can_be_archived() -> None:
