@@ -123,6 +123,9 @@ def test_no_program_of_requests_changes_what_the_job_computes(
     assert jobs[-1].state(UID) == count.expected_state()
     assert count.output() == count.expected_output()
     taken = {each.result(0) for each in asked if each.exception(0) is None and isinstance(each.result(0), str)}
-    assert taken == set(place.complete())
+    # A stop may fail behind its savepoint, when the last output cannot be published: then it names the savepoint.
+    refusals = " ".join(str(each.exception(0)) for each in stops)
+    assert taken <= set(place.complete())
+    assert all(path in taken or path in refusals for path in place.complete())
     for path in taken:
         assert load_checkpoint(path)[0].is_savepoint
