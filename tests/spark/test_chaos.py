@@ -16,4 +16,4 @@ def test_nothing_is_lost_repeated_or_left_behind_in_ten_rounds_of_chaos() -> Non
     outcomes = run_rounds(len(ROUNDS), SEED, told.append)
 
     assert [outcome for outcome in outcomes if outcome.faults] == [], "\n".join(told)
-    assert {outcome.kind for outcome in outcomes} == {"slot", "driver", "executor", "storage", "step"}
+    assert {outcome.kind for outcome in outcomes} == {"slot", "driver", "executor", "storage", "step", "control"}
