@@ -40,7 +40,8 @@ class Asker:
 
     def run(self) -> None:
         """Until standard input ends."""
-        self._client.get(self._job, "count", "count", word(0))  # the first lets the job publish
+        # The first question to a slot lets it publish, when its epoch ends: enough keys for every slot to have one.
+        self._client.get_many(self._job, "count", "count", [word(number) for number in range(64)])
         self._next_at = time.perf_counter()
         threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(_CONNECTIONS)]
         for thread in threads:

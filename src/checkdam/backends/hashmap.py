@@ -122,7 +122,7 @@ class HashMapStore:
 
     def publish(self, epoch: Epoch) -> None:
         published = self.published or HashMapPublished(self._owner)
-        published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold()) for kept in self._states.values()])
+        published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold) for kept in self._states.values()])
         self.published = published
 
     def unpublish(self) -> None:

@@ -7,7 +7,7 @@ to an object in the middle of an epoch does not show.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -20,6 +20,9 @@ from checkdam.state.fitting import are_exact
 from checkdam.state.spec import StateSpec
 
 _CHUNK = 10_000
+_COPIED_WHOLE = 250_000
+"""Up to so many values a copy of all is cheaper than to look up again what an epoch has changed: Python copies a dict
+without a look at its keys, and the live state need not tell the changes of one epoch from those of another."""
 
 
 class ShadowState:
@@ -38,13 +41,19 @@ class ShadowState:
         self._is_shared = self.codec.values.type.is_immutable
         self._is_whole = False
 
-    def prepared(self, changes: dict[Any, Any]) -> dict[Any, Any] | CheckdamError:
+    @property
+    def wants_changes(self) -> bool:
+        """Whether `prepared` needs to know what the epoch has changed; else it looks at the live state itself."""
+        return self._is_map or not self._is_shared or self._live.count > _COPIED_WHOLE
+
+    def prepared(self, changes: dict[Any, Any] | None) -> dict[Any, Any] | CheckdamError:
         """What to `apply`, in the form in which it is kept, or why it cannot be.
 
-        All there is the first time and after a failure, else these changes.
+        All there is without changes, the first time and after a failure, else these changes.
         """
         try:
-            return self._kept(changes) if self._is_whole else self._all()
+            self._is_whole = self._is_whole and changes is not None
+            return self._kept(changes) if self._is_whole and changes is not None else self._all()
         except CheckdamError as failure:
             return failure
         except Exception as failure:  # noqa: BLE001  pickling runs the user's code; readers must not fail the job
@@ -136,15 +145,15 @@ class HashMapPublished:
     def advance(
         self,
         epoch: Epoch,
-        changed: Iterable[tuple[StateSpec, HashMapCells | HashMapMaps, Prune | None, dict[Any, Any]]],
+        changed: Iterable[tuple[StateSpec, HashMapCells | HashMapMaps, Prune | None, Callable[[], dict[Any, Any]]]],
     ) -> None:
-        """The epoch has ended, with these changes of each state since the one before."""
+        """The epoch has ended; for each state what tells its changes since the last time it was asked."""
         shadows = dict(self._shadows)
         prepared = []
         for spec, state, prune, changes in changed:
             shadow = shadows.get(spec.name) or ShadowState(self._owner, spec, state, prune)
             shadows[spec.name] = shadow
-            prepared.append((shadow, shadow.prepared(changes)))
+            prepared.append((shadow, shadow.prepared(changes() if shadow.wants_changes else None)))
         with self._lock:
             for shadow, each in prepared:
                 shadow.apply(each)
