@@ -55,13 +55,16 @@ class MultipleJobsDetails(msgspec.Struct, frozen=True):
     jobs: list[JobOverview]
 
 
-class Application(msgspec.Struct, frozen=True, rename="kebab"):
+class _Application(msgspec.Struct, frozen=True, rename="kebab"):
     id: str
     name: str
     status: JobStatus
     start_time: int
     end_time: int
     duration: int
+
+
+class Application(_Application, frozen=True):
     jobs: dict[str, int]
 
 
@@ -69,13 +72,7 @@ class ApplicationsOverview(msgspec.Struct, frozen=True):
     applications: list[Application]
 
 
-class ApplicationDetails(msgspec.Struct, frozen=True, rename="kebab"):
-    id: str
-    name: str
-    status: JobStatus
-    start_time: int
-    end_time: int
-    duration: int
+class ApplicationDetails(_Application, frozen=True):
     timestamps: dict[str, int]
     jobs: list[JobOverview]
 

@@ -186,7 +186,6 @@ def task_values(figures: SubtaskFigures) -> dict[str, Value]:
         "accumulateBusyTimeMs": round(figures.busy_ms),
         "accumulateBackPressuredTimeMs": 0,
         "checkpointAlignmentTime": 0,
-        "checkpointStartDelayNanos": 0,
         "numStateEntries": figures.entries,
     }
     if figures.watermark is not None:
