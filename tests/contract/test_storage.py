@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyarrow import fs
 
+from checkdam.errors import StorageError
 from checkdam.storage import Storage, open_storage
+from checkdam.storage.contract import create_once
 from checkdam.storage.filesystem import ArrowStorage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
@@ -56,6 +62,79 @@ def test_write_leaves_no_other_file(storage: Storage) -> None:
     storage.write("d/f", b"1")
 
     assert [status.path for status in storage.list("")] == ["d/f"]
+
+
+def test_write_new_creates_and_never_replaces(storage: Storage) -> None:
+    storage.write_new("d/f", b"first")
+
+    with pytest.raises(FileExistsError):
+        storage.write_new("d/f", b"second")
+
+    assert [(status.path, storage.read(status.path)) for status in storage.list("")] == [("d/f", b"first")]
+
+
+def test_write_new_creates_again_what_was_deleted(storage: Storage) -> None:
+    storage.write_new("f", b"first")
+    storage.delete("f")
+
+    storage.write_new("f", b"second")
+
+    assert storage.read("f") == b"second"
+
+
+def test_write_new_below_a_file_is_trouble_of_the_storage(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.write("f", b"")
+
+    with pytest.raises(StorageError, match="A file stands where a directory is needed"):
+        storage.write_new("f/below", b"")
+
+
+@pytest.mark.parametrize("name", ["local path", "memory", "faulty without fault"])
+def test_of_many_writers_one_creates_the_file(name: str, tmp_path: Path) -> None:
+    storage = STORAGES[name](tmp_path)
+    together = threading.Barrier(8)
+
+    def create(number: int) -> bool:
+        together.wait()
+        try:
+            storage.write_new("d/f", str(number).encode())
+        except FileExistsError:
+            return False
+        return True
+
+    for _ in range(20):
+        with ThreadPoolExecutor(8) as writers:
+            created = list(writers.map(create, range(8)))
+
+        assert created.count(True) == 1
+        assert [status.path for status in storage.list("")] == ["d/f"]
+        assert storage.read("d/f") == str(created.index(True)).encode()
+        storage.delete("d/f")
+
+
+def test_a_lost_reply_of_a_create_is_resolved_by_reading_it_back() -> None:
+    storage = FaultyStorage(MemoryStorage(), 0, Fault.REPLY_LOST)
+
+    create_once(storage, "f", b"mine")
+
+    assert storage.read("f") == b"mine"
+    with pytest.raises(FileExistsError):
+        create_once(storage, "f", b"another's")
+
+
+def test_a_file_system_without_hard_links_still_creates_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*args: object, **options: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_link)
+    storage = open_storage(str(tmp_path))
+    storage.write_new("f", b"first")
+
+    with pytest.raises(FileExistsError):
+        storage.write_new("f", b"second")
+
+    assert [(status.path, storage.read(status.path)) for status in storage.list("")] == [("f", b"first")]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
 
+from checkdam.errors import StorageError, StorageUncertainError
+
 
 @dataclass(frozen=True)
 class FileStatus:
     path: str
     size: int
     modified_at: datetime
+
+
+def create_once(storage: Storage, path: str, data: bytes) -> None:
+    """Create a file whose content no other writer would produce, and resolve lost replies by reading it back.
+
+    Raises:
+        FileExistsError: another writer's file is there.
+        StorageUncertainError: the reply was lost, and the file cannot be read or is not there.
+    """
+    try:
+        storage.write_new(path, data)
+    except (FileExistsError, StorageUncertainError):
+        try:
+            is_own = storage.read(path) == data
+        except (FileNotFoundError, StorageError):
+            is_own = False
+        if not is_own:
+            raise
 
 
 class Storage(Protocol):
@@ -26,6 +46,14 @@ class Storage(Protocol):
 
     def write(self, path: str, data: bytes) -> None:
         """Make `path` hold exactly `data`, whole or not at all, also after a crash; replaces what was there."""
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """As `write`, but only if no such file exists: of several writers at most one succeeds.
+
+        Raises FileExistsError, and leaves the file alone, if there is one. After StorageUncertainError the file may be
+        there: if its content is unique, reading it tells (`create_once`). Where a storage has no exclusive create,
+        two writers within the same few milliseconds may both succeed; see `ArrowStorage`.
+        """
 
     def open_output(self, path: str) -> BinaryIO:
         """A stream into a file that nobody reads before it is closed and renamed (pending sink files)."""

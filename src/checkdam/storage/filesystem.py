@@ -75,7 +75,16 @@ class LocalStorage:
         return f"LocalStorage({self._root!r})"
 
     def write(self, path: str, data: bytes) -> None:
+        self._write(self._resolve(path), data, os.rename)
+
+    def write_new(self, path: str, data: bytes) -> None:
         target = self._resolve(path)
+        if os.path.lexists(target):  # without writing it first; `_link_or_rename` decides
+            raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._write(target, data, _link_or_rename)
+
+    def _write(self, target: str, data: bytes, put_in_place: Callable[[str, str], None]) -> None:
+        """Write a temporary file and give it its name by `put_in_place(temporary, target)`."""
         directory, name = os.path.split(target)
         temporary = f"{directory}/{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
         with _explained("write", target, needed=len(data)):
@@ -86,7 +95,7 @@ class LocalStorage:
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
-                os.rename(temporary, target)
+                put_in_place(temporary, target)
             except BaseException:
                 with contextlib.suppress(OSError):  # the first error is the one to tell; a sweep finds the file
                     os.unlink(temporary)
@@ -217,6 +226,16 @@ class ArrowStorage:
             if not self._put:
                 self._filesystem.move(written, target)
 
+    def write_new(self, path: str, data: bytes) -> None:
+        """Create a file after a look whether it exists.
+
+        HDFS does not rename over a file, so there the create is exclusive all the same. pyarrow has no conditional put
+        for object stores: between the look and the put another writer may put its own.
+        """
+        if self.status(path) is not None:
+            raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), self._resolve(path))
+        self.write(path, data)
+
     def open_output(self, path: str) -> BinaryIO:
         target = self._resolve(path)
         with _explained("write", target):
@@ -315,7 +334,7 @@ def _explained(action: str, path: str, *, needed: int | None = None, uncertain: 
     """Turn an OSError into a StorageError that says what to do; a missing file stays FileNotFoundError."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, _NameTakenError):
         raise
     except OSError as error:
         reason = error.strerror or str(error)
@@ -351,6 +370,34 @@ def _checked(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f'"{path}" is not a path below the root of its storage')
     return path.rstrip("/")
+
+
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def _link_or_rename(temporary: str, target: str) -> None:
+    """Give a file its name unless another has it. Raises _NameTakenError.
+
+    A hard link is never made over an existing name. File systems without hard links (FAT, some FUSE) get a rename after
+    another look, which leaves a window of microseconds.
+    """
+    try:
+        os.link(temporary, target, follow_symlinks=False)
+    except FileExistsError as error:
+        raise _NameTakenError(*error.args) from error
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+        os.rename(temporary, target)
+    else:
+        with contextlib.suppress(OSError):  # the file has its name; a sweep finds the other one
+            os.unlink(temporary)
+
+
+class _NameTakenError(FileExistsError):
+    """The name itself is taken: unlike a FileExistsError of a directory above it, no trouble of the storage."""
 
 
 def _write_fully(descriptor: int, data: bytes) -> None:

@@ -55,6 +55,13 @@ class MemoryStorage:
         with self._lock:
             self._files[_checked(path)] = (bytes(data), datetime.now(UTC))
 
+    def write_new(self, path: str, data: bytes) -> None:
+        self.check_size(path, len(data))
+        with self._lock:
+            if _checked(path) in self._files:
+                raise FileExistsError(path)
+            self._files[_checked(path)] = (bytes(data), datetime.now(UTC))
+
     def open_output(self, path: str) -> BinaryIO:
         return cast(BinaryIO, _Output(self, path))
 

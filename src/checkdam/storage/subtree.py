@@ -27,6 +27,9 @@ class Subtree:
     def write(self, path: str, data: bytes) -> None:
         self.whole.write(self._below(path), data)
 
+    def write_new(self, path: str, data: bytes) -> None:
+        self.whole.write_new(self._below(path), data)
+
     def open_output(self, path: str) -> BinaryIO:
         return self.whole.open_output(self._below(path))
 

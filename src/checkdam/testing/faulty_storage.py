@@ -24,8 +24,9 @@ class Fault(enum.Enum):
 class FaultyStorage:
     """Passes everything on, but fails change number `at`, counted from 0; once, as a passing trouble would.
 
-    Changes are write, rename, delete, delete_directory and the close of an output. `operations` counts them, so a
-    run without fault (`at=-1`) tells how many there are to fail. Pickling gives a copy that counts on its own.
+    Changes are write, write_new, rename, delete, delete_directory and the close of an output. `operations` counts
+    them, so a run without fault (`at=-1`) tells how many there are to fail. Pickling gives a copy that counts on its
+    own.
     """
 
     def __init__(self, storage: Storage, at: int, fault: Fault) -> None:
@@ -49,6 +50,10 @@ class FaultyStorage:
     def write(self, path: str, data: bytes) -> None:
         with self._change(f'write "{path}"'):
             self.storage.write(path, data)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        with self._change(f'create "{path}"'):
+            self.storage.write_new(path, data)
 
     def open_output(self, path: str) -> BinaryIO:
         return cast(BinaryIO, _Output(self, path))

@@ -72,6 +72,10 @@ class WatchedStorage:
         with self._watched("write", path):
             self.storage.write(path, data)
 
+    def write_new(self, path: str, data: bytes) -> None:
+        with self._watched("write", path):
+            self.storage.write_new(path, data)
+
     def open_output(self, path: str) -> BinaryIO:
         with self._watched("open_output", path):
             return cast(BinaryIO, _WatchedOutput(self, path))
