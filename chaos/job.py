@@ -24,6 +24,7 @@ from checkdam.ids import CheckpointId
 from checkdam.runtime.events import EpochStats, JobListener
 from checkdam.runtime.processes import parent_of
 from checkdam.runtime.records import SlotRecord
+from checkdam.runtime.restore import Resume
 from checkdam.runtime.slot.client import RemoteSlot
 
 JOB_NAME = "chaos"
@@ -127,7 +128,7 @@ def main() -> None:
     killer = Killer(arguments.moment, arguments.victim, asker)
     killer.install()
     configuration = Configuration.load(None, {"spark.master": arguments.master, "parallelism.default": "2"})
-    set_launch(Launch(configuration, resume_latest=arguments.resume, listener=killer, host=asker))
+    set_launch(Launch(configuration, resume=Resume.LATEST if arguments.resume else None, listener=killer, host=asker))
     run(arguments.directory)
     sys.exit(STOPPED if asker.has_stopped else 0)
 

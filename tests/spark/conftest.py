@@ -26,6 +26,7 @@ from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.records import SlotRecord
+from checkdam.runtime.restore import Resume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,7 @@ class Jobs:
             Launch(
                 Configuration.load(None),
                 restore_path=restore,
-                resume_latest=resume,
+                resume=Resume.LATEST if resume else None,
                 allow_non_restored_state=allow_non_restored_state,
                 listener=self.watcher,
             )

@@ -21,7 +21,7 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.config import Configuration
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
-from checkdam.errors import ConfigError, JobGraphError
+from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
 from checkdam.graph.functions import SourceFunction
 from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
@@ -33,6 +33,7 @@ from checkdam.runtime.master import JobMaster, JobResult
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
 from checkdam.runtime.restore import (
     Restored,
+    Resume,
     check_fit,
     claimed_storage,
     find_job,
@@ -210,15 +211,21 @@ class StreamExecutionEnvironment:
         launch = self._launch
         if launch.restore_path is not None:
             return from_path(launch.restore_path, launch.restore_mode)
-        if not launch.resume_latest:
+        if launch.resume is None:
             return None
         if checkpoints.storage is None:
             raise JobGraphError(
-                "--resume latest: no checkpoint directory is set",
+                f"--resume {launch.resume}: no checkpoint directory is set",
                 hint="Set state.checkpoints.dir, in checkdam.yaml or with -D.",
             )
         storage = open_storage(checkpoints.storage)
-        job_id = find_job(storage, name)
+        try:
+            job_id = find_job(storage, name)
+        except CheckpointNotFoundError as reason:
+            if launch.resume is not Resume.AUTO:
+                raise
+            launch.listener.nothing_to_resume(reason)
+            return None
         from checkdam.checkpoint.store import CheckpointStore
 
         for restored in newest_first(CheckpointStore(storage, job_id), storage, job_id, launch.listener):

@@ -15,6 +15,7 @@ from checkdam.runtime.control import JobHost, JobMonitor
 from checkdam.runtime.events import JobListener, PrintingListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobResult
+from checkdam.runtime.restore import Resume
 
 DEFAULT_FILE = Path("checkdam.yaml")
 
@@ -34,7 +35,7 @@ class Launch:
 
     configuration: Configuration
     restore_path: str | None = None
-    resume_latest: bool = False
+    resume: Resume | None = None
     restore_mode: RestoreMode = RestoreMode.NO_CLAIM
     allow_non_restored_state: bool = False
     listener: JobListener = field(default_factory=PrintingListener)

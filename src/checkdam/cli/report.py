@@ -73,6 +73,9 @@ class StatusReporter(JobListener):
         if what is None:
             self._tell_restored()
 
+    def nothing_to_resume(self, reason: CheckdamError) -> None:
+        self._tell(f"{reason.message}: starting anew")
+
     def restored(self, path: str, epoch: Epoch) -> None:
         """Told of when it is decided; the state is there when `progressed` says that nothing takes long any more."""
         self._restored = f"restored {path}, continuing after epoch {epoch}"

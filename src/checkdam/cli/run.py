@@ -30,7 +30,7 @@ from checkdam.errors import JobFileError
 from checkdam.runtime.control import JobMonitor
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
-from checkdam.runtime.restore import LATEST
+from checkdam.runtime.restore import Resume
 
 _SPARK_LOG_LEVEL = "spark.log.level"
 
@@ -50,7 +50,11 @@ _SPARK_LOG_LEVEL = "spark.log.level"
     metavar="MODE",
     help="no_claim (default): leave what -s names alone; claim: the job has it from now on, and deletes it when done.",
 )
-@click.option("--resume", type=click.Choice([LATEST]), help="Go on from the newest whole checkpoint of this job.")
+@click.option(
+    "--resume",
+    type=click.Choice([each.value for each in Resume]),
+    help="latest: go on from the newest whole checkpoint of this job. auto: the same, or start anew if it has none.",
+)
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
 @click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
@@ -88,6 +92,7 @@ def run(
     \b
       checkdam run job.py
       checkdam run job.py --resume latest
+      checkdam run job.py --resume auto            (under systemd or Kubernetes: go on, or start anew)
       checkdam run job.py -s data/checkpoints/<job>/chk-4 -p 4
       checkdam run job.py -s data/savepoints/savepoint-4fa1c0-9b2d61a7f003 --port 9000
       checkdam run -D execution.checkpointing.interval=10s job.py -- --input data
@@ -109,7 +114,7 @@ def run(
             launch = Launch(
                 configuration=configuration(settings, overrides, file, verbose=verbose),
                 restore_path=path,
-                resume_latest=resume == LATEST,
+                resume=Resume(resume) if resume is not None else None,
                 allow_non_restored_state=allow_non_restored_state,
                 listener=reporter,
             )

@@ -70,6 +70,9 @@ class JobListener:
     def slots_started(self, slots: Sequence[SlotRecord]) -> None:
         """The processes of an attempt's slots, by subtask."""
 
+    def nothing_to_resume(self, reason: CheckdamError) -> None:
+        """The job was to go on from its newest checkpoint, and starts anew because it has none."""
+
     def restored(self, path: str, epoch: Epoch) -> None: ...
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
@@ -118,6 +121,9 @@ class PrintingListener(JobListener):
 
     def printed(self, lines: list[str]) -> None:
         print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+
+    def nothing_to_resume(self, reason: CheckdamError) -> None:
+        sys.stderr.write(f"{reason.message}: starting anew\n")
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         sys.stderr.write(f"warning: {path} is passed over for an older checkpoint: {reason}\n")

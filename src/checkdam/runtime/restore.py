@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.ownership import owner_of, this_process
@@ -27,7 +28,12 @@ from checkdam.runtime.slot.messages import RestorePoint
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
-LATEST = "latest"
+
+class Resume(StrEnum):
+    """How `--resume` looks for what the job left behind."""
+
+    LATEST = "latest"  # nothing to resume from is an error
+    AUTO = "auto"  # nothing to resume from: the job starts anew
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,11 @@ def give_up_savepoint(restored: Restored | None) -> None:
 
 
 def find_job(storage: Storage, job_name: str) -> JobId:
-    """The job that wrote the newest checkpoint under this name."""
+    """Find the job that wrote the newest checkpoint under this name.
+
+    Raises:
+        CheckpointNotFoundError: no job has completed one; a checkpoint that cannot be read counts as completed.
+    """
     found = find_latest(storage, job_name)
     if not found:
         raise CheckpointNotFoundError(

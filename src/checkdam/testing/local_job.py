@@ -27,6 +27,7 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
+from checkdam.runtime.restore import Resume
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import SlotSnapshot
@@ -231,12 +232,13 @@ class LocalJob:
         Raises:
             DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
         """
+        has_own = restore is None and self._storage is not None and bool(self._store().completed())
         launch = Launch(
             Configuration(),
             restore_path=restore,
             restore_mode=mode,
             listener=self.heard,
-            resume_latest=restore is None and self._storage is not None and bool(self._store().completed()),
+            resume=Resume.LATEST if has_own else None,
             allow_non_restored_state=allow_non_restored_state,
             host=self._host,
         )

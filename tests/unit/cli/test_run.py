@@ -185,3 +185,4 @@ def test_version_and_help_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert said.startswith("checkdam 0.")
     assert "--resume latest" in said
+    assert "--resume auto" in said
