@@ -37,6 +37,9 @@ def create_once(storage: Storage, path: str, data: bytes) -> None:
 class Storage(Protocol):
     """A tree of files under one root; every path is relative to it, with "/" between names.
 
+    No operation leaves the tree: a path that is not plain (`names.py`) is a ValueError, and a symbolic link below the
+    root is refused with StorageError.
+
     An operation that raises StorageError did not happen; StorageUncertainError says that it may have.
     """
 

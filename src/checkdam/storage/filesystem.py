@@ -19,10 +19,12 @@ from pyarrow import fs as arrow_fs
 
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
 from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.names import checked_path, is_plain_name
 
 TEMPORARY_PREFIX = ".tmp-"
 """Files whose name begins so are half-written; whoever finds one that no living writer owns may remove it."""
 
+_NO_LINKS = "No symbolic link is followed below the root of a storage. Put the file or directory itself there."
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
 _registered: dict[str, Callable[[str], Storage]] = {}
 
@@ -62,7 +64,10 @@ def open_storage(uri: str) -> Storage:
 
 
 class LocalStorage:
-    """A directory of this machine, or one mounted on it. Written files survive a power cut once `write` returns."""
+    """A directory of this machine, or one mounted on it. Written files survive a power cut once `write` returns.
+
+    The root may be reached through symbolic links. Below the root no link is followed: a path that would is refused.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(os.path.expanduser(root))
@@ -111,12 +116,12 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         target = self._resolve(path)
-        with _explained("read", target), open(target, "rb", buffering=0) as file:
+        with _explained("read", target), _open_file(target) as file:
             return file.read()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         target = self._resolve(path)
-        with _explained("read", target), open(target, "rb", buffering=0) as file:
+        with _explained("read", target), _open_file(target) as file:
             pieces = []
             while length > 0 and (piece := os.pread(file.fileno(), length, offset)):
                 pieces.append(piece)
@@ -128,15 +133,17 @@ class LocalStorage:
         target = self._resolve(path)
         with _explained("read", target):
             try:
-                found = os.stat(target)
+                found = os.lstat(target)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        if stat.S_ISLNK(found.st_mode):
+            raise StorageError(f'cannot use "{target}": it is a symbolic link', hint=_NO_LINKS)
         return _file_status(path, found) if stat.S_ISREG(found.st_mode) else None
 
     def list(self, directory: str) -> list[FileStatus]:
-        target = self._resolve(directory)
+        target = self._resolve_directory(directory)
         with _explained("list", target):
-            return sorted(self._walk(target, directory.strip("/")), key=lambda status: status.path)
+            return sorted(_walk(target, directory.strip("/")), key=lambda status: status.path)
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._resolve(source), self._resolve(target)
@@ -158,7 +165,7 @@ class LocalStorage:
             os.unlink(target)
 
     def delete_directory(self, directory: str) -> None:
-        target = self._resolve(directory)
+        target = self._resolve_directory(directory)
         try:
             shutil.rmtree(target)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -173,28 +180,26 @@ class LocalStorage:
         _probe(self)
 
     def _resolve(self, path: str) -> str:
-        return f"{self._root}/{_checked(path)}" if path else self._root
+        """The place of a file. Raises StorageError if a directory on the way is a link."""
+        directory, _, name = checked_path(path).rpartition("/")
+        above = self._resolve_directory(directory)
+        return f"{above}/{name}" if name else above
+
+    def _resolve_directory(self, directory: str) -> str:
+        target = self._root
+        for name in filter(None, checked_path(directory).split("/")):
+            target = f"{target}/{name}"
+            if os.path.islink(target):
+                raise StorageError(f'cannot use "{target}": it is a symbolic link', hint=_NO_LINKS)
+        return target
 
     def _create(self, target: str, flags: int = os.O_EXCL) -> int:
-        flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             return os.open(target, flags, 0o666)
         except FileNotFoundError:
             _make_directories(os.path.dirname(target))
             return os.open(target, flags, 0o666)
-
-    def _walk(self, target: str, relative: str) -> Iterator[FileStatus]:
-        try:
-            entries = list(os.scandir(target))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for entry in entries:
-            path = f"{relative}/{entry.name}" if relative else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(entry.path, path)
-                continue
-            with contextlib.suppress(FileNotFoundError):  # deleted since the scan
-                yield _file_status(path, entry.stat())
 
 
 class ArrowStorage:
@@ -298,7 +303,7 @@ class ArrowStorage:
         _probe(self)
 
     def _resolve(self, path: str) -> str:
-        return f"{self._root}/{_checked(path)}" if path else self._root
+        return f"{self._root}/{checked_path(path)}" if path else self._root
 
     def _output(self, target: str) -> Any:
         try:
@@ -329,6 +334,35 @@ class _DurableFile(io.FileIO):
             super().close()
 
 
+def _walk(target: str, relative: str) -> Iterator[FileStatus]:
+    """Every file below a directory. Passes over links, pipes and the like, and names that no path can have."""
+    waiting = [(target, relative)]
+    while waiting:
+        target, relative = waiting.pop()
+        try:
+            entries = list(os.scandir(target))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for entry in entries:
+            path = f"{relative}/{entry.name}" if relative else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, path))
+            elif entry.is_file(follow_symlinks=False) and is_plain_name(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # deleted since the scan
+                    yield _file_status(path, entry.stat(follow_symlinks=False))
+
+
+def _open_file(target: str) -> io.FileIO:
+    """Open a regular file for reading. Anything else is an OSError: a link would be followed, a pipe waited for."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return io.FileIO(descriptor, "rb")
+    os.close(descriptor)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(number, os.strerror(number) if number == errno.EISDIR else "not a regular file", target)
+
+
 @contextlib.contextmanager
 def _explained(action: str, path: str, *, needed: int | None = None, uncertain: bool = False) -> Iterator[None]:
     """Turn an OSError into a StorageError that says what to do; a missing file stays FileNotFoundError."""
@@ -349,6 +383,8 @@ def _hint(error: OSError, path: str, needed: int | None) -> str | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         size = f"{needed:,} bytes are needed" if needed else "room is needed"
         return f"The disk is full: {size}{_free_space(path)}. Free some space or choose another directory."
+    if error.errno == errno.ELOOP:
+        return _NO_LINKS
     if error.errno == errno.EROFS:
         return "The file system is read-only. Choose another directory or mount it for writing."
     if isinstance(error, PermissionError) or "access denied" in text or "access_denied" in text:
@@ -364,12 +400,6 @@ def _free_space(path: str) -> str:
     while not os.path.isdir(path) and path not in ("", "/"):
         path = os.path.dirname(path)
     return f", {shutil.disk_usage(path).free:,} are free" if os.path.isdir(path) else ""
-
-
-def _checked(path: str) -> str:
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f'"{path}" is not a path below the root of its storage')
-    return path.rstrip("/")
 
 
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

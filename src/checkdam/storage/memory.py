@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from checkdam.errors import ConfigError, StorageError
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import register_scheme
+from checkdam.storage.names import checked_path
 from checkdam.storage.subtree import subtree
 
 SCHEME: Final = "memory"
@@ -53,21 +54,21 @@ class MemoryStorage:
     def write(self, path: str, data: bytes) -> None:
         self.check_size(path, len(data))
         with self._lock:
-            self._files[_checked(path)] = (bytes(data), datetime.now(UTC))
+            self._files[checked_path(path)] = (bytes(data), datetime.now(UTC))
 
     def write_new(self, path: str, data: bytes) -> None:
         self.check_size(path, len(data))
         with self._lock:
-            if _checked(path) in self._files:
+            if checked_path(path) in self._files:
                 raise FileExistsError(path)
-            self._files[_checked(path)] = (bytes(data), datetime.now(UTC))
+            self._files[checked_path(path)] = (bytes(data), datetime.now(UTC))
 
     def open_output(self, path: str) -> BinaryIO:
         return cast(BinaryIO, _Output(self, path))
 
     def read(self, path: str) -> bytes:
         try:
-            return self._files[_checked(path)][0]
+            return self._files[checked_path(path)][0]
         except KeyError:
             raise FileNotFoundError(path) from None
 
@@ -75,23 +76,23 @@ class MemoryStorage:
         return self.read(path)[offset : offset + length]
 
     def status(self, path: str) -> FileStatus | None:
-        found = self._files.get(_checked(path))
+        found = self._files.get(checked_path(path))
         return FileStatus(path, len(found[0]), found[1]) if found else None
 
     def list(self, directory: str) -> list[FileStatus]:
-        prefix = f"{_checked(directory)}/" if directory else ""
+        prefix = f"{checked_path(directory)}/" if directory else ""
         with self._lock:
             found = sorted(path for path in self._files if path.startswith(prefix))
         return [status for path in found if (status := self.status(path))]
 
     def rename(self, source: str, target: str) -> None:
         with self._lock:
-            if _checked(source) not in self._files:
+            if checked_path(source) not in self._files:
                 raise FileNotFoundError(source)
-            self._files[_checked(target)] = self._files.pop(_checked(source))
+            self._files[checked_path(target)] = self._files.pop(checked_path(source))
 
     def delete(self, path: str) -> None:
-        self._files.pop(_checked(path), None)
+        self._files.pop(checked_path(path), None)
 
     def delete_directory(self, directory: str) -> None:
         for status in self.list(directory):
@@ -161,12 +162,6 @@ def check_reachable_from_other_processes(uri: str) -> None:
             hint="Give the checkpoints a directory or URI that all machines reach; memory:// is for tests in one "
             "process, with checkdam.testing's LocalJob.",
         )
-
-
-def _checked(path: str) -> str:
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f'"{path}" is not a path below the root of its storage')
-    return path.rstrip("/")
 
 
 register_scheme(SCHEME, open_memory)
