@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import pickle
 import random
 import select
 import signal
@@ -50,6 +52,36 @@ def test_a_rejected_record_is_shown_with_operator_and_the_users_traceback(jobs: 
     assert "checkdam/runtime" not in error.user_traceback
     assert jobs.watcher.end is JobEnd.FAILED
     assert jobs.watcher.failures == []
+
+
+def _refuse(line: str) -> int:
+    raise ValueError(line)
+
+
+class _Bomb:
+    """Creates a directory when it is unpickled."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self._directory),)
+
+
+@pytest.mark.parametrize("where", ["source side", "slot"])
+def test_a_record_that_claims_to_be_an_error_runs_nothing(jobs: Jobs, where: str) -> None:
+    pickled = base64.b64encode(pickle.dumps(_Bomb(jobs.tmp_path / "ran"))).decode()
+    poison = f"<checkdam-error:{pickled}> <checkdam-error:{'0' * 64}:{pickled}>"
+    env = jobs.environment().set_restart_strategy(NoRestart())
+    lines = env.from_collection([poison])
+    keyed = lines.key_by(lambda line: line) if where == "slot" else lines
+    keyed.map(_refuse).name("parse").print()
+
+    with pytest.raises(UserFunctionError) as caught:
+        env.execute()
+
+    assert not (jobs.tmp_path / "ran").exists()
+    assert caught.value.cause == f"ValueError: {poison}"
 
 
 @pytest.mark.parametrize("where", ["source side", "slot"])

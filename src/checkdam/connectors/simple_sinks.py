@@ -36,7 +36,7 @@ class PrintWriter:
         self._lines: list[str] = []
 
     def write(self, batch: Batch) -> None:
-        self._lines.extend(f"{self._prefix}{value}" for value in batch.rows)
+        self._lines.extend(_printable(f"{self._prefix}{value}") for value in batch.rows)
 
     def take_lines(self) -> list[str]:
         lines, self._lines = self._lines, []
@@ -47,6 +47,11 @@ class PrintWriter:
 
     def close(self) -> None:
         self._lines = []
+
+
+def _printable(line: str) -> str:
+    """Replace half characters (lone surrogates), which can neither be sent nor printed."""
+    return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True)

@@ -1,47 +1,136 @@
-"""Failures that cross a process border as text, and come out of Spark's stack traces as themselves again."""
+"""Errors on their way to the driver: out of user code, between processes, and through the text of Spark's exceptions.
+
+An error crosses a process border as an `ErrorMessage`: data of a fixed shape, never code. The text of one of Spark's
+exceptions may quote records, so a message found there counts only if it is signed with the attempt's token.
+"""
 
 from __future__ import annotations
 
 import base64
-import pickle
+import hashlib
+import hmac
 import re
 import traceback
 from pathlib import Path
 from typing import Any
 
-from checkdam.errors import CheckdamError, UserFunctionError
+import msgspec
 
-_MARK = re.compile(r"<checkdam-error:([A-Za-z0-9+/=]+)>")
+from checkdam import errors
+from checkdam.errors import CheckdamError, JobFailedError, UserFunctionError
+
 _LONGEST_RECORD = 500
+_LONGEST_TEXT = 20_000
+"""Characters of each text in a message: some exceptions carry their whole input."""
+_MOST_NOTES = 10
+_MARK = re.compile(r"<checkdam-error:([0-9a-f]{64}):([A-Za-z0-9+/=]{1,2000000})>")
 _RUNTIME = str(Path(__file__).parent)
+_KINDS = {
+    kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CheckdamError)
+}
 
 
 def user_error(operator: str, record: Any, cause: BaseException) -> UserFunctionError:
-    """What the user's function raised, with their frames only: those of the runtime are nothing to them."""
+    """Describe what the user's function raised, with the user's stack frames only."""
     frames = traceback.TracebackException.from_exception(cause)
     frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not f.filename.startswith(_RUNTIME)])
     return UserFunctionError(
         operator=operator,
-        record=_shortened(record),
+        record=_cut(repr(record), _LONGEST_RECORD),
         cause=f"{type(cause).__name__}: {cause}",
         user_traceback="".join(frames.format()),
     )
 
 
-def _shortened(record: Any) -> str:
-    text = repr(record)
-    return text if len(text) <= _LONGEST_RECORD else f"{text[:_LONGEST_RECORD]}…"
+class UserFailure(msgspec.Struct, frozen=True):
+    """What only a UserFunctionError knows."""
+
+    operator: str
+    record: str
+    cause: str
+    user_traceback: str
+    subtask: int | None
 
 
-def to_text(error: CheckdamError) -> str:
-    """The error for people, followed by the error itself for `find_error`."""
-    return f"{error} <checkdam-error:{base64.b64encode(pickle.dumps(error)).decode()}>"
+class ErrorMessage(msgspec.Struct, frozen=True):
+    """An error as data. `kind` is the name of a class in errors.py."""
+
+    kind: str
+    message: str
+    hint: str | None = None
+    notes: tuple[str, ...] = ()
+    user: UserFailure | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> ErrorMessage:
+        """Describe any error; one that is not Checkdam's own becomes a JobFailedError."""
+        if not isinstance(error, CheckdamError):
+            error = JobFailedError(f"a slot failed: {type(error).__name__}: {error}")
+        user = None
+        if isinstance(error, UserFunctionError):
+            user = UserFailure(
+                operator=_text(error.operator),
+                record=_text(error.record),
+                cause=_text(error.cause),
+                user_traceback=_text(error.user_traceback),
+                subtask=error.subtask,
+            )
+        return cls(
+            kind=next(kind.__name__ for kind in type(error).__mro__ if _KINDS.get(kind.__name__) is kind),
+            message=_text(error.message),
+            hint=None if error.hint is None else _text(error.hint),
+            notes=tuple(map(_text, getattr(error, "__notes__", [])[:_MOST_NOTES])),
+            user=user,
+        )
+
+    def error(self) -> CheckdamError:
+        """Make the error again.
+
+        Raises:
+            ValueError: there is no such kind of error.
+        """
+        kind = _KINDS.get(self.kind)
+        if kind is None or (kind is UserFunctionError) != (self.user is not None):
+            raise ValueError(f"{self.kind} is not the name of an error")
+        error: CheckdamError
+        if self.user is None:
+            error = kind(self.message, hint=self.hint)
+        else:
+            user = self.user
+            error = UserFunctionError(
+                operator=user.operator, record=user.record, cause=user.cause, user_traceback=user.user_traceback
+            )
+            error.subtask = user.subtask
+        for note in self.notes:
+            error.add_note(note)
+        return error
 
 
-def find_error(text: str) -> CheckdamError | None:
-    """The error that `to_text` put somewhere into this text."""
-    found = _MARK.search(text)
-    if found is None:
-        return None
-    error = pickle.loads(base64.b64decode(found.group(1)))
-    return error if isinstance(error, CheckdamError) else None
+def to_text(error: CheckdamError, token: str) -> str:
+    """Write the error for people, followed by a signed message for `find_error`. The token itself is not in it."""
+    payload = base64.b64encode(msgspec.json.encode(ErrorMessage.of(error))).decode()
+    return f"{_text(str(error))} <checkdam-error:{_signature(payload, token)}:{payload}>"
+
+
+def find_error(text: str, token: str) -> CheckdamError | None:
+    """Find the error that `to_text` put somewhere into this text with the same token.
+
+    The text may quote records, so whatever is not signed with the token is text and nothing else.
+    """
+    for signature, payload in _MARK.findall(text):
+        if hmac.compare_digest(signature, _signature(payload, token)):
+            return msgspec.json.decode(base64.b64decode(payload), type=ErrorMessage).error()
+    return None
+
+
+def _signature(payload: str, token: str) -> str:
+    return hmac.new(token.encode(), payload.encode(), hashlib.sha256).hexdigest()
+
+
+def _text(text: str) -> str:
+    # Half a character, as in a file's name that is no UTF-8, could not be sent.
+    return _cut(text, _LONGEST_TEXT).encode("utf-8", "backslashreplace").decode()
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
 import pyarrow as pa
 
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.slot.control_messages import pack_answer, unpack_answer
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
@@ -19,6 +20,8 @@ from checkdam.testing.trouble import DriverKilled, Life, Moment, Step
 
 if TYPE_CHECKING:
     from checkdam.testing.local_engine import LocalEngine
+
+T = TypeVar("T")
 
 _SAVEPOINT_FILE = re.compile(r"(.*/)?savepoint-[0-9a-f]+-[0-9a-f]+/")
 _CHECKPOINT_FILE = re.compile(r".*/chk-(\d+)(/_metadata)?")
@@ -79,7 +82,7 @@ class LocalSlot:
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         self._at(Step.EPOCH_DONE, epoch)
         with self._lock:
-            report = self._alive().end_epoch(epoch, commit=commit)
+            report = _sent("end_epoch", self._alive().end_epoch(epoch, commit=commit))
         self._at(Step.EPOCH_ENDED, epoch)
         self._life.check()
         return report
@@ -108,7 +111,7 @@ class LocalSlot:
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
         task = self._alive()
         try:
-            snapshot = task.snapshot(checkpoint_id)
+            snapshot = _sent("snapshot", task.snapshot(checkpoint_id))
         finally:
             self._life.check()
         self._at(Step.SNAPSHOT_TAKEN, checkpoint_id)
@@ -163,6 +166,12 @@ class LocalSlot:
 
     def _at(self, step: Step, number: int, level: int | None = None) -> None:
         self._engine.at(Moment(step, number, self._subtask, level))
+
+
+def _sent(call: str, answer: T) -> T:
+    """Send an answer as a slot of another process would, so that what cannot be sent is found."""
+    again: T = unpack_answer(call, pack_answer(answer))
+    return again
 
 
 class _SlotLife(Life):

@@ -16,9 +16,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from checkdam.errors import CheckdamError, SlotLostError
+from checkdam.errors import SlotLostError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
-from checkdam.runtime.failures import find_error
+from checkdam.runtime.slot.control_messages import pack_arguments, unpack_answer, unpack_error
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.server import QUERIES, TOKEN_HEADER
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
@@ -65,7 +65,7 @@ class RemoteSlot:
         return self.address.location
 
     def configure(self, setup: SlotSetup) -> None:
-        self._call("configure", setup)
+        self._call("configure", cloudpickle.dumps(setup))
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         return self._call("end_epoch", epoch, commit)  # type: ignore[no-any-return]  # a wire call
@@ -144,16 +144,13 @@ class RemoteSlot:
         self._client.close()
 
     def _call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
-        action = flight.Action(name, cloudpickle.dumps(arguments))
+        action = flight.Action(name, pack_arguments(*arguments))
         options = self._options if timeout is None else _options(self._token, timeout)
         try:
             [result] = list(self._client.do_action(action, options))
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise self._lost() from error
-        succeeded, value = cloudpickle.loads(result.body.to_pybytes())
-        if not succeeded:
-            raise value
-        return value
+        return unpack_answer(name, result.body.to_pybytes())
 
     def _lost(self) -> SlotLostError:
         where = f"process {self.address.pid} on {self.address.host}"
@@ -184,7 +181,9 @@ def exchange(
             writer.done_writing()
             yield from answers.rest()
     except (flight.FlightError, pa.ArrowException, OSError) as error:
-        raise _meaning_of(error, address) from None
+        raise SlotLostError(
+            f"slot {address.subtask} (process {address.pid} on {address.host}) was lost: {str(error).splitlines()[0]}"
+        ) from None
 
 
 class _Answers:
@@ -200,25 +199,21 @@ class _Answers:
     def _read(self) -> None:
         try:
             for chunk in self._reader:
+                if chunk.app_metadata is not None:
+                    raise unpack_error(chunk.app_metadata.to_pybytes())
                 self._batches.append(chunk.data)
         except BaseException as failure:  # noqa: BLE001  handed to the thread that waits
             self._failure = failure
 
     def ready(self) -> Iterator[pa.RecordBatch]:
+        if self._failure is not None:
+            raise self._failure
         while self._batches:
             yield self._batches.popleft()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         self._thread.join()
-        if self._failure is not None:
-            raise self._failure
         yield from self.ready()
-
-
-def _meaning_of(error: BaseException, address: SlotAddress) -> CheckdamError:
-    return find_error(str(error)) or SlotLostError(
-        f"slot {address.subtask} (process {address.pid} on {address.host}) was lost: {str(error).splitlines()[0]}"
-    )
 
 
 _connections: dict[str, Any] = {}

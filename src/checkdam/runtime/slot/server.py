@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import os
-import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import cloudpickle
@@ -15,7 +16,7 @@ import pyarrow.flight as flight
 
 from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import Epoch
-from checkdam.runtime.failures import to_text
+from checkdam.runtime.slot.control_messages import pack_answer, pack_error, pack_failure, unpack_arguments
 from checkdam.runtime.slot.task import SlotTask
 
 TOKEN_HEADER = "x-checkdam-token"
@@ -27,11 +28,24 @@ _USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 
 
 class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves one SlotTask. Control calls answer with a pickled value or a pickled error, never with half of one."""
+    """Serves one SlotTask. A control call is answered with a value or an error (control_messages.py)."""
 
     def __init__(self, location: str, token: str) -> None:
         super().__init__(location, middleware={"token": _TokenCheck(token)})
         self._task: SlotTask | None = None
+        self._handlers: Mapping[str, Callable[..., Any]] = {
+            "configure": self._on_configure,
+            "end_epoch": self._on_end_epoch,
+            "end_of_input": self._on_end_of_input,
+            "seal": self._on_seal,
+            "snapshot": self._on_snapshot,
+            "completed": self._on_completed,
+            "aborted": self._on_aborted,
+            "released": self._on_released,
+            "hold": self._on_hold,
+            "die": self._on_die,
+            "close": self._on_close,
+        }
         self._lock = threading.RLock()  # one record or control call at a time touches the task
         self.configured = threading.Event()
         self.stopped = threading.Event()
@@ -41,11 +55,13 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             self._answer_queries(reader, writer)
             return
         level, epoch = msgspec.msgpack.decode(descriptor.command, type=tuple[int, int])
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 self._exchange(level, Epoch(epoch), reader, writer)
-            except CheckdamError as error:
-                raise flight.FlightServerError(to_text(error)) from error
+        except CheckdamError as error:
+            writer.write_metadata(pack_error(error))  # among the answers: a status would not take a long text
+            for _ in reader:
+                pass  # the client would lose what is on its way to it if its writes failed; it stops soon
 
     def _exchange(self, level: int, epoch: Epoch, reader: Any, writer: Any) -> None:
         run = self._configured().begin_level(level, epoch)
@@ -71,22 +87,24 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write_metadata(queries.answer(asked.to_pybytes(), self._lock))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
-        arguments = cloudpickle.loads(action.body.to_pybytes())
-        handler: Callable[..., Any] = getattr(self, f"_on_{action.type}")
         try:
-            answer: tuple[bool, Any] = (True, handler(*arguments))
+            handler = self._handlers.get(action.type)
+            if handler is None:
+                raise SlotLostError(f'a slot has no call "{action.type}"')
+            answer = pack_answer(handler(*unpack_arguments(action.type, action.body.to_pybytes())))
         except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
-            answer = (False, error)
+            answer = _failure(error)
         try:
-            yield flight.Result(_pickled(answer))
+            yield flight.Result(answer)
         finally:
             if action.type == "close":
                 self.stopped.set()  # only now: the process must not end before its answer is out
 
-    def _on_configure(self, setup: Any) -> None:
+    def _on_configure(self, setup: bytes) -> None:
+        """Take the job over. The setup holds user code; only the driver can send one, since only it has the token."""
         self.configured.set()
         with self._lock:
-            self._task = SlotTask(setup)
+            self._task = SlotTask(cloudpickle.loads(setup))
             self._task.queries.on_change = _wait_less_for_python
 
     def _on_end_epoch(self, epoch: Epoch, commit: bool) -> Any:  # noqa: FBT001  a wire call
@@ -136,19 +154,20 @@ def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it 
     sys.setswitchinterval(_SWITCH_SECONDS if is_published else _USUAL_SWITCH_SECONDS)
 
 
-def _pickled(answer: tuple[bool, Any]) -> bytes:
-    try:
-        return cloudpickle.dumps(answer)  # type: ignore[no-any-return]  # cloudpickle has no types
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return pickle.dumps((False, SlotLostError(f"the slot failed: {answer[1]!r}")))
+def _failure(error: Exception) -> bytes:
+    if not isinstance(error, CheckdamError):
+        traceback.print_exception(error)  # for the executor's log: the driver is told its text only
+    return pack_failure(error)
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Every call must carry the job's token."""
 
     def __init__(self, token: str) -> None:
-        self._token = token
+        self._token = token.encode()
 
     def start_call(self, info: Any, headers: Any) -> None:
-        if headers.get(TOKEN_HEADER) != [self._token]:
+        """Refuse a call without the token; runs before any part of the call's body is looked at."""
+        given = headers.get(TOKEN_HEADER) or []
+        if len(given) != 1 or not hmac.compare_digest(str(given[0]).encode(), self._token):
             raise flight.FlightUnauthenticatedError("wrong or missing token")

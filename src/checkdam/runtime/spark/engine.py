@@ -71,7 +71,7 @@ class SparkEngine:
         try:
             addresses = start_slots(self._session, count, attempt, self._token, sockets)
         except PySparkException as failure:
-            raise meaning_of(failure) from failure
+            raise meaning_of(failure, self._token) from failure
         return [RemoteSlot(address, self._token) for address in addresses]
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
@@ -136,10 +136,10 @@ class SparkEngine:
         if self._stop.is_set():
             self._stop_query(query)
         if failures:
-            raise meaning_of(failures[0])
+            raise meaning_of(failures[0], self._token)
         failure = query.exception()
         if failure is not None and not self._stop.is_set():
-            raise meaning_of(failure)
+            raise meaning_of(failure, self._token)
 
     def _stop_query(self, query: StreamingQuery) -> None:
         """Between two epochs if possible; an epoch that takes too long is broken off."""
@@ -208,7 +208,7 @@ class SparkEngine:
         except CheckdamError:
             raise
         except Exception as failure:
-            raise meaning_of(failure) from failure
+            raise meaning_of(failure, self._token) from failure
 
     def _hand_over(self, edge: Edge, flow: DataFrame, epoch: Epoch) -> None:
         try:
@@ -237,11 +237,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
-def meaning_of(failure: BaseException) -> BaseException:
-    """What lies behind one of Spark's exceptions: Checkdam's own error if there is one, else its first line."""
+def meaning_of(failure: BaseException, token: str) -> BaseException:
+    """Find the cause of one of Spark's exceptions: an error that a task sent with this token, else its first line."""
     if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
         return failure
     text = str(failure)
-    return find_error(text) or JobFailedError(
+    return find_error(text, token) or JobFailedError(
         f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
     )

@@ -38,7 +38,7 @@ def job_dataframe(
     counts: Accumulator[Totals],
 ) -> DataFrame:
     """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
-    flow = _source_side(plan, session, sources, counts)
+    flow = _source_side(plan, session, sources, counts, token)
     for level in plan.levels:
         wire = _wire_before(plan, level.index)
         flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
@@ -65,10 +65,14 @@ def _wire_before(plan: JobPlan, level: int) -> Wire:
 
 
 def _source_side(
-    plan: JobPlan, session: SparkSession, sources: Mapping[int, DataFrame], counts: Accumulator[Totals]
+    plan: JobPlan,
+    session: SparkSession,
+    sources: Mapping[int, DataFrame],
+    counts: Accumulator[Totals],
+    token: str,
 ) -> DataFrame:
     wire = _wire_before(plan, 1)
-    flows = [_one_source(plan, wire, source, dataframe, counts) for source, dataframe in sources.items()]
+    flows = [_one_source(plan, wire, source, dataframe, counts, token) for source, dataframe in sources.items()]
     if not flows:
         return _no_records(session, wire)
     together = flows[0]
@@ -83,12 +87,14 @@ def _no_records(session: SparkSession, wire: Wire) -> DataFrame:
     return none.select(*(F.lit(None).cast(from_arrow_type(field.type)).alias(field.name) for field in wire.schema))
 
 
-def _one_source(plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame, counts: Accumulator[Totals]) -> DataFrame:
+def _one_source(
+    plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame, counts: Accumulator[Totals], token: str
+) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
     columns = _columns_only(chain, edges, source, dataframe)
     if columns is None or wire.is_copied(edges[0]):
-        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts)
+        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts, token)
         return dataframe.mapInArrow(run, from_arrow_schema(wire.schema))
     [edge] = edges
     own = dict(zip(wire.columns[edge.id].values, columns, strict=True))
@@ -143,6 +149,7 @@ def _source_chain(
     source: int,
     behind: int,
     counts: Accumulator[Totals],
+    token: str,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # What the source reads from stays with the driver: a DataFrame does not travel.
     operators = {op.id: replace(op, kind=SourceKind(None)) if op.id == source else op for op in chain.values()}
@@ -157,7 +164,7 @@ def _source_chain(
             yield from level.flush()
             tell(counts, level)
         except CheckdamError as error:
-            raise RuntimeError(to_text(error)) from None
+            raise RuntimeError(to_text(error, token)) from None
 
     return run
 
@@ -199,6 +206,6 @@ def _through_slot(
         try:
             yield from exchange(address, token, level, epoch, schema, batches)
         except CheckdamError as error:
-            raise RuntimeError(to_text(error)) from None
+            raise RuntimeError(to_text(error, token)) from None
 
     return run

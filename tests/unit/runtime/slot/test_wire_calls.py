@@ -1,4 +1,4 @@
-"""The driver's calls of a slot that concern savepoints, over the real wire."""
+"""The driver's calls of a slot, over the real wire."""
 
 from __future__ import annotations
 

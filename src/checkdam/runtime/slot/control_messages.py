@@ -1,0 +1,89 @@
+"""The driver's control calls of a slot: what each takes and what it answers, as msgpack of fixed types.
+
+Only `configure` carries code: the user's functions, pickled by the driver. Its bytes are unpickled by the slot behind
+the check of the attempt's token. A slot's answer is data, so no slot can run code in the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from checkdam.errors import CheckdamError, SlotLostError
+from checkdam.ids import CheckpointId, Epoch
+from checkdam.runtime.failures import ErrorMessage
+from checkdam.runtime.slot.messages import EpochReport
+from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+
+
+@dataclass(frozen=True)
+class Call:
+    """The types of a call's arguments and of its answer."""
+
+    arguments: Any
+    answer: Any = None
+
+
+CALLS: Final = {
+    "configure": Call(tuple[bytes]),  # a SlotSetup, pickled
+    "end_epoch": Call(tuple[Epoch, bool], EpochReport),
+    "end_of_input": Call(tuple[()]),
+    "seal": Call(tuple[CheckpointId, Epoch, SavepointTarget | None, bool], float),
+    "snapshot": Call(tuple[CheckpointId], SlotSnapshot),
+    "completed": Call(tuple[CheckpointId]),
+    "aborted": Call(tuple[CheckpointId]),
+    "released": Call(tuple[CheckpointId]),
+    "hold": Call(tuple[()]),
+    "die": Call(tuple[()]),
+    "close": Call(tuple[()]),
+}
+"""Every call there is, by name."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack_arguments(*arguments: Any) -> bytes:
+    return _encoder.encode(arguments)
+
+
+def unpack_arguments(call: str, data: bytes) -> tuple[Any, ...]:
+    return msgspec.msgpack.decode(data, type=CALLS[call].arguments)  # type: ignore[no-any-return]  # per call
+
+
+def pack_answer(value: Any) -> bytes:
+    return _encoder.encode((True, value))
+
+
+def pack_failure(error: Exception) -> bytes:
+    """Pack an error in place of an answer; one that is not Checkdam's own becomes a JobFailedError."""
+    return _encoder.encode((False, msgspec.Raw(pack_error(error))))
+
+
+def pack_error(error: Exception) -> bytes:
+    return _encoder.encode(ErrorMessage.of(error))
+
+
+def unpack_answer(call: str, data: bytes) -> Any:
+    """Return what a slot answered.
+
+    Raises:
+        CheckdamError: what the slot answered instead.
+        SlotLostError: this is no answer to such a call.
+    """
+    try:
+        succeeded, value = msgspec.msgpack.decode(data, type=tuple[bool, msgspec.Raw])
+        if succeeded:
+            return msgspec.msgpack.decode(value, type=CALLS[call].answer)
+    except msgspec.DecodeError as reason:
+        raise SlotLostError(f'a slot answered "{call}" with something else: {reason}') from reason
+    raise unpack_error(value)
+
+
+def unpack_error(data: bytes | msgspec.Raw) -> CheckdamError:
+    """Return the error that a slot sent."""
+    try:
+        return msgspec.msgpack.decode(data, type=ErrorMessage).error()
+    except ValueError as reason:  # a DecodeError of msgspec, too
+        return SlotLostError(f"a slot sent an error that is none: {reason}")
