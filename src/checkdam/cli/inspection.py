@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
-
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.store import load_checkpoint
 from checkdam.cli.state_inspection import StateView, keyed_states, operator_states, together
-from checkdam.errors import StateNotRestorableError
-from checkdam.runtime.spark.offsets import SourcePosition
+from checkdam.errors import CheckpointDamagedError, StateNotRestorableError
+from checkdam.runtime.spark.offsets import decode
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -95,8 +93,8 @@ def _positions(checkpoint: CompletedCheckpoint) -> tuple[str, ...]:
     if not checkpoint.source_position:
         return ()
     try:
-        position = msgspec.msgpack.decode(checkpoint.source_position, type=SourcePosition)
-    except msgspec.MsgspecError:
+        position = decode(checkpoint.source_position)
+    except CheckpointDamagedError:
         return (f"{len(checkpoint.source_position)} bytes",)
     offsets = position.files.get(f"offsets/{position.batch}", b"").decode(errors="replace")
     return tuple(offsets.splitlines()[2:])  # after the version and the query's own settings

@@ -6,16 +6,17 @@ plain: then the result lies below that directory, whatever the file says.
 
 from __future__ import annotations
 
+_LONGEST = 255  # bytes, on every common file system
+
 
 def is_plain_name(name: str) -> bool:
-    """Whether this is the name of one file: not empty, no separator, not "." or "..", valid on every file system."""
+    """Whether this can be the name of one file in a directory, and leads nowhere else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
     try:
-        name.encode()
+        return len(name.encode()) <= _LONGEST
     except UnicodeEncodeError:  # half a surrogate pair
         return False
-    return True
 
 
 def is_plain_path(path: str) -> bool:

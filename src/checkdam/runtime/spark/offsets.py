@@ -2,19 +2,29 @@
 
 A query directory holds `metadata`, `offsets/<batch>`, `commits/<batch>` and `sources/<i>/…`. To resume after a batch,
 Spark wants the offsets and commits of that batch and the one before, and no source entry that comes later.
+
+A position is read with doubt, as it may come from a snapshot that somebody else made: it may name only files of these
+shapes, and nothing that would make Spark run a batch again or read files that the source has not found itself.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from checkdam.errors import CheckpointDamagedError
+from checkdam.storage.names import is_plain_name
+
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
-_ENTRY = re.compile(r"^(\d+)(\.compact)?$")
+_ENTRY = re.compile(r"(\d{1,18})(\.compact)?", re.ASCII)
+_NUMBERED = re.compile(r"(?:offsets|commits)/(\d{1,18})", re.ASCII)
+_LOG_OFFSET = re.compile(r'\{"logOffset":(\d{1,18})\}|(\d{1,18})', re.ASCII)
+_LINE_END = re.compile("\r\n|\r|\n")
+_OF_SOURCE = re.compile(r"sources/(\d{1,4})/(.+)", re.ASCII | re.DOTALL)
 
 
 class SourcePosition(msgspec.Struct, frozen=True):
@@ -33,7 +43,47 @@ def capture(directory: Path, batch: int, sources: list[str]) -> bytes:
 
 def sources_of(position: bytes) -> list[str]:
     """What kinds of sources a position belongs to."""
-    return msgspec.msgpack.decode(position, type=SourcePosition).sources
+    return decode(position).sources
+
+
+def decode(position: bytes) -> SourcePosition:
+    """The position that `capture` gave.
+
+    Raises:
+        CheckpointDamagedError: it is not one, or names what no position names.
+    """
+    try:
+        decoded = msgspec.msgpack.decode(position, type=SourcePosition)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _damaged(str(error)) from error
+    files, batch = decoded.files, decoded.batch
+    if files and not (batch >= 0 and f"offsets/{batch}" in files):
+        raise _damaged(f"it lacks the offsets of batch {batch}")
+    last_entries = _last_entries(files.get(f"offsets/{batch}", b""))
+    for name in files:
+        if not _belongs(name, batch, last_entries):
+            raise _damaged(f"it names the file {name[:200]!r}")
+        if name.startswith("offsets/") and name.replace("offsets", "commits") not in files:
+            raise _damaged(f"it has no commit for {name!r}, so that Spark would run the batch again")
+    return decoded
+
+
+def _belongs(name: str, batch: int, last_entries: Mapping[int, int]) -> bool:
+    """Whether the query directory after this batch may hold such a file."""
+    if numbered := _NUMBERED.fullmatch(name):
+        return int(numbered[1]) in (batch - 1, batch) and numbered[1] == str(int(numbered[1]))
+    if of_source := _OF_SOURCE.fullmatch(name):
+        entry, last = _ENTRY.fullmatch(of_source[2]), last_entries.get(int(of_source[1]))
+        if entry is not None:
+            return last is None or int(entry[1]) <= last
+        return is_plain_name(of_source[2]) and not of_source[2].startswith(".")
+    return name == "metadata"
+
+
+def _damaged(what: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f"the source position in the checkpoint is damaged: {what}", hint="Use another checkpoint of the job."
+    )
 
 
 def _needed_files(directory: Path, batch: int) -> dict[str, bytes]:
@@ -44,9 +94,9 @@ def _needed_files(directory: Path, batch: int) -> dict[str, bytes]:
             files[f"offsets/{each}"] = offsets.read_bytes()
             commit = directory / "commits" / str(each)
             files[f"commits/{each}"] = commit.read_bytes() if commit.exists() else _COMMIT
-    log_offsets = _log_offsets(files[f"offsets/{batch}"])
+    last_entries = _last_entries(files[f"offsets/{batch}"])
     for source in sorted((directory / "sources").glob("*")):
-        for entry in _needed_entries(source, log_offsets.get(int(source.name))):
+        for entry in _needed_entries(source, last_entries.get(int(source.name))):
             files[f"sources/{source.name}/{entry.name}"] = entry.read_bytes()
     return files
 
@@ -55,9 +105,11 @@ def lay_out(position: bytes, directory: Path, forget: Collection[int] = ()) -> N
     """Write a query directory from which Spark goes on with the next batch.
 
     Sources listed in `forget` cannot be read again: they start from what comes now.
+
+    Raises:
+        CheckpointDamagedError: as `decode`.
     """
-    decoded = msgspec.msgpack.decode(position, type=SourcePosition)
-    for name, data in decoded.files.items():
+    for name, data in decode(position).files.items():
         if name.startswith("offsets/") and forget:
             data = _without(data, forget)
         if name.startswith("sources/") and int(name.split("/")[1]) in forget:
@@ -67,17 +119,26 @@ def lay_out(position: bytes, directory: Path, forget: Collection[int] = ()) -> N
         path.write_bytes(data)
 
 
-def _log_offsets(offsets: bytes) -> dict[int, int]:
-    """For each source that keeps a log of its own, the last entry that belongs to the batch."""
+def _last_entries(offsets: bytes) -> dict[int, int]:
+    """For each source, the last entry of its own log that belongs to the batch; -1: none.
+
+    A source whose offset is JSON of another kind, such as that of Kafka, is left out: it logs no records there.
+    """
     found = {}
-    for index, line in enumerate(offsets.decode().splitlines()[2:]):
+    for index, line in enumerate(_lines(offsets)[2:]):
+        canonical = _LOG_OFFSET.fullmatch(line)
         try:
             offset = json.loads(line)
-        except ValueError:
-            continue  # not every source writes JSON; those keep no log here
-        if isinstance(offset, dict) and "logOffset" in offset:
-            found[index] = int(offset["logOffset"])
+        except (ValueError, RecursionError):  # "-": the source has no offset yet
+            offset = -1
+        if canonical or isinstance(offset, int) or (isinstance(offset, dict) and "logOffset" in offset):
+            found[index] = int(canonical[1] or canonical[2]) if canonical else -1
     return found
+
+
+def _lines(offsets: bytes) -> list[str]:
+    """The lines of an offset log's entry, cut where Spark cuts them."""
+    return _LINE_END.split(offsets.decode(errors="replace"))
 
 
 def _needed_entries(source: Path, last: int | None) -> Iterator[Path]:
@@ -85,7 +146,7 @@ def _needed_entries(source: Path, last: int | None) -> Iterator[Path]:
     entries: dict[int, Path] = {}
     compacted = -1
     for path in sorted(source.iterdir()):
-        match = _ENTRY.match(path.name)
+        match = _ENTRY.fullmatch(path.name)
         if match is None:
             if not path.name.startswith(".") and path.is_file():
                 yield path
@@ -104,7 +165,9 @@ def _needed_entries(source: Path, last: int | None) -> Iterator[Path]:
 
 
 def _without(offsets: bytes, forget: Collection[int]) -> bytes:
-    lines = offsets.decode().splitlines()
+    lines = _lines(offsets)
+    if len(lines) <= 2 + max(forget):
+        raise _damaged(f"it has offsets of {max(0, len(lines) - 2)} sources")
     for index in forget:
         lines[2 + index] = "-"
     return "\n".join(lines).encode()
