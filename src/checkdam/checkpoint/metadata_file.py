@@ -21,6 +21,7 @@ Format 1 had keyed state alone. Format 2 has no savepoints; checkpoints are stil
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -50,7 +51,9 @@ from checkdam.checkpoint.flink_metadata import (
     operator_id,
 )
 from checkdam.checkpoint.flink_properties import checkpoint_properties, savepoint_properties
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.checkpoint.places import below
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError, StorageError
+from checkdam.graph.checks import MAX_PARALLELISM_LIMIT
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import (
@@ -60,9 +63,14 @@ from checkdam.state.snapshots import (
     SavepointFormat,
     StateFile,
 )
+from checkdam.storage.contract import Storage
+from checkdam.storage.names import is_plain_name, is_plain_path
 
 FORMAT_VERSION: Final = 3
 """The newest that is read, and that of savepoints."""
+
+MOST_BYTES: Final = 1 << 30
+"""A larger `_metadata` is neither written nor read."""
 
 _CHECKPOINT_VERSION = 2
 
@@ -74,6 +82,7 @@ _MARK_AT = _HEADER_BYTES + 12  # after the master state's magic, length and vers
 _DIGEST_AT = _MARK_AT + len(_DIGEST_MARK) + 4  # after the payload's length
 _DIGEST_BYTES = 8
 _ABOVE = "../"  # from chk-<n>/ to the job's directory
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class _Description(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,6 +119,7 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
     Raises:
         ValueError: a state file lies outside the job's directory, or not beside the `_metadata` of a savepoint, or a
             uid or name is longer than 64 KB.
+        StorageError: it would be larger than `MOST_BYTES`.
     """
     description = _Description(
         checkpoint.job_id,
@@ -139,6 +149,12 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
             _properties(checkpoint),
         )
     )
+    if len(data) > MOST_BYTES:
+        raise StorageError(
+            f"the metadata of checkpoint {checkpoint.checkpoint_id} has {len(data):,} bytes; at most {MOST_BYTES:,} "
+            "can be written",
+            hint="Most of it is the position of the sources: file sources remember every file they have read.",
+        )
     return _sealed(data)
 
 
@@ -212,7 +228,7 @@ def _positional_name(position: int) -> str:
 
 
 def _relative(checkpoint: CompletedCheckpoint, file: StateFile) -> RelativeFileHandle:
-    if not _is_inside(file.path):
+    if not is_plain_path(file.path):
         raise ValueError(f'state file "{file.path}" does not lie below the job\'s directory')
     if not checkpoint.is_savepoint:
         return RelativeFileHandle(_ABOVE + file.path, file.size)
@@ -235,11 +251,27 @@ def _sources_state(checkpoint: CompletedCheckpoint) -> OperatorState:
 # ---------------------------------------------------------------------------------------------- reading
 
 
+def read_metadata(storage: Storage, path: str) -> bytes:
+    """The bytes of a `_metadata` file, for `from_metadata`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CheckpointDamagedError: it is larger than any that is written.
+    """
+    status = storage.status(path)
+    if status is not None and status.size > MOST_BYTES:
+        raise _damaged(
+            below(storage.uri, path), f"it has {status.size:,} bytes, and at most {MOST_BYTES:,} are written"
+        )
+    return storage.read(path)
+
+
 def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
     """The checkpoint that `to_metadata` wrote; `path` names the file in errors.
 
     Raises:
-        CheckpointDamagedError: a byte is altered, missing or added.
+        CheckpointDamagedError: a byte is altered, missing or added, or it names a file outside the directory that files
+            belong to, or has numbers that no checkpoint has.
         FormatTooNewError: a newer Checkdam wrote it.
         StateNotRestorableError: Flink wrote it.
     """
@@ -262,11 +294,14 @@ def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
         )
     try:
         return _checkpoint(metadata, msgspec.msgpack.decode(own.payload, type=_Description))
-    except (msgspec.MsgspecError, ValueError) as error:  # a valid checksum over content no Checkdam writes
+    except (ValueError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
         raise _damaged(path, str(error)) from error
 
 
 def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheckpoint:
+    if not _JOB_ID.fullmatch(description.job_id):
+        raise ValueError(f"job id {description.job_id[:100]!r}")
+    _check_widths("the job", description.parallelism, description.max_parallelism)
     sources = [operator for operator in metadata.operators if operator.uid == SOURCES_UID]
     return CompletedCheckpoint(
         checkpoint_id=CheckpointId(metadata.checkpoint_id),
@@ -292,18 +327,21 @@ def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheck
 
 def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
     """`above` leads from the directory of `_metadata` to that which state files are named in."""
+    _check_widths(f'operator "{operator.uid[:100]}"', operator.parallelism, operator.max_parallelism)
     packed = _Coordinator((), b"")
     if operator.coordinator is not None:
         packed = msgspec.msgpack.decode(operator.coordinator.data, type=_Coordinator)
     running = {
         SubtaskIndex(index): subtask for index, subtask in operator.subtasks or () if isinstance(subtask, SubtaskState)
     }
+    if any(not 0 <= index < operator.parallelism for index in (*running, *packed.finished)):
+        raise ValueError(f'operator "{operator.uid[:100]}" has a subtask beyond its parallelism {operator.parallelism}')
     return OperatorEntry(
         uid=OperatorUid(operator.uid),
         name=operator.name,
         parallelism=operator.parallelism,
         max_parallelism=operator.max_parallelism,
-        subtasks=dict(_keyed_handles(running.items(), above)),
+        subtasks=dict(_keyed_handles(running.items(), above, operator.max_parallelism)),
         committables=packed.committables,
         coordinator=packed.coordinator,
         operator_states=dict(_operator_state_handles(running.items(), above)),
@@ -312,7 +350,7 @@ def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
 
 
 def _keyed_handles(
-    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]], above: str
+    subtasks: Iterable[tuple[SubtaskIndex, SubtaskState]], above: str, max_parallelism: int
 ) -> Iterator[tuple[SubtaskIndex, KeyedStateHandle]]:
     for index, subtask in subtasks:
         handle = subtask.managed_keyed
@@ -320,14 +358,19 @@ def _keyed_handles(
             continue
         if not isinstance(handle, IncrementalHandle) or not isinstance(handle.meta, ByteStreamHandle):
             raise ValueError(f"keyed state in an unexpected form: {type(handle).__name__}")
+        if handle.first < 0 or handle.count < 0 or handle.first + handle.count > max_parallelism:
+            raise ValueError(f"{handle.count} key groups from {handle.first} on, of {max_parallelism}")
         described = msgspec.msgpack.decode(handle.meta.data, type=_KeyedDescription)
+        files = tuple(
+            _named_file(position, file, above) for position, file in enumerate(handle.shared + handle.private)
+        )
+        if len({file.path for file in files}) < len(files):
+            raise ValueError("a state file that a handle names twice")
         yield (
             index,
             KeyedStateHandle(
                 key_groups=KeyGroupRange(handle.first, handle.first + handle.count - 1),
-                files=tuple(
-                    _named_file(position, file, above) for position, file in enumerate(handle.shared + handle.private)
-                ),
+                files=files,
                 backend=described.backend,
             ),
         )
@@ -347,6 +390,8 @@ def _operator_state_handles(
 
 def _named_file(position: int, file: NamedFile, above: str) -> StateFile:
     name = "" if file.local_name == _positional_name(position) else file.local_name
+    if name and not is_plain_name(name):
+        raise ValueError(f"state file with the local name {name[:200]!r}")
     return _state_file(file.state, above, name)
 
 
@@ -355,13 +400,17 @@ def _state_file(stream: StreamHandle | None, above: str, name: str = "") -> Stat
         raise ValueError(f"state file {name} without a relative path")
     path = stream.name.removeprefix(above)
     is_named = "/" not in path if not above else path != stream.name
-    if not is_named or not _is_inside(path):
-        raise ValueError(f'state file "{stream.name}" outside the job\'s directory')
+    if not is_named or not is_plain_path(path):
+        raise ValueError(f"state file {stream.name[:200]!r} outside the job's directory")
+    if stream.size < 0:
+        raise ValueError(f"state file {stream.name[:200]!r} of {stream.size} bytes")
     return StateFile(path, stream.size, name)
 
 
-def _is_inside(path: str) -> bool:
-    return all(part not in ("", ".", "..") for part in path.split("/"))
+def _check_widths(whose: str, parallelism: int, max_parallelism: int) -> None:
+    """Refuse numbers for which loops and lists over subtasks or key groups would be without end."""
+    if not 0 < parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise ValueError(f"{whose} has parallelism {parallelism} and max parallelism {max_parallelism}")
 
 
 # ---------------------------------------------------------------------------------------------- checksum

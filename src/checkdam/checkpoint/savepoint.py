@@ -18,7 +18,7 @@ from datetime import datetime
 from urllib.parse import unquote, urlsplit
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
+from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.ownership import OWNER
 from checkdam.checkpoint.places import below, last_name, parent
 from checkdam.checkpoint.store import METADATA, place_of
@@ -162,7 +162,7 @@ def load_savepoint(path: str) -> CompletedCheckpoint:
     """
     place = place_of(path)
     try:
-        data = place.read(METADATA)
+        data = read_metadata(place, METADATA)
     except FileNotFoundError as error:
         raise CheckpointNotFoundError(
             f'there is no savepoint in "{path}"',
@@ -262,7 +262,7 @@ def list_savepoints(directory: str) -> list[FoundSavepoint]:
             continue
         outcome: CompletedCheckpoint | RestoreError
         try:
-            outcome = from_metadata(storage.read(status.path), below(shown(storage.uri), status.path))
+            outcome = from_metadata(read_metadata(storage, status.path), below(shown(storage.uri), status.path))
         except FileNotFoundError:
             continue  # disposed of meanwhile
         except StateNotRestorableError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
+from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.places import below, last_name, parent
 from checkdam.errors import (
     CheckpointDamagedError,
@@ -73,7 +73,7 @@ class CheckpointStore:
         """
         path = below(self.checkpoint_uri(checkpoint_id), METADATA)
         try:
-            data = self._storage.read(self._metadata_path(checkpoint_id))
+            data = read_metadata(self._storage, self._metadata_path(checkpoint_id))
         except FileNotFoundError as error:
             complete = [self.checkpoint_uri(other) for other in self.completed()]
             raise _not_found(self.checkpoint_uri(checkpoint_id), complete) from error
@@ -268,7 +268,7 @@ def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
     place = place_of(path_or_uri)
     if place.status(METADATA) is None:
         raise _not_found(path_or_uri, _complete_near(place))
-    checkpoint = from_metadata(place.read(METADATA), below(place.uri, METADATA))
+    checkpoint = from_metadata(read_metadata(place, METADATA), below(place.uri, METADATA))
     return checkpoint, place.uri if checkpoint.is_savepoint else parent(place.uri)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from checkdam.checkpoint import flink_handles
 from checkdam.checkpoint.flink_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
 from checkdam.checkpoint.flink_metadata import FinishedSubtask, OperatorState, SubtaskState, decode
+from checkdam.checkpoint.metadata_file import read_metadata
 from checkdam.checkpoint.store import METADATA
 from checkdam.storage.filesystem import open_storage
 
@@ -66,7 +67,7 @@ def inspect_flink_checkpoint(path: str) -> FlinkCheckpointView:
     place = open_storage(path)
     if place.status(METADATA) is None:
         place = open_storage(place.uri.removesuffix(f"/{METADATA}"))
-    metadata = decode(place.read(METADATA), f"{place.uri}/{METADATA}")
+    metadata = decode(read_metadata(place, METADATA), f"{place.uri}/{METADATA}")
     operators = tuple(map(_operator, metadata.operators))
     sizes = _sizes(metadata.operators)
     return FlinkCheckpointView(

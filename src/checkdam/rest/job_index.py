@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.metadata_file import from_metadata
+from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
 from checkdam.checkpoint.ownership import OWNER, owner_of
 from checkdam.checkpoint.places import below
 from checkdam.clock import Clock, SystemClock
@@ -163,10 +163,10 @@ class _Place:
         known = self._read.get(status.path)
         if known is None or known[0] != status:
             try:
-                data = storage.read(status.path)
+                data = read_metadata(storage, status.path)
             except FileNotFoundError:
                 return None  # discarded since it was listed
-            except StorageError as error:
+            except (StorageError, RestoreError) as error:
                 _log.warning("checkpoint passed over: %s", error)
                 return None  # the next look may have more luck
             known = self._read[status.path] = (status, _decoded(data, below(storage.uri, status.path)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,7 +21,7 @@ from checkdam.checkpoint.flink_handles import (
 )
 from checkdam.checkpoint.flink_metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
-from checkdam.checkpoint.metadata_file import FORMAT_VERSION, from_metadata, to_metadata
+from checkdam.checkpoint.metadata_file import FORMAT_VERSION, MOST_BYTES, from_metadata, read_metadata, to_metadata
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
@@ -30,6 +32,7 @@ from checkdam.state.snapshots import (
     SavepointFormat,
     StateFile,
 )
+from checkdam.storage import open_storage
 
 BASE, DELTA, OTHER = StateFile("shared/base", 1000), StateFile("shared/delta", 20), StateFile("shared/ключ🙂", 3)
 LARGE, SST = StateFile("shared/large", 30_000), StateFile("shared/sst-1", 7, "000012.sst")
@@ -377,3 +380,58 @@ def test_a_savepoint_that_names_a_file_outside_its_directory_is_damaged(name: st
 
     with pytest.raises(CheckpointDamagedError, match="outside"):
         from_metadata(resealed(dataclasses.replace(metadata, operators=(forged,))))
+
+
+def crafted(**changes: object) -> CompletedCheckpoint:
+    """A checkpoint of one operator with these fields of it changed; those that begin with "the_" are the job's."""
+    of_job = {name.removeprefix("the_"): value for name, value in changes.items() if name.startswith("the_")}
+    of_operator = {name: value for name, value in changes.items() if not name.startswith("the_")}
+    operator = dataclasses.replace(CHECKPOINT.operators[0], **of_operator)  # type: ignore[arg-type]
+    return dataclasses.replace(CHECKPOINT, operators=(operator,), **of_job)  # type: ignore[arg-type]
+
+
+def keyed(first: int, last: int, *files: StateFile) -> dict[SubtaskIndex, KeyedStateHandle]:
+    return {SubtaskIndex(0): KeyedStateHandle(KeyGroupRange(first, last), files)}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "reason"),
+    [
+        (crafted(the_parallelism=2**31), "parallelism 2147483648"),
+        (crafted(the_parallelism=0), "parallelism 0"),
+        (crafted(the_max_parallelism=2**31 - 1), "max parallelism 2147483647"),
+        (crafted(parallelism=2**31 - 1, max_parallelism=2**31 - 1), "parallelism 2147483647"),
+        (crafted(parallelism=-1), "parallelism -1"),
+        (crafted(subtasks=keyed(0, 2**31 - 2)), "key groups"),
+        (crafted(subtasks=keyed(-5, 3)), "key groups"),
+        (crafted(subtasks=keyed(0, 3, StateFile("shared/x", -1))), "-1 bytes"),
+        (crafted(subtasks=keyed(0, 3, StateFile("shared/x", 1), StateFile("shared/x", 1))), "twice"),
+        (crafted(subtasks=keyed(0, 3, StateFile("shared/x", 1, "../x.sst"))), "local name"),
+        (crafted(finished=frozenset({SubtaskIndex(2**31 - 1)})), "beyond its parallelism"),
+        (crafted(operator_states={SubtaskIndex(2**31 - 1): OFFSETS_AND_BYTES}), "beyond its parallelism"),
+        (crafted(the_job_id=JobId("../../elsewhere")), "job id"),
+        (crafted(the_job_id=JobId("")), "job id"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_numbers_and_names_that_no_checkpoint_has_are_damage(checkpoint: CompletedCheckpoint, reason: str) -> None:
+    with pytest.raises(CheckpointDamagedError, match=reason):
+        from_metadata(to_metadata(checkpoint))
+
+
+def test_a_description_nested_without_end_is_damage() -> None:
+    metadata = decode(to_metadata(CHECKPOINT))
+    own = metadata.master_states[1]
+    deep = b"\x81\xa1x" + b"\x91" * 100_000
+    states = (metadata.master_states[0], dataclasses.replace(own, payload=deep))
+
+    with pytest.raises(CheckpointDamagedError, match="recursion"):
+        from_metadata(resealed(dataclasses.replace(metadata, master_states=states)))
+
+
+def test_a_file_larger_than_any_that_is_written_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "_metadata").touch()
+    os.truncate(tmp_path / "_metadata", MOST_BYTES + 1)  # sparse: takes no room
+
+    with pytest.raises(CheckpointDamagedError, match="1,073,741,825 bytes"):
+        read_metadata(open_storage(str(tmp_path)), "_metadata")
