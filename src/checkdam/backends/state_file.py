@@ -5,6 +5,10 @@
 A block is zstd over msgpack [keys, values, removed keys], ordered by key group, of one state. The footer is msgpack
 (`FileInfo`). Its checksum covers the head, the footer and its length; each block has a checksum of its own in the
 index. Head and tail keep this shape in every version, so any reader can tell a newer file from a damaged one.
+
+A checksum is no secret, so a file may be crafted. Before memory is taken for a block, the index is compared with the
+size of the file: blocks lie side by side and fill it, and what they expand to is in proportion to it. The writer keeps
+to that proportion: a block that compresses better is followed by a zstd frame that readers skip.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import lt
 from typing import BinaryIO, Literal, cast
 
 import msgspec
@@ -21,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
-from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT, KeyGroupRange
 from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
 from checkdam.state.snapshots import StateFile
 from checkdam.state.spec import StateSpec
@@ -39,6 +44,10 @@ _END_MAGIC = _MAGIC[::-1]
 _TAIL_READ = 64 * 1024  # what one small read fetches from the end: most often footer and all
 _READ_BYTES = 8 << 20
 _SPOOL_BYTES = 32 << 20
+_MOST_EXPANSION = 1024  # of a block written today; ordinary state expands 2 to 50 times
+_FREE_EXPANSION = 16 << 20  # of a whole file, for files written before that limit
+_SKIPPABLE = struct.Struct("<II")  # the head of a zstd frame that readers skip: magic, length
+_SKIPPABLE_MAGIC = 0x184D2A50
 _ALL = slice(None)
 _CODEC = pa.Codec("zstd", compression_level=1)
 
@@ -145,15 +154,28 @@ class Block:
     packed: memoryview
     entries: slice
     removed: slice
+    path: str = "in memory"
+    """The file it was read from, for errors."""
 
     @property
     def is_whole(self) -> bool:
         return self.entries is _ALL
 
     def unpack(self) -> tuple[memoryview, memoryview, memoryview]:
-        """Keys, values and removed keys of the whole block, each a msgpack array."""
-        content = _CODEC.decompress(pa.py_buffer(self.packed), self.info.raw_length, asbytes=True)
-        keys, values, removed = _block_decoder.decode(content)
+        """Keys, values and removed keys of the whole block, each a msgpack array of as many as the index says.
+
+        Raises:
+            CheckpointDamagedError: it holds something else.
+        """
+        info = self.info
+        try:
+            content = _CODEC.decompress(pa.py_buffer(self.packed), info.raw_length, asbytes=True)
+            keys, values, removed = _block_decoder.decode(content)
+            counts = tuple(map(_array_length, (keys, values, removed)))
+            if counts != (info.entries, info.entries, info.removed):
+                raise ValueError(f"it holds {counts} keys, values and removed keys")
+        except (OSError, ValueError, RecursionError) as error:  # OSError: zstd's refusal
+            raise _damaged(self.path, f"the block at byte {info.offset} cannot be unpacked ({error})") from error
         return memoryview(keys), memoryview(values), memoryview(removed)
 
 
@@ -171,6 +193,7 @@ class BlockContent:
     def pack(self, state: int = 0, offset: int = 0) -> tuple[BlockInfo, bytes]:
         content = msgspec.msgpack.encode((msgspec.Raw(self.keys), msgspec.Raw(self.values), msgspec.Raw(self.removed)))
         packed = cast(bytes, _CODEC.compress(content, asbytes=True))
+        packed += _padding(len(packed), len(content))
         info = BlockInfo(
             state=state,
             groups=self.groups,
@@ -301,16 +324,17 @@ class StateFileReader:
             raise _damaged(self._path, f"the block at byte {info.offset} is truncated or altered")
         owned = self._key_groups
         if owned is None or (owned.first <= info.first and info.last <= owned.last):
-            return Block(info, packed, _ALL, _ALL)
+            return Block(info, packed, _ALL, _ALL, self._path)
         groups = range(bisect_left(info.groups, owned.first), bisect_right(info.groups, owned.last))
-        return Block(info, packed, _slice(info.counts, groups), _slice(info.removed_counts, groups))
+        return Block(info, packed, _slice(info.counts, groups), _slice(info.removed_counts, groups), self._path)
 
 
 def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroupRange | None = None) -> StateFileReader:
     """Open a state file for the key groups given, or for all.
 
     Raises:
-        CheckpointDamagedError: the file is gone, truncated or altered; block damage shows when the block is read.
+        CheckpointDamagedError: the file is gone, truncated or altered, or its index is none that is written; block
+            damage shows when the block is read.
         FormatTooNewError: a newer version wrote it.
     """
     start = max(0, size - _TAIL_READ)
@@ -332,9 +356,48 @@ def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroup
         raise _damaged(path, "its head or index is altered")
     _check_head(head, path)
     try:
-        return StateFileReader(storage, path, _footer_decoder.decode(footer), key_groups, tail, start)
-    except msgspec.DecodeError as error:
+        info = _footer_decoder.decode(footer)
+        _check_index(info, footer_start, size)
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"its index cannot be read ({error})") from error
+    return StateFileReader(storage, path, info, key_groups, tail, start)
+
+
+def _check_index(info: FileInfo, end: int, size: int) -> None:
+    """Raise ValueError unless the blocks lie side by side up to `end` and expand in proportion to the file's size."""
+    if not 0 < info.max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise ValueError(f"max parallelism {info.max_parallelism}")
+    position, expanded = _HEAD.size, 0
+    for block in info.blocks:
+        groups, removed_counts = block.groups, block.removed_counts
+        if not (
+            0 <= block.state < len(info.states)
+            and block.offset == position
+            and block.length > 0
+            and groups
+            and groups[0] >= 0
+            and groups[-1] < info.max_parallelism
+            and (len(groups) == 1 or all(map(lt, groups, groups[1:])))
+            and len(block.counts) == len(groups)
+            and len(removed_counts) in (0, len(groups))
+            and min(block.counts) >= 0
+            and (not removed_counts or min(removed_counts) >= 0)
+            and block.entries + block.removed <= block.raw_length
+        ):
+            raise ValueError(f"the block at byte {block.offset} is described in a way that no writer does")
+        position += block.length
+        expanded += block.raw_length
+    if position != end:
+        raise ValueError(f"its blocks end at byte {position} instead of {end}")
+    if expanded > _FREE_EXPANSION + _MOST_EXPANSION * size:
+        raise ValueError(f"its blocks would expand to {expanded:,} bytes")
+
+
+def _padding(packed: int, raw: int) -> bytes:
+    """What to put behind a block that compresses too well, so that readers accept it."""
+    missing = -(-raw // _MOST_EXPANSION) - packed
+    length = max(0, missing - _SKIPPABLE.size)
+    return _SKIPPABLE.pack(_SKIPPABLE_MAGIC, length) + bytes(length) if missing > 0 else b""
 
 
 def packed_array(elements: Sequence[bytes]) -> bytes:
@@ -347,6 +410,16 @@ def packed_array(elements: Sequence[bytes]) -> bytes:
     else:
         head = b"\xdd" + count.to_bytes(4, "big")
     return head + b"".join(elements)
+
+
+def _array_length(packed: msgspec.Raw) -> int:
+    """How many elements a msgpack array has. Raises ValueError if it is none."""
+    data = bytes(memoryview(packed)[:5])
+    if 0x90 <= data[0] <= 0x9F:
+        return data[0] & 0x0F
+    if data[0] not in (0xDC, 0xDD):
+        raise ValueError("it holds no lists")
+    return int.from_bytes(data[1:3] if data[0] == 0xDC else data[1:5], "big")
 
 
 def _footer_checksum(head: bytes, footer: bytes) -> int:

@@ -53,9 +53,8 @@ from checkdam.checkpoint.flink_metadata import (
 from checkdam.checkpoint.flink_properties import checkpoint_properties, savepoint_properties
 from checkdam.checkpoint.places import below
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError, StorageError
-from checkdam.graph.checks import MAX_PARALLELISM_LIMIT
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT, KeyGroupRange
 from checkdam.state.snapshots import (
     KeyedStateHandle,
     OperatorStateHandle,

@@ -77,7 +77,8 @@ def unpack(handle: OperatorStateHandle, read: Read) -> tuple[OperatorStatePart, 
     """The states that were packed.
 
     Raises:
-        CheckpointDamagedError: a byte is altered, missing or added, or the file is gone.
+        CheckpointDamagedError: a byte is altered, missing or added, the file is gone, or has a length that no writer
+            gives it.
         FormatTooNewError: a newer Checkdam wrote them.
     """
     content, where = _content(handle, read)
@@ -97,8 +98,10 @@ def unpack(handle: OperatorStateHandle, read: Read) -> tuple[OperatorStatePart, 
         )
     try:
         states = _header_decoder.decode(memoryview(content)[_HEAD.size : _HEAD.size + header_length])
-    except msgspec.MsgspecError as error:  # a valid checksum over content no Checkdam writes
+    except (msgspec.MsgspecError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
         raise _damaged(where, str(error)) from error
+    if any(length < 0 for state in states for length in state.lengths):
+        raise _damaged(where, "it has an element of negative length")
 
     parts = []
     position = _HEAD.size + header_length

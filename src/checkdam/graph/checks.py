@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from checkdam.errors import JobGraphError
 from checkdam.graph.operators import Operator, SinkFunctionKind, SinkKind, SourceFunctionKind
 from checkdam.ids import OperatorUid
-
-MAX_PARALLELISM_LIMIT = 32768
+from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT
 
 
 def without_dead_ends(operators: Sequence[Operator]) -> list[Operator]:

@@ -25,6 +25,7 @@ from checkdam.state.rows import columns_of
 from checkdam.state.types import Kind, TypeInfo, type_info
 
 DEFAULT_MAX_PARALLELISM = 128
+MAX_PARALLELISM_LIMIT = 32768
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 import typing
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from checkdam.state.types import (
     type_info,
 )
 
+_MOST_DEPTH = 100  # of a type in types; what is nested deeper was not written by a job
+
 
 def text_of(of: TypeInfo) -> str:
     """The durable text of a type: equal for equal types, in every version."""
@@ -38,7 +41,7 @@ def type_from_text(text: str) -> TypeInfo:
     """
     try:
         return _of_node(json.loads(text))
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise StateNotRestorableError(
             f"type description {text[:200]!r} is not understood", hint="It may be from a newer version."
         ) from error
@@ -72,25 +75,28 @@ _WITH_PARAMETERS = re.compile(
 )
 
 
-def _of_node(node: Any) -> TypeInfo:
+def _of_node(node: Any, depth: int = _MOST_DEPTH) -> TypeInfo:
     if isinstance(node, str):
         return _NAMED[node]
+    if not depth:
+        raise ValueError("nested too deeply")
+    inner = partial(_of_node, depth=depth - 1)
     if "optional" in node:
-        of = _of_node(node["optional"])
+        of = inner(node["optional"])
         return optional_of(of, typing.Optional[of.hint])  # noqa: UP045
     if "list" in node:
-        return list_of(_of_node(node["list"]), list)
+        return list_of(inner(node["list"]), list)
     if "map" in node:
         key, value = node["map"]
-        return map_of(_of_node(key), _of_node(value), dict)
+        return map_of(inner(key), inner(value), dict)
     if "tuple" in node:
-        return tuple_of([_of_node(each) for each in node["tuple"]])
+        return tuple_of([inner(each) for each in node["tuple"]])
     if "pickle" in node:
         return TypeInfo(Kind.PICKLE, f"pickle[{node['pickle']}]", pa.binary(), None)
     if "arrow" in node:
         return arrow_type_info(_arrow_type(node["arrow"]))
     kind, maker = (Kind.DATACLASS, dict) if Kind.DATACLASS.value in node else (Kind.NAMED_TUPLE, tuple)
-    return compound_of(kind, node[kind.value], maker, [(name, _of_node(each)) for name, each in node["fields"]])
+    return compound_of(kind, node[kind.value], maker, [(name, inner(each)) for name, each in node["fields"]])
 
 
 def _arrow_type(text: str) -> pa.DataType:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from dataclasses import replace
 from itertools import count
 
+import msgspec
 import pytest
 import xxhash
 from hypothesis import given
@@ -168,3 +170,32 @@ def test_one_state_of_two_types_is_refused_by_name() -> None:
         redistribute(handles, 2, 1, 0, no_file)
     empty = [replace(listed(b"1")), listed(type='"str"')]
     assert redistribute(empty, 2, 1, 0, no_file)["s", SPLIT].type == '"int"'
+
+
+def crafted(header: bytes, elements: bytes = b"") -> OperatorStateHandle:
+    """Content with a valid checksum over a header of somebody's own."""
+    body = struct.pack(">8sII", b"CDOPSTAT", 1, len(header)) + header + elements
+    return OperatorStateHandle((), body + xxhash.xxh3_64_digest(body))
+
+
+@pytest.mark.parametrize(
+    "lengths", [[1 << 20, -(1 << 20)] * 5000, [1 << 62], [-1, 1], [1, -1]], ids=lambda each: each[0]
+)
+def test_lengths_that_lead_back_or_beyond_the_end_are_damage(lengths: list[int]) -> None:
+    handle = crafted(msgspec.msgpack.encode([("s", 0, '"int"', lengths)]), bytes(1 << 20))
+    tracemalloc.start()
+
+    with pytest.raises(CheckpointDamagedError):
+        unpack(handle, no_file)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "header", [b"\x91" * 200_000, b"\x91\x95\xa0\x00\xa0\x90" + b"\x91" * 200_000, b"\xdd\xff\xff\xff\xff"]
+)
+def test_a_header_nested_or_listed_without_end_is_damage(header: bytes) -> None:
+    with pytest.raises(CheckpointDamagedError):
+        unpack(crafted(header), no_file)

@@ -4,12 +4,16 @@
 
 Tables never change once they are written, so snapshots share them. What does change (which tables belong to the
 database, and at which level) is small and lies inside our own file, with a checksum of every table.
+
+Names of files are RocksDB's, and only of the kinds that a snapshot has: a table may be linked to the checkpoint's own
+file, which RocksDB never writes to, and a file under any other name could make it do so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +34,8 @@ INFO_NAME = "_states"
 """What our own file is called among those of a handle."""
 
 TABLE_SUFFIX = ".sst"
+_TABLE = re.compile(r"\d{1,20}\.sst", re.ASCII)
+_OTHER = re.compile(r"CURRENT|MANIFEST-\d{1,20}|\d{1,20}\.log|rocksdict-config\.json", re.ASCII)
 _HEAD = struct.Struct(">8sI")
 _TAIL = struct.Struct(">Q")
 _MAGIC = b"CDROCKSD"
@@ -63,7 +69,8 @@ def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> Sna
     """Our own file of a handle that has files.
 
     Raises:
-        CheckpointDamagedError: it is gone, truncated or altered, or the handle lacks it or a table it names.
+        CheckpointDamagedError: it is gone, truncated or altered, the handle lacks it or a table it names, or a name is
+            not that of a file of RocksDB.
         FormatTooNewError: a newer version wrote it.
     """
     found = next((file for file in handle.files if file.name == INFO_NAME), None)
@@ -89,12 +96,23 @@ def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> Sna
         )
     try:
         info = _decoder.decode(content[_HEAD.size :])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise damaged(path, f"it cannot be read ({error})") from error
-    missing = info.tables.keys() - {file.name for file in handle.files}
-    if missing or any("/" in name for name in (*info.tables, *info.others)):
-        raise damaged(path, f"it names tables that the snapshot has not: {', '.join(sorted(missing))}")
+    _check_names(handle, info, path)
     return info
+
+
+def _check_names(handle: KeyedStateHandle, info: SnapshotInfo, path: str) -> None:
+    strange = [name for name in info.tables if not _TABLE.fullmatch(name)]
+    strange += [name for name in info.others if not _OTHER.fullmatch(name)]
+    if strange:
+        raise damaged(path, f"it names {strange[0][:200]!r}, which is no file of a RocksDB snapshot")
+    names = [file.name for file in handle.files]
+    missing = info.tables.keys() - set(names)
+    if missing:
+        raise damaged(path, f"it names tables that the snapshot has not: {', '.join(sorted(missing))}")
+    if len(set(names)) < len(names):
+        raise damaged(path, "the snapshot has two files of one name")
 
 
 def fetch(
@@ -144,12 +162,16 @@ def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_rea
 
 
 def _is_linked(storage: Storage, path: str, local: Path) -> bool:
-    """Link the local name to the file of a checkpoint; False where that cannot be done, or the file is missing."""
+    """Link the local name to the file of a checkpoint; False where that cannot be done, or the file is missing.
+
+    Raises:
+        StorageError: it is a symbolic link, or lies behind one.
+    """
     parts = urlsplit(storage.uri)
-    if parts.scheme != "file":
+    if parts.scheme != "file" or storage.status(path) is None:
         return False
     try:
-        os.link(f"{unquote(parts.path)}/{path}", local)
+        os.link(f"{unquote(parts.path)}/{path}", local, follow_symlinks=False)
     except OSError:  # another file system, or one without links; a copy shows a missing file
         return False
     return True

@@ -60,9 +60,16 @@ def read_keyed(
         for state in info.states:
             start, end = group_prefix(key_groups.first), group_prefix(key_groups.last + 1)
             stored = state.name in database.states and len(key_groups) > 0
-            yield state, database.column(state.name).scan(start, end) if stored else iter(())
+            yield state, _scanned(handle, database.column(state.name).scan(start, end)) if stored else iter(())
     finally:
         database.close()
+
+
+def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:
+    try:
+        yield from entries
+    except Exception as error:  # RocksDB's refusals have no class of their own
+        raise damaged(handle.files[0].path, f"RocksDB cannot read it ({error})") from error
 
 
 def read_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:

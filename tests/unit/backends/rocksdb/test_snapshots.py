@@ -6,11 +6,13 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.backends.rocksdb.conftest import Open
 
-from checkdam.backends.rocksdb.files import INFO_NAME, VERSION, read_info
+from checkdam.backends.rocksdb.files import INFO_NAME, VERSION, pack_info, read_info
 from checkdam.backends.rocksdb.reading import read_handle, read_keys
 from checkdam.backends.rocksdb.store import RocksDBStore
 from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, FormatTooNewError, StorageError
@@ -385,3 +387,63 @@ def test_a_closed_store_has_no_file_open(open_store: Open, storage: Storage, wor
 
     assert before
     assert open_files() == []
+
+
+def rewritten(storage: Storage, handle: KeyedStateHandle, **changes: Any) -> KeyedStateHandle:
+    """The snapshot with another list of its states, under a valid checksum."""
+    info = read_info(handle, storage, "")
+    data = pack_info(msgspec.structs.replace(info, **changes))
+    *tables, told = handle.files
+    storage.write(told.path, data)
+    return replace(handle, files=(*tables, replace(told, size=len(data))))
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped", "/tmp/escaped", "a/b", "..", "", ".", "LOCK", "OPTIONS-000007", "000001.sst", "MANIFEST-x"]
+)
+def test_a_snapshot_can_put_no_other_file_beside_the_database(
+    open_store: Open, storage: Storage, tmp_path: Path, name: str
+) -> None:
+    store = open_store()
+    fill(store)
+    handle = rewritten(storage, checkpoint(store, storage), others={name: b"x"})
+    before = files_below(tmp_path)
+
+    with pytest.raises(CheckpointDamagedError, match="no file of a RocksDB snapshot"):
+        open_store([handle])
+
+    assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["MANIFEST-000005", "CURRENT", "../x.sst", "x.sst", "000009.log"])
+def test_only_a_table_is_linked_to_the_file_of_a_checkpoint(open_store: Open, storage: Storage, name: str) -> None:
+    store = open_store()
+    fill(store)
+    crafted = rewritten(storage, checkpoint(store, storage), tables={name: 1})
+    files = tuple(replace(file, name=name) if file.name.endswith(".sst") else file for file in crafted.files)
+
+    with pytest.raises(CheckpointDamagedError, match="no file of a RocksDB snapshot"):
+        open_store([replace(crafted, files=files)])
+
+
+def test_two_files_of_one_name_are_damage(open_store: Open, storage: Storage) -> None:
+    store = open_store()
+    fill(store)
+    handle = checkpoint(store, storage)
+
+    with pytest.raises(CheckpointDamagedError, match="two files of one name"):
+        open_store([replace(handle, files=(*handle.files, replace(handle.files[0], path="shared/other")))])
+
+
+def test_a_table_that_is_a_symbolic_link_is_neither_linked_nor_read(
+    open_store: Open, storage: Storage, tmp_path: Path
+) -> None:
+    store = open_store()
+    fill(store)
+    handle = checkpoint(store, storage)
+    table = tmp_path / "checkpoints" / handle.files[0].path
+    table.rename(tmp_path / "elsewhere")
+    table.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageError, match="symbolic link"):
+        open_store([handle])
