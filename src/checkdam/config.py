@@ -100,6 +100,12 @@ RESTORE_MODE = ConfigOption(
     "Who owns what a job is restored from: NO_CLAIM leaves it alone; with CLAIM the job goes on in it, or deletes it.",
     ("execution.savepoint-restore-mode",),
 )
+SUSPEND_GRACE_PERIOD = ConfigOption(
+    "execution.suspend.grace-period",
+    DURATION,
+    timedelta(seconds=10),
+    "How long a job that is told to go (SIGTERM) may take for its last checkpoint; less than its supervisor waits.",
+)
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
     choice("hashmap", "rocksdb", synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"}),

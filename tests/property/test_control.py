@@ -48,7 +48,7 @@ class Verb:
 
 verbs = st.builds(
     Verb,
-    st.sampled_from(["checkpoint", "savepoint", "rescale", "rescale", "stop", "kill"]),
+    st.sampled_from(["checkpoint", "savepoint", "rescale", "rescale", "stop", "kill", "suspend"]),
     st.integers(0, 9),
     st.booleans(),
 )
@@ -80,6 +80,11 @@ def test_no_program_of_requests_changes_what_the_job_computes(
         if verb.name == "kill":
             kill_slot(verb.number)(engine, moment)
             return
+        if verb.name == "suspend":
+            jobs[-1].suspend(timedelta(0) if verb.number == 0 else timedelta(seconds=60))
+            if not verb.hurried:
+                engine.wait_for(Future())
+            return
         future = verb.ask(jobs[-1].control, place)
         asked.append(future)
         if verb.name == "stop":
@@ -109,8 +114,12 @@ def test_no_program_of_requests_changes_what_the_job_computes(
         )
         done_before = len(stops)
         heard = jobs[-1].run(restore=restore)
-        assert heard.end is JobEnd.FINISHED
+        assert heard.end in (JobEnd.FINISHED, JobEnd.SUSPENDED)
         stopped = [each.result(0) for each in stops[done_before:] if each.exception(0) is None]
+        if heard.end is JobEnd.SUSPENDED:
+            restore = restore if heard.last_checkpoint is None else None
+            assert not stopped
+            continue
         if not stopped:
             break
         # As a user would: go on from the savepoint as a new job, or with the old one from its last checkpoint.

@@ -156,6 +156,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.checkpointing.num-retained": 1,
         "execution.checkpointing.dir": None,
         "execution.checkpointing.savepoint-dir": None,
+        "execution.suspend.grace-period": timedelta(seconds=10),
         "execution.state-recovery.claim-mode": "NO_CLAIM",
         "state.backend.type": "hashmap",
         "execution.checkpointing.incremental": True,

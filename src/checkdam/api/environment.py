@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from checkdam.api.hosting import hosted
 from checkdam.api.launch import JobToExamine, Launch, current_launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.checkpoint.settings import CheckpointConfig
+from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.config import Configuration
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
 from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
@@ -45,6 +47,8 @@ from checkdam.runtime.restore import (
 from checkdam.state.types import TypeInfo, infer_type, type_info
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
+
+_INIT = 1  # the process id of a container's first process
 
 
 class StreamExecutionEnvironment:
@@ -169,7 +173,14 @@ class StreamExecutionEnvironment:
         return self._spark
 
     def execute(self, job_name: str | None = None) -> JobResult:
-        """Run the job until its input is used up or it is cancelled; raises what restarts did not cure."""
+        """Run the job until its input is used up or it is cancelled; raises what restarts did not cure.
+
+        Ctrl-C cancels the job. SIGTERM suspends it, and then ends the program: what is behind this call is not for a
+        process that was told to go.
+
+        Raises:
+            SystemExit: the job was suspended; the exit code is 143.
+        """
         from checkdam.runtime.spark.engine import SparkEngine
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
@@ -200,11 +211,13 @@ class StreamExecutionEnvironment:
                         listener=served.listener,
                     )
                 )
-                with _cancel_on_signals(master.cancel):
+                with _ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)):
                     result = master.run()
         finally:
             self._close()
         launch.results.append(result)
+        if result.end is JobEnd.SUSPENDED:
+            raise SystemExit(_exit_code(signal.SIGTERM))
         return result
 
     def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
@@ -286,19 +299,33 @@ class StreamExecutionEnvironment:
 
 
 @contextmanager
-def _cancel_on_signals(cancel: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the job in order; a second one ends the process as usual."""
+def _ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[None]:
+    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    deeds: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGINT: master.cancel,
+        signal.SIGTERM: partial(master.suspend, grace),
+    }
 
     def on_signal(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=cancel, daemon=True, name="cancel").start()
+        signal.signal(number, _exit_at_once if os.getpid() == _INIT else signal.SIG_DFL)
+        threading.Thread(target=deeds[signal.Signals(number)], daemon=True, name="end").start()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in deeds}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _exit_at_once(number: int, frame: Any) -> None:
+    """End a process that the kernel protects from signals it does not handle: the first of a container."""
+    os._exit(_exit_code(number))
+
+
+def _exit_code(number: int) -> int:
+    """The exit code of a process that a signal ended, as shells and supervisors count it."""
+    return 128 + number

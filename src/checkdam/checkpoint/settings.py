@@ -31,7 +31,8 @@ class CheckpointRetention(Enum):
 
     For a cancelled and a failed job this is what Flink does. Flink deletes the checkpoints of a finished job in any
     case; here the final checkpoint of a bounded job can be looked into and resumed from, unless RETAIN_ON_FAILURE
-    says that only a failure matters. A driver that is killed has no end: all its checkpoints stay.
+    says that only a failure matters. A job that is suspended (SIGTERM) keeps them whatever the retention, as does one
+    whose driver is killed.
     """
 
     RETAIN_ON_CANCELLATION = "retain_on_cancellation"
@@ -67,17 +68,21 @@ def restore_mode(text: str) -> RestoreMode:
 
 
 class JobEnd(Enum):
-    """How a job ended for good: its input was used up, someone stopped it, or restarts did not cure it."""
+    """How the run of a job ended: its input was used up, someone cancelled it, or restarts did not cure it.
+
+    A suspended job is not over: its driver was told to go, and the next one goes on from what was kept.
+    """
 
     FINISHED = "finished"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    SUSPENDED = "suspended"
 
 
 _KEPT_AFTER = {
     CheckpointRetention.RETAIN_ON_CANCELLATION: frozenset(JobEnd),
-    CheckpointRetention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FINISHED, JobEnd.FAILED}),
-    CheckpointRetention.RETAIN_ON_FAILURE: frozenset({JobEnd.FAILED}),
+    CheckpointRetention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FINISHED, JobEnd.FAILED, JobEnd.SUSPENDED}),
+    CheckpointRetention.RETAIN_ON_FAILURE: frozenset({JobEnd.FAILED, JobEnd.SUSPENDED}),
 }
 
 

@@ -84,7 +84,7 @@ def _is_wanted(job: ListedJob, running: bool, scheduled: bool, everything: bool)
     status = JobStatus(job.overview["state"])
     if status in _SCHEDULED:
         return scheduled or everything
-    if status.is_terminal or status is JobStatus.SUSPENDED:
+    if status.has_ended:
         return everything
     return running or everything
 

@@ -57,7 +57,7 @@ class RemoteJob:
 
     @property
     def is_active(self) -> bool:
-        return not self.status.is_terminal and self.status is not JobStatus.SUSPENDED
+        return not self.status.has_ended
 
     def path(self, *below: str) -> str:
         return "/".join((f"/jobs/{self.id}", *below))
@@ -250,7 +250,7 @@ def wait_for_end(job: RemoteJob) -> JobStatus | None:
                 status = JobStatus(job.client.get(job.path("status"))["status"])
             except ServerUnreachableError:
                 return None
-            if status.is_terminal:
+            if status.has_ended:
                 return status
             progress.show(status.lower())
             progress.rest()

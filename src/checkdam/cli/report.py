@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from rich.console import Console, Group
@@ -36,7 +36,7 @@ class StatusReporter(JobListener):
         self,
         tell: Callable[[str], None],
         *,
-        resume: Callable[[str], str],
+        resume: Callable[[str | None], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tell = tell
@@ -44,7 +44,7 @@ class StatusReporter(JobListener):
         self._url: str | None = None
         self._work: str | None = None  # that takes long, and is under way
         self._progress_told_at = 0.0
-        self._resume = resume  # the command that goes on from a checkpoint
+        self._resume = resume  # the command that goes on from a checkpoint; None: as the same job, from its newest
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
         self._skipped: set[str] = set()
@@ -126,7 +126,16 @@ class StatusReporter(JobListener):
         self._restored = self._stopped_with = None
         self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
 
+    def last_checkpoint_missed(self, reason: str) -> None:
+        self._tell(f"WARNING: no last checkpoint was taken: {reason}")
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        self._tell(f"{figures.counted(len(checkpoint_ids), 'checkpoint')} in {place} deleted (retention {retention})")
+
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        if end is JobEnd.SUSPENDED:
+            self._tell_suspended(last_checkpoint)
+            return
         self._tell(f"job {end.value}")
         stopped_with = self._stopped_with if end is JobEnd.FINISHED else None  # who stopped it wants this one
         path = stopped_with or last_checkpoint
@@ -134,11 +143,18 @@ class StatusReporter(JobListener):
         if path is not None:
             self._tell(f"resume with: {self._resume(path)}")
 
+    def _tell_suspended(self, last_checkpoint: str | None) -> None:
+        if last_checkpoint is None:
+            self._tell("job suspended: no checkpoint was completed, so there is nothing to resume from")
+            return
+        self._tell(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")
+        self._tell(f"resume with: {self._resume(None)}")
+
 
 class PlainReporter(StatusReporter):
     """One line an event, each with its time, for logs and pipes."""
 
-    def __init__(self, *, resume: Callable[[str], str], clock: Clock | None = None) -> None:
+    def __init__(self, *, resume: Callable[[str | None], str], clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         super().__init__(self._say, resume=resume, monotonic=self._clock.monotonic)
 
@@ -153,7 +169,7 @@ class LiveReporter(StatusReporter):
         self,
         console: Console,
         *,
-        resume: Callable[[str], str],
+        resume: Callable[[str | None], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(self._scroll, resume=resume, monotonic=monotonic)

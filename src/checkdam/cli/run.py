@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from rich.console import Console
 
 from checkdam.api.launch import DEFAULT_FILE, Launch
 from checkdam.checkpoint.settings import JobEnd, restore_mode
-from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, say, told_to_user
+from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import (
@@ -85,7 +87,9 @@ def run(
 ) -> None:
     """Run the Python program JOB, which builds a job and calls env.execute().
 
-    Output of print() goes to standard output; progress goes to standard error. Ctrl-C cancels the job in order.
+    Output of print() goes to standard output; progress goes to standard error. Ctrl-C cancels the job in order: which
+    checkpoints stay is up to their retention. SIGTERM suspends it, with a last checkpoint for --resume to go on from;
+    a second signal ends it at once. Exit codes: 0 finished, 1 failed, 2 wrong use, 130 cancelled, 143 suspended.
     What the program itself sets wins over -D, -p and --master, which win over the settings file. While it runs the job
     is served on a port of this machine: a web page, REST, and the other commands (checkdam list, savepoint, stop …).
 
@@ -108,7 +112,12 @@ def run(
         RESTORE_MODE.key: claim_mode,
     }
     options = {"--master": master, "-p": parallelism, "--config": file, "--port": port}
-    reporter = _reporter(resume_command(job, settings, options, arguments), verbose=verbose)
+
+    def resume_with(checkpoint: str | None) -> str:
+        how = ["--resume", Resume.LATEST] if checkpoint is None else ["-s", checkpoint]
+        return command_with(how, job, settings, options, arguments)
+
+    reporter = _reporter(resume_with, verbose=verbose)
     try:
         with told_to_user(verbose=verbose):
             launch = Launch(
@@ -158,8 +167,9 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
     if not verbose:
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
     try:
-        if not run_and_tell(job, arguments, launch, verbose=verbose):
-            return EXIT_FAILED
+        with _terminated_in_order(reporter):
+            if not run_and_tell(job, arguments, launch, verbose=verbose):
+                return EXIT_FAILED
     except KeyboardInterrupt:
         say("cancelled before the job was running")
         return EXIT_CANCELLED
@@ -169,22 +179,42 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
     return EXIT_CANCELLED if cancelled else 0
 
 
-def resume_command(job: Path, settings: Sequence[str], options: Mapping[str, object], arguments: Sequence[str]) -> str:
-    """What to type to go on, with "{}" for the checkpoint."""
+@contextmanager
+def _terminated_in_order(reporter: StatusReporter) -> Iterator[None]:
+    """Let SIGTERM end the program while no job of it runs; one that runs is suspended by its environment."""
+
+    def on_signal(number: int, frame: object) -> None:
+        if not reporter.started_any:
+            say("terminated before the job was running")
+        raise SystemExit(EXIT_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def command_with(
+    how: Sequence[str],
+    job: Path,
+    settings: Sequence[str],
+    options: Mapping[str, object],
+    arguments: Sequence[str],
+) -> str:
+    """What to type to run the job again, resumed like this."""
     words = ["checkdam", "run"]
     words += [word for setting in settings for word in ("-D", setting)]
     words += [word for option, value in options.items() if value is not None for word in (option, str(value))]
-    words += [str(job), "-s", "{}"]
+    words += [str(job), *how]
     words += ["--", *arguments] if arguments else []
-    return " ".join(word if word == "{}" else shlex.quote(word) for word in words)
+    return shlex.join(words)
 
 
-def _reporter(command: str, *, verbose: bool) -> StatusReporter:
-    before, _, after = command.partition("{}")
-
-    def resume(path: str) -> str:
-        return f"{before}{shlex.quote(path)}{after}"
-
+def _reporter(resume: Callable[[str | None], str], *, verbose: bool) -> StatusReporter:
     if sys.stderr.isatty() and not verbose and os.environ.get("TERM") != "dumb":
         return LiveReporter(Console(stderr=True), resume=resume)
     return PlainReporter(resume=resume)

@@ -98,14 +98,13 @@ class DataSets(msgspec.Struct, frozen=True, rename="camel"):
 
 def _overview(jobs: Jobs, _: Call) -> ClusterOverview:
     records = jobs.records()
-    slots = sum(len(record.slots) for record in records if not record.status.is_terminal and jobs.running(record.id))
+    slots = sum(len(record.slots) for record in records if not record.status.has_ended and jobs.running(record.id))
     statuses = [record.status for record in records]
-    ended = (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED, JobStatus.SUSPENDED)
     return ClusterOverview(
         taskmanagers=slots,
         slots_total=slots,
         slots_available=0,  # a slot lives and dies with its job
-        jobs_running=sum(status not in ended for status in statuses),
+        jobs_running=sum(not status.has_ended for status in statuses),
         jobs_finished=statuses.count(JobStatus.FINISHED),
         jobs_cancelled=statuses.count(JobStatus.CANCELED),
         jobs_failed=statuses.count(JobStatus.FAILED),

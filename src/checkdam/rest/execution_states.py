@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from checkdam.rest.figures import ended_at
 from checkdam.runtime.records import NEVER, JobRecord, JobStatus, OperatorRecord
 
 STATES = (
@@ -58,5 +57,5 @@ def running_since(record: JobRecord) -> int:
 
 def running_for(record: JobRecord, now: int) -> int:
     """Milliseconds since then, until the job's end; -1 if it has not started."""
-    since, end = running_since(record), ended_at(record)
+    since, end = running_since(record), record.ended_at
     return NEVER if since < 0 else max(0, (end if end >= 0 else now) - since)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from checkdam.runtime.records import JobRecord, JobStatus, OperatorFigures, SubtaskFigures
+from checkdam.runtime.records import JobRecord, OperatorFigures, SubtaskFigures
 
 Percentile = float | Literal["NaN"]
 
@@ -102,13 +102,6 @@ def operator_figures(record: JobRecord, operator: int) -> OperatorFigures:
     return next((figures for figures in record.figures if figures.operator == operator), OperatorFigures(operator))
 
 
-def ended_at(record: JobRecord) -> int:
-    """When the job ended or its driver went; -1 while it runs."""
-    if record.status is JobStatus.SUSPENDED:
-        return record.timestamps.get(JobStatus.SUSPENDED, record.ended_at)
-    return record.ended_at
-
-
 def duration(record: JobRecord, now: int) -> int:
-    end = ended_at(record)
+    end = record.ended_at
     return max(0, (end if end >= 0 else now) - record.started_at) if record.started_at >= 0 else 0

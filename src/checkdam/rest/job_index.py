@@ -221,14 +221,14 @@ def _as_left(checkpoint: CheckpointRecord, files: _Files, *, is_alive: bool) -> 
 
 def _running(record: JobRecord, since: int) -> JobRecord:
     """Somebody runs it: as archived, or taken up again since it ended."""
-    if not record.status.is_terminal and record.status is not JobStatus.SUSPENDED:
+    if not record.status.has_ended:
         return record
     return _replace(record, status=JobStatus.RUNNING, timestamps={**record.timestamps, JobStatus.RUNNING: since})
 
 
 def _ended(record: JobRecord) -> JobRecord:
     """Nobody runs it: if it has no end, its driver was killed, some time after the last that is known of it."""
-    if record.status.is_terminal:
+    if record.status.has_ended:
         return record
     last = max(
         [

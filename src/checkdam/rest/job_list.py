@@ -10,7 +10,7 @@ import msgspec
 from checkdam.rest.endpoint import Call, Endpoint, Nothing, Query
 from checkdam.rest.errors import RestError
 from checkdam.rest.execution_states import STATES, subtask_states
-from checkdam.rest.figures import duration, ended_at, now_ms
+from checkdam.rest.figures import duration, now_ms
 from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.verbs import cancel
 from checkdam.runtime.records import CheckpointStatus, JobRecord, JobStatus
@@ -101,7 +101,7 @@ def job_overview(record: JobRecord, now: int) -> JobOverview:
         job_type="STREAMING",
         scheduler_type="Adaptive",
         start_time=record.started_at,
-        end_time=ended_at(record),
+        end_time=record.ended_at,
         duration=duration(record, now),
         last_modification=max(record.timestamps.values(), default=record.started_at),
         tasks={"total": states.total(), **{state.lower(): states[state] for state in STATES}},
@@ -139,7 +139,7 @@ def _applications(jobs: Jobs, _: Call) -> ApplicationsOverview:
                 record.name,
                 record.status,
                 record.started_at,
-                ended_at(record),
+                record.ended_at,
                 duration(record, now),
                 {record.status: 1},
             )
@@ -163,7 +163,7 @@ def _application(jobs: Jobs, call: Call) -> ApplicationDetails:
         record.name,
         record.status,
         record.started_at,
-        ended_at(record),
+        record.ended_at,
         duration(record, now),
         {status: record.timestamps.get(status, 0) for status in JobStatus},
         [job_overview(record, now)],

@@ -18,7 +18,7 @@ from checkdam.rest.execution_states import (
     task_state,
 )
 from checkdam.rest.failure_cause import named_cause
-from checkdam.rest.figures import duration, ended_at, figures_of, now_ms, operator_figures, task_metrics
+from checkdam.rest.figures import duration, figures_of, now_ms, operator_figures, task_metrics
 from checkdam.rest.known_jobs import Jobs
 from checkdam.rest.plans import plan
 from checkdam.runtime.monitor.masking import without_credentials
@@ -41,7 +41,7 @@ def _details(jobs: Jobs, call: Call) -> shapes.JobDetailsInfo:
         state=record.status,
         application_id=record.id,
         start_time=record.started_at,
-        end_time=ended_at(record),
+        end_time=record.ended_at,
         duration=duration(record, now),
         now=now,
         max_parallelism=record.max_parallelism,
@@ -69,7 +69,7 @@ def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> shapes.Ver
         parallelism=operator.parallelism,
         status=task_state(record, operator),
         start_time=running_since(record),
-        end_time=ended_at(record),
+        end_time=record.ended_at,
         duration=running,
         tasks=state_counts(subtask_states(record, operator)),
         metrics=task_metrics(figures, max(0, running)),

@@ -127,7 +127,7 @@ def job_values(record: JobRecord, now: int | None = None) -> dict[str, Value]:
 def _status_values(record: JobRecord, now: int) -> dict[str, Value]:
     stayed = max(now - record.timestamps.get(record.status, now), 0)
     values: dict[str, Value] = {"uptime": 0, "downtime": 0}
-    if record.status.is_terminal:
+    if record.status.has_ended:
         values = {"uptime": -1, "downtime": -1}
     elif record.status is JobStatus.RUNNING:
         values["uptime"] = stayed

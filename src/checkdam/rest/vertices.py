@@ -10,7 +10,7 @@ from checkdam.rest import vertex_shapes as shapes
 from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.errors import RestError
 from checkdam.rest.execution_states import STATES, running_for, running_since, state_counts, task_state
-from checkdam.rest.figures import ended_at, figures_of, now_ms, percentile, task_metrics
+from checkdam.rest.figures import figures_of, now_ms, percentile, task_metrics
 from checkdam.rest.known_jobs import Jobs
 from checkdam.runtime.records import NEVER, JobRecord, OperatorRecord, SlotRecord
 
@@ -72,7 +72,7 @@ def _subtask(record: JobRecord, operator: OperatorRecord, index: int, now: int) 
         endpoint=_place(slot),
         start_time=running_since(record),
         start_time_again=running_since(record),
-        end_time=ended_at(record),
+        end_time=record.ended_at,
         duration=running,
         metrics=task_metrics([figures_of(record, operator.id, operator.parallelism)[index]], max(0, running)),
         taskmanager_id=slot_id(slot) if slot is not None else "(unassigned)",
@@ -119,7 +119,7 @@ def _attempt(jobs: Jobs, call: Call) -> shapes.Subtask:
 def _times(jobs: Jobs, call: Call) -> shapes.SubtasksTimes:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
-    started, end = running_since(record), ended_at(record)
+    started, end = running_since(record), record.ended_at
     times = [
         shapes.SubtaskTimes(
             index,

@@ -116,6 +116,13 @@ class AttemptRun:
         self._around.engine.interrupt()
         return True
 
+    def break_off(self, failure: BaseException) -> bool:
+        """Stop at once: the epoch under way ends with its slots. Return False if the attempt was stopping already."""
+        is_first = self.interrupt(failure)
+        if is_first:
+            self._group.kill()
+        return is_first
+
     def look_again(self) -> None:
         """Time may have passed that nobody could wait for: see what is due."""
         with self._changed:

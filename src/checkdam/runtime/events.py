@@ -110,6 +110,12 @@ class JobListener:
     def failed(self, failure: CheckdamError) -> None:
         """What no restart is going to cure; the job ends next."""
 
+    def last_checkpoint_missed(self, reason: str) -> None:
+        """The job is suspended without a checkpoint of all it has done, for this reason."""
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        """The job has ended, and its checkpoints are deleted, as the retention says."""
+
     def left_behind(self, reason: CheckdamError) -> None:
         """The job has ended, but something it should have removed is still there."""
 
@@ -133,3 +139,14 @@ class PrintingListener(JobListener):
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         sys.stderr.write(f"warning: restarting in {delay.total_seconds():.1f} s: {failure}\n")
+
+    def last_checkpoint_missed(self, reason: str) -> None:
+        sys.stderr.write(f"warning: no last checkpoint was taken: {reason}\n")
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        sys.stderr.write(f"{len(checkpoint_ids)} checkpoint(s) in {place} deleted (retention {retention})\n")
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        if end is JobEnd.SUSPENDED:
+            kept = f"at {last_checkpoint}" if last_checkpoint else "with no checkpoint to resume from"
+            sys.stderr.write(f"suspended {kept}\n")

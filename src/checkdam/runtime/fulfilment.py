@@ -1,7 +1,7 @@
 """What is asked of a running job, done between two of its epochs by a thread of its own.
 
-A checkpoint or savepoint needs the turn for its cut only. A stop or a rescale keeps it until the cut is durable: no
-epoch may come behind what the job ends with, or goes on from.
+A checkpoint or savepoint needs the turn for its cut only. A stop, a rescale or a suspension keeps it until the cut is
+durable: no epoch may come behind what the job ends with, or goes on from.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from checkdam.checkpoint.savepoint import SavepointDirectory
+from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError
 from checkdam.ids import CheckpointId
 from checkdam.runtime.checkpointing import SavepointOrder
 from checkdam.runtime.records import SnapshotKind
 from checkdam.runtime.requests import (
     CheckpointRequest,
+    EndRequested,
     Request,
     Requests,
     Rescaled,
     RescaleRequest,
     SavepointRequest,
     StopRequest,
+    SuspendRequest,
     new_answer,
 )
 
@@ -92,6 +95,8 @@ class Fulfilment:
         if self._attempt.epochs.last < 0:
             return False
         coordinator = self._attempt.coordinator
+        if isinstance(request, SuspendRequest):
+            return True  # a savepoint under way is not waited for: it ends with the attempt
         if isinstance(request, CheckpointRequest):
             return coordinator.can_trigger
         return coordinator.savepoint_in_progress is None
@@ -103,8 +108,10 @@ class Fulfilment:
             self._savepoint(request)
         elif isinstance(request, StopRequest):
             self._stop(request)
-        else:
+        elif isinstance(request, RescaleRequest):
             self._rescale(request)
+        else:
+            self._suspend(request)
 
     def _checkpoint(self, request: CheckpointRequest) -> None:
         attempt = self._attempt
@@ -200,6 +207,26 @@ class Fulfilment:
                     attempt.listener.rescaled(request.job.parallelism, reason)
                 finally:
                     self._requests.failed(request, reason)
+
+    def _suspend(self, request: SuspendRequest) -> None:
+        """Take a last checkpoint in this turn, and end the attempt with it, or without if it fails.
+
+        A job that is about to end is let end: its final checkpoint is under way, or its savepoint complete.
+        """
+        attempt = self._attempt
+        with self._turn() as is_ours:
+            if not is_ours:
+                return
+            self._requests.take(request)
+            if attempt.is_ending or attempt.stopped_with is not None:
+                return
+            try:
+                self._cut_if_needed()
+            except Exception as error:  # noqa: BLE001  the job ends, whatever it was
+                if attempt.interrupt(EndRequested(JobEnd.SUSPENDED)):
+                    attempt.listener.last_checkpoint_missed(str(error))
+            else:
+                attempt.interrupt(EndRequested(JobEnd.SUSPENDED))
 
     def _refuse_if_ending(self) -> None:
         if self._attempt.is_ending:

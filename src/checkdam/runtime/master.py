@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.ownership import clear_abandoned, take
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock, SystemClock
+from checkdam.config import SUSPEND_GRACE_PERIOD
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
@@ -33,11 +35,13 @@ from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.requests import (
     CheckpointRequest,
+    EndRequested,
     Request,
     Rescaled,
     RescaleRequest,
     SavepointRequest,
     StopRequest,
+    SuspendRequest,
     answered,
     refuse,
     refused,
@@ -53,11 +57,8 @@ _STATUS_AFTER = {
     JobEnd.FINISHED: JobStatus.FINISHED,
     JobEnd.CANCELLED: JobStatus.CANCELED,
     JobEnd.FAILED: JobStatus.FAILED,
+    JobEnd.SUSPENDED: JobStatus.SUSPENDED,
 }
-
-
-class JobCancelled(Exception):  # noqa: N818  not an error: somebody asked for it
-    """The job was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ class JobMaster:
         self._status = JobStatus.INITIALIZING
         self._rescaling: tuple[RescaleRequest, Job] | None = None  # under way, and the job as it was
         self._stopped_with: tuple[StopRequest, str] | None = None
-        self._cancelled = threading.Event()
+        self._asked_end: JobEnd | None = None
+        self._is_asked_to_end = threading.Event()
+        self._grace: threading.Timer | None = None  # runs while a suspension waits for its checkpoint
         self._next_id = CheckpointId(1)
         self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
         self._is_done = False  # all was done before something failed: to run it again would help nobody
@@ -141,22 +144,58 @@ class JobMaster:
             job = self._job.at_parallelism(parallelism)
         except UsageError as reason:
             return refused(reason)
-        if parallelism == self._job.parallelism and self._rescaling is None and not self._status.is_terminal:
+        if parallelism == self._job.parallelism and self._rescaling is None and not self._status.has_ended:
             return answered(None)
         request = RescaleRequest(job)
         self._ask(request)
         return request.answer
 
     def cancel(self) -> None:
-        """End the job in order, from whatever thread; `run` then returns."""
-        with self._asking:
-            is_first = not self._cancelled.is_set() and not self._status.is_terminal
-            self._cancelled.set()
-            running = self._running
+        """End the job in order, from whatever thread; `run` then returns.
+
+        A job that is being suspended does not wait for its last checkpoint any more, and keeps what it has.
+        """
+        is_first = self._ask_for(JobEnd.CANCELLED)
         if is_first:
             self._enter(JobStatus.CANCELLING)
-        if running is not None:
-            running.interrupt(JobCancelled("the job was cancelled"))
+        running = self._running
+        if running is not None and self._asked_end is not None:
+            running.interrupt(EndRequested(self._asked_end))
+
+    def suspend(self, grace: timedelta) -> None:
+        """End the job with a last checkpoint if it completes within `grace`, from whatever thread; `run` then returns.
+
+        All that is kept stays, whatever the retention. A job that is being cancelled, or is about to end, goes on so.
+        """
+        if not self._ask_for(JobEnd.SUSPENDED):
+            return
+        running, suspended = self._running, EndRequested(JobEnd.SUSPENDED)
+        if self._store is None:
+            self._listener.last_checkpoint_missed("the job takes no checkpoints")
+            if running is not None:
+                running.interrupt(suspended)
+        elif running is not None and not running.has_begun:
+            running.break_off(suspended)  # nothing has been done that is not in the checkpoint it starts from
+        elif running is not None:
+            self._listener.progressed(f"suspending: a last checkpoint, within {grace.total_seconds():g} s")
+            self._grace = threading.Timer(grace.total_seconds(), self._grace_ended, [running, grace])
+            self._grace.daemon = True
+            self._grace.start()
+            running.requests.add(SuspendRequest())
+
+    def _grace_ended(self, running: AttemptRun, grace: timedelta) -> None:
+        if running.break_off(EndRequested(JobEnd.SUSPENDED)):
+            allowed = f"{grace.total_seconds():g} s ({SUSPEND_GRACE_PERIOD.key})"
+            self._listener.last_checkpoint_missed(f"it was not complete within {allowed}")
+
+    def _ask_for(self, end: JobEnd) -> bool:
+        """Note how the job is to end. Return False if it has ended, or somebody has asked for an end before."""
+        with self._asking:
+            is_first = self._asked_end is None and not self._status.has_ended
+            if is_first:
+                self._asked_end = end
+                self._is_asked_to_end.set()
+        return is_first
 
     def _ask(self, request: Request) -> None:
         with self._asking:
@@ -164,7 +203,7 @@ class JobMaster:
         if running is not None:
             running.requests.add(request)
         else:
-            hint = None if self._status.is_terminal else "Ask again when it runs."
+            hint = None if self._status.has_ended else "Ask again when it runs."
             refuse(request.answer, JobControlError(f'job "{self._job.name}" is {self._status}', hint=hint))
 
     def _needs_storage(self, what: str) -> UsageError:
@@ -173,7 +212,7 @@ class JobMaster:
     def _enter(self, status: JobStatus) -> None:
         """A job that is being cancelled is nothing else until it has ended, and one that has ended stays so."""
         with self._asking:
-            if self._status.is_terminal or (self._status is JobStatus.CANCELLING and not status.is_terminal):
+            if self._status.has_ended or (self._status is JobStatus.CANCELLING and not status.has_ended):
                 return
             self._status = status
         self._listener.status_changed(status)
@@ -181,7 +220,7 @@ class JobMaster:
     # -- from start to end --------------------------------------------------------------------------------------
 
     def run(self) -> JobResult:
-        """Returns when the job has finished or was cancelled; raises what restarts did not cure."""
+        """Run the job until it has finished, was cancelled or suspended; raises what restarts did not cure."""
         self._enter(JobStatus.INITIALIZING)
         try:
             if self._storage is not None:
@@ -220,6 +259,8 @@ class JobMaster:
                 )
 
     def _end(self, end: JobEnd) -> str | None:
+        if self._grace is not None:
+            self._grace.cancel()
         if self._rescaling is not None:
             request, _ = self._rescaling
             reason = JobControlError(f"the job was {end.value} before it ran at its new parallelism")
@@ -242,18 +283,21 @@ class JobMaster:
     def _run_attempts(self) -> JobEnd:
         policy = self._job.restart.begin(self._clock)
         last_failure: CheckdamError | None = None
-        while not self._cancelled.is_set():
+        while not self._is_asked_to_end.is_set():
             try:
                 self._run_attempt()
                 return JobEnd.FINISHED
-            except JobCancelled:
-                return JobEnd.CANCELLED
+            except EndRequested as asked:
+                return asked.end
             except Rescaled as rescaled:
                 self._begin_rescaling(rescaled.request)
             except CheckdamError as failure:
                 was_rescaling = self._give_up_rescaling(failure)
                 if isinstance(failure, UsageError | RestoreError) and not was_rescaling:
                     raise
+                if self._asked_end is JobEnd.SUSPENDED and not self._is_done:
+                    self._listener.last_checkpoint_missed(str(failure))
+                    return JobEnd.SUSPENDED
                 hopeless = self._is_done or _is_hopeless(failure, last_failure)
                 delay = None if hopeless else policy.on_failure()
                 if delay is None:
@@ -261,8 +305,9 @@ class JobMaster:
                 last_failure = failure
                 self._listener.restarting(failure, delay)
                 self._enter(JobStatus.RESTARTING)
-                self._cancelled.wait(delay.total_seconds())
-        return JobEnd.CANCELLED
+                self._is_asked_to_end.wait(delay.total_seconds())
+        assert self._asked_end is not None
+        return self._asked_end
 
     # -- at another parallelism ---------------------------------------------------------------------------------
 
@@ -362,15 +407,15 @@ class JobMaster:
         with self._asking:
             self._running = run
         try:
-            if self._cancelled.is_set():
-                raise JobCancelled("the job was cancelled")
+            if self._asked_end is not None:
+                raise EndRequested(self._asked_end)
             run.run()
             self._stopped_with = run.stopped_with
         except RestoreError as error:
             if run.has_begun:  # not the checkpoint's fault any more: an older one would not help
                 raise JobFailedError(str(error)) from error
             raise
-        except (CheckdamError, JobCancelled, Rescaled):
+        except (CheckdamError, EndRequested, Rescaled):
             raise
         except Exception as unforeseen:
             raise JobFailedError(f"{type(unforeseen).__name__}: {unforeseen}") from unforeseen

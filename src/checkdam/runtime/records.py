@@ -13,7 +13,7 @@ NEVER = -1
 
 
 class JobStatus(StrEnum):
-    """Flink's names. FAILED, CANCELED and FINISHED are for good; SUSPENDED is a job whose driver is gone."""
+    """Flink's names. FAILED, CANCELED and FINISHED are for good; a SUSPENDED job has no driver, and may be resumed."""
 
     INITIALIZING = "INITIALIZING"
     CREATED = "CREATED"
@@ -30,6 +30,11 @@ class JobStatus(StrEnum):
     @property
     def is_terminal(self) -> bool:
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no driver runs the job any more."""
+        return self.is_terminal or self is JobStatus.SUSPENDED
 
 
 class SnapshotKind(StrEnum):
@@ -250,4 +255,5 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def ended_at(self) -> int:
-        return self.timestamps.get(self.status, NEVER) if self.status.is_terminal else NEVER
+        """When the job ended or its driver went; -1 while it runs."""
+        return self.timestamps.get(self.status, NEVER) if self.status.has_ended else NEVER

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, JobControlError
 from checkdam.ids import CheckpointId
 from checkdam.runtime.job import Job
@@ -71,7 +72,22 @@ class RescaleRequest:
     answer: Future[None] = field(default_factory=new_answer)
 
 
-Request = CheckpointRequest | SavepointRequest | StopRequest | RescaleRequest
+@dataclass(frozen=True, eq=False)
+class SuspendRequest:
+    """Take a last checkpoint and end the attempt. The job ends either way, so nobody waits for the answer."""
+
+    answer: Future[None] = field(default_factory=new_answer)
+
+
+Request = CheckpointRequest | SavepointRequest | StopRequest | RescaleRequest | SuspendRequest
+
+
+class EndRequested(Exception):  # noqa: N818  not an error: somebody asked for it
+    """The job was cancelled or suspended."""
+
+    def __init__(self, end: JobEnd) -> None:
+        super().__init__(f"the job was {end.value}")
+        self.end = end
 
 
 class Rescaled(Exception):  # noqa: N818  not an error: somebody asked for it
@@ -92,13 +108,16 @@ class Requests:
         self._closed: CheckdamError | None = None
 
     def add(self, request: Request) -> None:
-        """Answers at once if it cannot be done: one attempt ends once, so a second stop or rescale has to wait."""
+        """Queue a request, a suspension before all others.
+
+        One that cannot be done is answered at once: an attempt ends once, so a second stop or rescale has to wait.
+        """
         with self._changed:
             reason = self._closed or self._conflict(request)
             if reason is None:
                 if isinstance(request, StopRequest | RescaleRequest):
                     self._last = request
-                self._waiting.append(request)
+                self._waiting.insert(0 if isinstance(request, SuspendRequest) else len(self._waiting), request)
                 self._changed.notify_all()
         if reason is not None:
             refuse(request.answer, reason)

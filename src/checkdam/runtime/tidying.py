@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from checkdam.checkpoint.ownership import let_go
+from checkdam.checkpoint.places import below
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, keeps_checkpoints
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import RestoreError, StorageError
-from checkdam.ids import JobId
+from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import Restored, newest_first
@@ -38,18 +39,24 @@ class Remains:
 
         The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
         """
+        deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
             try:
-                return self._tidy(end)
+                last = self._tidy(end, deleted)
             except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     listener.left_behind(reason)
+            else:
+                if deleted and self._storage is not None:
+                    place = below(self._storage.uri, self._job_id)
+                    listener.checkpoints_deleted(deleted, place, self._checkpoints.retention.name)
+                return last
         return None
 
-    def _tidy(self, end: JobEnd) -> str | None:
-        """Remove what is no longer needed; doing it again does the rest."""
+    def _tidy(self, end: JobEnd, deleted: list[CheckpointId]) -> str | None:
+        """Remove what is no longer needed; doing it again does the rest. Adds what retention does not keep."""
         kept = self.sweep()
-        if end is JobEnd.CANCELLED and kept:
+        if end in (JobEnd.CANCELLED, JobEnd.SUSPENDED) and kept:
             self._outputs.resume(kept[0])  # the end may have come between a checkpoint and the publishing of its output
         if end is not JobEnd.FAILED:
             self._outputs.close(end)
@@ -60,6 +67,7 @@ class Remains:
             superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
         else:
             superfluous, kept = store.completed(), []
+            deleted += [each for each in superfluous if each not in deleted]
         for checkpoint_id in sorted(superfluous):
             store.discard(checkpoint_id)
         if superfluous:

@@ -71,6 +71,8 @@ class Heard(JobListener):
     discarded: list[CheckpointId] = field(default_factory=list)
     rescales: list[tuple[int, CheckdamError | None]] = field(default_factory=list)
     left: list[CheckdamError] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    deleted: list[CheckpointId] = field(default_factory=list)
     running: threading.Event = field(default_factory=threading.Event)
     _told: threading.Condition = field(default_factory=threading.Condition)
     end: JobEnd | None = None
@@ -124,6 +126,12 @@ class Heard(JobListener):
 
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         self.rescales.append((parallelism, failure))
+
+    def last_checkpoint_missed(self, reason: str) -> None:
+        self.missed.append(reason)
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        self.deleted += checkpoint_ids
 
     def left_behind(self, reason: CheckdamError) -> None:
         self.left.append(reason)
@@ -272,6 +280,11 @@ class LocalJob:
         running = self._master._running if self._master is not None else None
         if running is not None:
             running.settle()
+
+    def suspend(self, grace: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> None:
+        """What SIGTERM does."""
+        assert self._master is not None
+        self._master.suspend(grace)
 
     def cancel(self) -> None:
         assert self._master is not None

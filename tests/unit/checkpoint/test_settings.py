@@ -89,9 +89,9 @@ def test_every_retention_can_be_set_by_its_name(retention: CheckpointRetention) 
 @pytest.mark.parametrize(
     ("retention", "kept_after"),
     [
-        (CheckpointRetention.RETAIN_ON_CANCELLATION, {JobEnd.FINISHED, JobEnd.CANCELLED, JobEnd.FAILED}),
-        (CheckpointRetention.DELETE_ON_CANCELLATION, {JobEnd.FINISHED, JobEnd.FAILED}),
-        (CheckpointRetention.RETAIN_ON_FAILURE, {JobEnd.FAILED}),
+        (CheckpointRetention.RETAIN_ON_CANCELLATION, set(JobEnd)),
+        (CheckpointRetention.DELETE_ON_CANCELLATION, {JobEnd.FINISHED, JobEnd.FAILED, JobEnd.SUSPENDED}),
+        (CheckpointRetention.RETAIN_ON_FAILURE, {JobEnd.FAILED, JobEnd.SUSPENDED}),
     ],
 )
 def test_checkpoints_stay_after_just_the_ends_their_retention_names(

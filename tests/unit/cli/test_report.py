@@ -31,8 +31,8 @@ CHECKPOINT = CheckpointStats(
 SAVEPOINT = replace(CHECKPOINT, path="/sp/savepoint-j", kind=SnapshotKind.SAVEPOINT)
 
 
-def _resume(path: str) -> str:
-    return f"checkdam run job.py -s {path}"
+def _resume(path: str | None) -> str:
+    return f"checkdam run job.py {'--resume latest' if path is None else f'-s {path}'}"
 
 
 def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +54,7 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     reporter.rescaled(4, None)
     reporter.rescaled(5, SlotLostError("slot 1 is gone"))
     reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.last_checkpoint_missed("slot 1 is gone")
     reporter.job_ended(JobEnd.CANCELLED, "file:///ck/j/chk-4")
 
     said = capsys.readouterr()
@@ -72,10 +73,43 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
             "rescaled: running with parallelism 4",
             "WARNING: not rescaled to parallelism 5: slot 1 is gone",
             "WARNING: slot 1 is gone; restarting in 1.0 s",
+            "WARNING: no last checkpoint was taken: slot 1 is gone",
             "job cancelled",
             "resume with: checkdam run job.py -s file:///ck/j/chk-4",
         )
     ]
+
+
+def test_a_cancel_says_what_it_deletes(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
+
+    reporter.checkpoints_deleted([CheckpointId(3), CheckpointId(4)], "file:///ck/j", "DELETE_ON_CANCELLATION")
+    reporter.job_ended(JobEnd.CANCELLED, None)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "2026-01-02T03:04:05Z 2 checkpoints in file:///ck/j deleted (retention DELETE_ON_CANCELLATION)",
+        "2026-01-02T03:04:05Z job cancelled",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (
+            "file:///ck/j/chk-4",
+            ["job suspended at checkpoint 4", "resume with: checkdam run job.py --resume latest"],
+        ),
+        (None, ["job suspended: no checkpoint was completed, so there is nothing to resume from"]),
+    ],
+)
+def test_a_suspended_job_says_how_to_go_on_as_the_same_job(
+    last: str | None, told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
+
+    reporter.job_ended(JobEnd.SUSPENDED, last)
+
+    assert capsys.readouterr().err.splitlines() == [f"2026-01-02T03:04:05Z {line}" for line in told]
 
 
 STOPPED = replace(SAVEPOINT, path="/sp/savepoint-stop", kind=SnapshotKind.SYNC_SAVEPOINT)

@@ -8,7 +8,7 @@ import pytest
 
 from checkdam import config
 from checkdam.cli.main import command_line
-from checkdam.cli.run import configuration, resume_command
+from checkdam.cli.run import command_with, configuration
 
 PREPARED = """
 from checkdam import StreamExecutionEnvironment
@@ -51,9 +51,14 @@ def test_verbose_turns_sparks_log_on_unless_a_level_is_given() -> None:
 
 
 def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
-    command = resume_command(Path("my job.py"), ["a.b=1 2"], {"-p": "4", "--master": None}, ["--input", "x"])
+    needed = Path("my job.py"), ["a.b=1 2"], {"-p": "4", "--master": None}, ["--input", "x"]
 
-    assert command == "checkdam run -D 'a.b=1 2' -p 4 'my job.py' -s {} -- --input x"
+    assert command_with(["-s", "a b/chk-4"], *needed) == (
+        "checkdam run -D 'a.b=1 2' -p 4 'my job.py' -s 'a b/chk-4' -- --input x"
+    )
+    assert command_with(["--resume", "latest"], *needed) == (
+        "checkdam run -D 'a.b=1 2' -p 4 'my job.py' --resume latest -- --input x"
+    )
 
 
 @pytest.mark.parametrize(

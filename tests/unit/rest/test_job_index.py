@@ -95,6 +95,17 @@ def test_an_archived_job_whose_driver_was_killed_is_suspended() -> None:
     assert found.timestamps[JobStatus.SUSPENDED] >= before.epochs[-1].ended_at
 
 
+def test_an_archived_job_that_was_suspended_ended_when_it_says() -> None:
+    storage, before = _ran()
+    suspended = {**before.timestamps, JobStatus.SUSPENDED: before.epochs[0].ended_at}  # later ones are another driver's
+    JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.SUSPENDED, timestamps=suspended))
+
+    found = _index(storage).record(JOB_ID)
+
+    assert found is not None
+    assert (found.status, found.ended_at) == (JobStatus.SUSPENDED, before.epochs[0].ended_at)
+
+
 def test_an_ended_job_that_somebody_took_up_again_is_running() -> None:
     storage, before = _ran()
     JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.FAILED))

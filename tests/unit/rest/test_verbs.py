@@ -188,6 +188,14 @@ def test_a_job_that_ended_otherwise_cannot_be_cancelled(served: Served, status: 
     ]
 
 
+def test_a_suspended_job_cannot_be_cancelled_since_nobody_runs_it(served: Served) -> None:
+    served.archive.kept[OTHER] = with_status(JobStatus.SUSPENDED, id=OTHER)
+
+    assert served.errors("PATCH", f"/jobs/{OTHER}", 409) == [
+        f"Job {OTHER} is not running on this server: its status is SUSPENDED"
+    ]
+
+
 def test_cancelling_a_cancelled_job_is_no_error(served: Served) -> None:
     served.archive.kept[OTHER] = with_status(JobStatus.CANCELED, id=OTHER)
 

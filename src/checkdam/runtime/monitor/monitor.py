@@ -40,7 +40,12 @@ MOST_EPOCHS: Final = 1000
 MOST_RESCALES: Final = 20
 _REFRESH_SECONDS = 0.5
 _CHECKPOINT = re.compile(r"chk-(\d+)")
-_ENDS = {JobEnd.FINISHED: JobStatus.FINISHED, JobEnd.CANCELLED: JobStatus.CANCELED, JobEnd.FAILED: JobStatus.FAILED}
+_ENDS = {
+    JobEnd.FINISHED: JobStatus.FINISHED,
+    JobEnd.CANCELLED: JobStatus.CANCELED,
+    JobEnd.FAILED: JobStatus.FAILED,
+    JobEnd.SUSPENDED: JobStatus.SUSPENDED,
+}
 
 _replace = msgspec.structs.replace
 
@@ -185,7 +190,7 @@ class JobMonitor(JobListener):
         with self._lock:
             self._record, self._progress = None, None
             self._checkpoints.abandoned("the job has ended", self._now())
-            if not self._status.is_terminal:
+            if not self._status.has_ended:
                 self._enter(_ENDS[end])
 
     def _note(self, failure: CheckdamError) -> None:
@@ -232,6 +237,9 @@ class JobMonitor(JobListener):
         with self._lock:
             self._record = None
             self._checkpoints.discarded(checkpoint_ids)
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        self.checkpoints_discarded(checkpoint_ids)
 
     def _id_of_savepoint(self, path: str) -> int:
         """The id of a savepoint of this driver's own; of any other it is not known."""

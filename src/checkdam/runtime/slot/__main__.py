@@ -17,6 +17,7 @@ _ORPHAN_SECONDS = 120.0
 def main() -> None:
     """Serve until told to close. Standard input brings the orders, the ready pipe takes the address."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    signal.signal(signal.SIGTERM, _leave_to_driver)  # unlike SIG_IGN not inherited by what a function may start
     gc.set_threshold(100_000, 20, 20)  # state is mostly long-lived: looking through it often finds nothing
     orders = json.loads(sys.stdin.readline())
     when_any_exits(orders["parents"], lambda: os._exit(1))
@@ -27,6 +28,10 @@ def main() -> None:
         os._exit(1)  # a sibling failed to start, and nobody knows of this slot
     server.stopped.wait()
     server.shutdown()
+
+
+def _leave_to_driver(number: int, frame: object) -> None:
+    """Go on: a supervisor tells every process of a job to go, and the driver still needs this one to save its state."""
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -46,6 +49,19 @@ def start_quietly(conf: SparkConf) -> None:
     os.close(jvm_end)
     output.pass_on()
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def leave_sigterm_to_driver(session: SparkSession) -> None:
+    """Let the driver's JVM ignore SIGTERM, which a supervisor sends to every process of a job at once.
+
+    The driver takes a last checkpoint then, and needs its JVM until that is complete. The JVM ends with its driver.
+    A JVM that has started this process (spark-submit) is not touched: it is the one that is told to go.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    java = session.sparkContext._jvm.sun.misc
+    with suppress(Py4JJavaError):  # refused by a JVM with -Xrs, whose owner wants signals to work as for any process
+        java.Signal.handle(java.Signal("TERM"), java.SignalHandler.SIG_IGN)
 
 
 class JvmNotStartedError(Exception):

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
-from checkdam.runtime.spark.jvm import JvmNotStartedError, start_quietly
+from checkdam.runtime.spark.jvm import JvmNotStartedError, leave_sigterm_to_driver, start_quietly
 from checkdam.state_reader.spark import register
 
 DEFAULT_MASTER = "local[*]"
@@ -58,6 +58,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
         if _LOG_LEVEL not in settings:
             start_quietly(conf)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
+        leave_sigterm_to_driver(session)
         register(session)  # spark.read.format("checkdam")
         return session
     except (PySparkException, Py4JError, JvmNotStartedError) as error:
