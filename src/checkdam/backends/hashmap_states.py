@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from checkdam.backends.contract import Prune
+from checkdam.state.fitting import GREATEST_INT, LEAST_INT, Fit
+from checkdam.state.serializers import REFUSED, encode
 
 REMOVED: Any = type("Removed", (), {"__slots__": ()})()
 """Stands in a set of changes for the value of an entry that is gone."""
@@ -35,9 +37,12 @@ class NamespacedKey:
 class HashMapCells:
     """One value per key. Plain methods on slots measure faster here than closures over the dicts."""
 
-    __slots__ = ("_current", "_order", "_prune", "changes", "default", "entries")
+    __slots__ = ("_check", "_current", "_decode", "_exact", "_order", "_prune", "changes", "default", "entries")
 
     def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
+        self._check: Callable[[Any], None] | None = None
+        self._exact: type | None = None
+        self._decode: Callable[[bytes], Any] | None = None
         self.default: Any = None  # what a key without a value reads; here it costs no call of its own
         self._current = current
         self._prune = prune
@@ -49,13 +54,28 @@ class HashMapCells:
     def value(self) -> Any:
         return self.entries.get(self._current.current_key, self.default)
 
+    def check_with(self, fit: Fit) -> None:
+        """From now on `update` refuses values that do not fit; without this, whoever calls it has checked them."""
+        self._check, self._exact, self._decode = fit.check, fit.exact, fit.decode_to_check
+
     def update(self, value: Any) -> None:
         if value is None:
             self.clear()
-        else:
-            key = self._current.current_key
-            self.entries[key] = value
-            self.changes[key] = value
+            return
+        if self._check is not None:  # what Fit.check does, without a call for values that fit
+            if (kind := type(value)) is self._exact:
+                if (kind is int and not LEAST_INT <= value <= GREATEST_INT) or (kind is str and not value.isascii()):
+                    self._check(value)
+            elif self._decode is None:
+                self._check(value)
+            else:
+                try:
+                    self._decode(encode(value))
+                except REFUSED:
+                    self._check(value)
+        key = self._current.current_key
+        self.entries[key] = value
+        self.changes[key] = value
 
     def clear(self) -> None:
         key = self._current.current_key

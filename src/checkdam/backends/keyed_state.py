@@ -18,11 +18,11 @@ from checkdam.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.fitting import Fit, KeyFit, are_exact, is_hashable
+from checkdam.state.fitting import ElementFit, Fit, KeyFit, are_exact, is_hashable
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from checkdam.state.kinds import (
     Cell,
-    NoneRefused,
+    CheckedValue,
     StoredAggregate,
     StoredList,
     StoredMap,
@@ -74,6 +74,11 @@ class KeyedState:
         of = self._durable(descriptor, descriptor.type)
         self._check_default(descriptor, of)
         cell, _ = self._cell(StateKind.VALUE, descriptor, of, descriptor.ttl)
+        fit = Fit(of, f"the value for {self._named('value', descriptor)}", hint=_FIT_HINT)
+        if isinstance(cell, HashMapCells):
+            cell.check_with(fit)
+        else:
+            cell = CheckedValue(cell, fit)
         if descriptor.default is None:
             return cell
         if of.is_immutable and isinstance(cell, HashMapCells):
@@ -83,14 +88,14 @@ class KeyedState:
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         of = self._durable(descriptor, descriptor.type)
-        refused = NoneRefused(f"an element for {self._named('list', descriptor)}")
+        elements = ElementFit(of, f"an element for {self._named('list', descriptor)}", hint=_FIT_HINT)
         if descriptor.ttl is None:
-            return StoredList(self._store.cells(self._spec(StateKind.LIST, descriptor, _list(of))), refused)
+            return StoredList(self._store.cells(self._spec(StateKind.LIST, descriptor, _list(of))), elements)
         life = self._lifetime(StateKind.LIST, descriptor, descriptor.ttl)
         spec = self._spec(StateKind.LIST, descriptor, _list(_timed(of)), descriptor.ttl)
         cells = self._store.cells(spec, Expiry(life.deadline, fresh_elements))
         self._sweep_with_records(descriptor.ttl, cells)
-        return TtlList(cells, life, refused)
+        return TtlList(cells, life, elements)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """The function's results must be of the state's type: another is a StateAccessError when it is returned."""
@@ -101,8 +106,8 @@ class KeyedState:
         return StoredReduction(
             cell,
             reduce,
-            added=Fit(of, f"a value added to {named}", hint=_FIT_HINT),
-            result=Fit(of, f"the result of the function of {named}", hint=_FIT_HINT),
+            added=Fit(of, f"a value added to {named}", hint=_FIT_HINT, is_own_class=True),
+            result=Fit(of, f"the result of the function of {named}", hint=_FIT_HINT, is_own_class=True),
             kept=kept,
         )
 
@@ -110,7 +115,8 @@ class KeyedState:
         """The accumulators must be of the state's type: another is a StateAccessError when it is returned."""
         of = self._durable(descriptor, descriptor.type)
         cell, kept = self._cell(StateKind.AGGREGATING, descriptor, of, descriptor.ttl)
-        fit = Fit(of, f"what add() returns for {self._named('aggregating', descriptor)}", hint=_FIT_HINT)
+        named = self._named("aggregating", descriptor)
+        fit = Fit(of, f"what add() returns for {named}", hint=_FIT_HINT, is_own_class=True)
         return StoredAggregate(cell, descriptor.aggregate, fit, kept=kept)
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
@@ -123,14 +129,14 @@ class KeyedState:
             )
         named = self._named("map", descriptor)
         keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")
-        refused = NoneRefused(f"a value for {named}")
+        values = ElementFit(of, f"a value for {named}", hint=_FIT_HINT)
         if descriptor.ttl is None:
-            return StoredMap(self._store.maps(self._spec(StateKind.MAP, descriptor, of, map_key=of_key)), keys, refused)
+            return StoredMap(self._store.maps(self._spec(StateKind.MAP, descriptor, of, map_key=of_key)), keys, values)
         life = self._lifetime(StateKind.MAP, descriptor, descriptor.ttl)
         spec = self._spec(StateKind.MAP, descriptor, _timed(of), descriptor.ttl, of_key)
         maps = self._store.maps(spec, Expiry(life.deadline, fresh_element))
         self._sweep_with_records(descriptor.ttl, maps)
-        return TtlMap(TtlEntries(maps, life), keys, refused)
+        return TtlMap(TtlEntries(maps, life), keys, values)
 
     def for_every_record(self) -> Callable[[], None] | None:
         """What to call for every record, once all states are asked for; None if no state wants to be called."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.state.rows import columns_of
-from checkdam.state.serializers import Serializer, serializer
+from checkdam.state.serializers import REFUSED, encode, serializer
 from checkdam.state.types import COMPOUND, Kind, TypeInfo, fields_of
 
 _UNCHANGING = frozenset({int, str, bytes, float, bool, datetime, date, Decimal, type(None)})
@@ -28,87 +27,120 @@ _CLASSES: dict[Kind, type] = {
     Kind.LIST: list,
     Kind.MAP: dict,
 }
+_TOLD_BY_CLASS: dict[Kind, type] = {
+    kind: _CLASSES[kind] for kind in (Kind.INT, Kind.STR, Kind.BYTES, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DECIMAL)
+}
+LEAST_INT, GREATEST_INT = -(2**63), 2**63 - 1
 
 
 class Fit:
-    """Refuses values that are not of a type, at the price of comparing classes for those that are.
+    """Refuses values that are not of a type where they are handed over, before a state takes them.
 
-    A value whose class is `exact` fits; callers compare that first and call `check` for all others. Compounds are
-    compared field by field, one level deep: what lies deeper is the snapshot's to find. A value of another class fits
-    where the serializer takes it for one of the type: a NumPy number for an int, an int for a float, but no bool.
-    None never fits, also where the type is optional.
+    A value fits if the serializer takes it for one of the type: a NumPy number for an int, an int for a float, a list
+    for a tuple, but no bool for an int. Of a pickled value only the class is checked. None never fits, also where the
+    type is optional.
     """
 
-    def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
-        """`subject` names in errors what has to be of the type."""
+    exact: type | None
+    """Values of exactly this class fit, but for an int of more than 64 bits and a str that cannot be encoded."""
+
+    by_class: type | None
+    """Values of exactly this class fit, whatever they are."""
+
+    def __init__(self, of: TypeInfo, subject: str, *, hint: str, is_own_class: bool = False) -> None:
+        """`subject` names in errors what has to be of the type.
+
+        With `is_own_class` it must also be of the declared class itself, or a subclass: no list for a tuple.
+        """
+        self.exact = _TOLD_BY_CLASS.get(of.kind)
+        self.by_class = None if self.exact in (int, str) else self.exact
+        self._serializer = serializer(of)
+        self.decode_to_check = self._serializer.decode_to_check
+        self._outer = _outer_class(of) if is_own_class else object
         self._of = of
         self._subject = subject
         self._hint = hint
-        self.exact: type | None = None if of.kind in COMPOUND else _class_of(of)
-        self._layout = _layout(of) if of.kind in COMPOUND else None
 
     def check(self, value: Any) -> None:
         """
         Raises:
             StateAccessError: naming the subject, the type and what came instead.
         """
-        if self._layout is not None:
-            of_class, fields, classes = self._layout
-            if type(value) is of_class and tuple(map(type, fields(value))) == classes:
-                return
-        elif self.exact is not None and type(value) is self.exact:
+        if (kind := type(value)) is self.exact and (
+            (kind is not int or LEAST_INT <= value <= GREATEST_INT) and (kind is not str or value.isascii())
+        ):
             return
-        self._look_closely(value)
-
-    def _look_closely(self, value: Any) -> None:
-        if value is None or not isinstance(value, _outer_class(self._of)):
+        if value is None or not isinstance(value, self._outer):
             raise self._misfit(value)
-        if self._of.kind is Kind.PICKLE:
+        if self.decode_to_check is not None:
+            try:
+                self.decode_to_check(encode(value))
+            except REFUSED as refusal:
+                raise self._misfit(value) from refusal
             return
         try:
-            self._serializer.encode_checked([value])
+            self._serializer.check_one(value)
         except JobGraphError as refusal:
             raise self._misfit(value) from refusal
 
-    @cached_property
-    def _serializer(self) -> Serializer:
-        return serializer(self._of)
+    def checked(self, values: Iterable[Any]) -> list[Any]:
+        """A list of their own, with all of them checked."""
+        found = list(values)
+        self.check_all(found)
+        return found
+
+    def check_all(self, values: list[Any]) -> None:
+        """As `check` for each of them, in less time."""
+        classes = set(map(type, values))
+        if not classes - {self.by_class}:
+            return
+        decode = self._serializer.decode_all_to_check
+        if decode is not None and self._outer is object and type(None) not in classes:
+            with contextlib.suppress(*REFUSED):  # which of them it is, is found below
+                decode(encode(values))
+                return
+        for value in values:
+            self.check(value)
 
     def _misfit(self, value: Any) -> StateAccessError:
         came = "None" if value is None else f"{ascii(value)[:200]} of type {type(value).__name__}"
         return StateAccessError(f"{self._subject} must be of type {self._of.name}, but was {came}", hint=self._hint)
 
 
-class KeyFit(Fit):
-    """The same for keys at any depth, since keys of another type are looked up in vain. They must be hashable too.
+class ElementFit(Fit):
+    """The same for elements and values that a state could not tell from nothing if they were None."""
 
-    No key is or holds NaN, which is not even equal to itself.
+    def _misfit(self, value: Any) -> StateAccessError:
+        if value is not None:
+            return super()._misfit(value)
+        return StateAccessError(
+            f"{self._subject} was None", hint="Leave it out, or use a value that stands for nothing."
+        )
+
+
+class KeyFit(Fit):
+    """The same for keys, which must be hashable too. No key is or holds NaN, which is not even equal to itself.
+
+    A key of the class `exact` may be looked up without a check.
     """
 
     def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
-        super().__init__(of, subject, hint=hint)
+        super().__init__(of, subject, hint=hint, is_own_class=True)
         self._has_floats = has_floats(of)
-        self._is_deep = self._has_floats or any(each.kind in COMPOUND for _, each in of.fields)
         if self._has_floats:
-            self.exact = None  # each has to be looked at
+            self.exact = self.by_class = None  # each has to be looked at
 
     def check(self, value: Any) -> None:
-        if not self._is_deep:
-            super().check(value)
-        elif not _has_classes(self._of, value):
-            self._look_closely(value)
+        super().check(value)
+        try:
+            hash(value)
+        except TypeError as refusal:
+            raise self._misfit(value) from refusal
         if self._has_floats and has_nan(self._of, value):
             raise StateAccessError(
                 f"{self._subject} is {ascii(value)[:200]}, and NaN cannot be looked up by",
                 hint="Leave such records out, or let another value stand for them.",
             )
-
-    def _look_closely(self, value: Any) -> None:
-        super()._look_closely(value)
-        try:
-            hash(value)
-        except TypeError as refusal:
-            raise self._misfit(value) from refusal
 
 
 def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
@@ -138,19 +170,6 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
             return False
     columns = columns_of(of, values)
     return all(are_exact(each, column) for (_, each), column in zip(of.fields, columns, strict=True))
-
-
-def _has_classes(of: TypeInfo, value: Any) -> bool:
-    """Whether a key is of exactly the declared classes, at every depth."""
-    found: Any = type(value)
-    if found is not _class_of(of):
-        return False
-    if of.kind not in COMPOUND:
-        return True
-    parts = [getattr(value, name) for name, _ in of.fields] if of.kind is Kind.DATACLASS else value
-    if len(parts) != len(of.fields):
-        return False
-    return all(_has_classes(each, part) for (_, each), part in zip(of.fields, parts, strict=True))
 
 
 def has_floats(of: TypeInfo) -> bool:
@@ -191,13 +210,3 @@ def _outer_class(of: TypeInfo) -> type:
     if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE):
         return _class_of(of) or object
     return object
-
-
-def _layout(of: TypeInfo) -> tuple[type | None, Callable[[Any], Iterable[Any]], tuple[type | None, ...]]:
-    """The class of a compound, a way to its fields, and their classes."""
-    fields: Callable[[Any], Iterable[Any]] = iter
-    if of.kind is Kind.DATACLASS:
-        names = [name for name, _ in of.fields]
-        one = attrgetter(names[0])
-        fields = attrgetter(*names) if len(names) > 1 else lambda value: (one(value),)
-    return _class_of(of), fields, tuple(_class_of(each) for _, each in of.fields)

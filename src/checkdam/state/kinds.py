@@ -9,9 +9,8 @@ import copy
 from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
 from typing import Any, Protocol
 
-from checkdam.errors import StateAccessError
 from checkdam.state.descriptors import Aggregate
-from checkdam.state.fitting import Fit, KeyFit
+from checkdam.state.fitting import ElementFit, Fit, KeyFit
 from checkdam.state.handles import MapState
 
 
@@ -41,6 +40,24 @@ class Entries(Protocol):
     def clear(self) -> None: ...
 
 
+class CheckedValue:
+    """A value that is checked where it is written. Reading and clearing are the cell's own."""
+
+    __slots__ = ("_by_class", "_check", "_write", "clear", "value")
+
+    def __init__(self, cell: Cell, fit: Fit) -> None:
+        self._write = cell.update
+        self._by_class = fit.by_class
+        self._check = fit.check
+        self.value = cell.value
+        self.clear = cell.clear
+
+    def update(self, value: Any) -> None:
+        if type(value) is not self._by_class and value is not None:
+            self._check(value)
+        self._write(value)
+
+
 class ValueWithDefault:
     """A value of which a key without one reads the default, shared by all: it must be immutable."""
 
@@ -67,37 +84,19 @@ class ValueWithMutableDefault(ValueWithDefault):
         return copy.deepcopy(self._default) if found is None else found
 
 
-class NoneRefused:
-    """Turns None away where it would be an element or a value: a state cannot tell it from nothing."""
-
-    __slots__ = ("_what",)
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def error(self) -> StateAccessError:
-        return StateAccessError(f"{self._what} was None", hint="Leave it out, or use a value that stands for nothing.")
-
-    def checked(self, values: Iterable[Any]) -> list[Any]:
-        """A list of their own; `None in values` would ask the elements for their idea of equality."""
-        found = list(values)
-        if any(value is None for value in found):
-            raise self.error()
-        return found
-
-
 class StoredList:
     """A list kept as one stored value. `get` and iteration give a copy, so the list may change while it is read."""
 
-    __slots__ = ("_cell", "_refused")
+    __slots__ = ("_by_class", "_cell", "_elements")
 
-    def __init__(self, cell: Cell, refused: NoneRefused) -> None:
+    def __init__(self, cell: Cell, elements: ElementFit) -> None:
         self._cell = cell
-        self._refused = refused
+        self._elements = elements
+        self._by_class = elements.by_class
 
     def add(self, value: Any) -> None:
-        if value is None:
-            raise self._refused.error()
+        if type(value) is not self._by_class:
+            self._elements.check(value)
         held = self._cell.value()
         if held is None:
             self._cell.update([value])
@@ -106,15 +105,15 @@ class StoredList:
             self._cell.update(held)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add them in order: all, or none if one of them is None."""
-        added = self._refused.checked(values)
+        """Add them in order: all, or none if one of them is no element."""
+        added = self._elements.checked(values)
         if added:
             held = self._cell.value() or []
             held.extend(added)
             self._cell.update(held)
 
     def update(self, values: Iterable[Any]) -> None:
-        self._cell.update(self._refused.checked(values) or None)
+        self._cell.update(self._elements.checked(values) or None)
 
     def get(self) -> list[Any]:
         return list(self._cell.value() or ())
@@ -132,7 +131,7 @@ class StoredReduction:
     The first value added is kept as it is; adding None is an error.
     """
 
-    __slots__ = ("_added", "_cell", "_exact", "_kept", "_reduce", "_result", "clear", "get")
+    __slots__ = ("_added", "_by_class", "_cell", "_kept", "_reduce", "_result", "clear", "get")
 
     def __init__(
         self,
@@ -149,7 +148,7 @@ class StoredReduction:
         self._reduce = reduce
         self._added = added
         self._result = result
-        self._exact = result.exact
+        self._by_class = result.by_class
         self.get = cell.value
         self.clear = cell.clear
 
@@ -160,7 +159,7 @@ class StoredReduction:
             self._cell.update(value)
             return
         result = self._reduce(kept, value)
-        if type(result) is not self._exact:
+        if type(result) is not self._by_class:
             self._result.check(result)
         self._cell.update(result)
 
@@ -171,7 +170,7 @@ class StoredAggregate:
     Any value may be added that the aggregate takes, None as well.
     """
 
-    __slots__ = ("_add", "_cell", "_create", "_exact", "_fit", "_kept", "_result", "clear")
+    __slots__ = ("_add", "_by_class", "_cell", "_create", "_fit", "_kept", "_result", "clear")
 
     def __init__(self, cell: Cell, aggregate: Aggregate, fit: Fit, *, kept: Callable[[], Any] | None = None) -> None:
         self._cell = cell
@@ -180,13 +179,13 @@ class StoredAggregate:
         self._add = aggregate.add
         self._result = aggregate.get_result
         self._fit = fit
-        self._exact = fit.exact
+        self._by_class = fit.by_class
         self.clear = cell.clear
 
     def add(self, value: Any) -> None:
         accumulator = self._kept()
         accumulator = self._add(value, self._create() if accumulator is None else accumulator)
-        if type(accumulator) is not self._exact:
+        if type(accumulator) is not self._by_class:
             self._fit.check(accumulator)
         self._cell.update(accumulator)
 
@@ -198,21 +197,22 @@ class StoredAggregate:
 class StoredMap(MapState[Any, Any]):
     """A mapping of which every entry is stored on its own.
 
-    A key of another type than declared is an error wherever it is given, also to `in` and `get`; so is None as key or
-    value. A value changed in place counts as changed only once it is put again.
+    A key of another type than declared is an error wherever it is given, also to `in` and `get`; so is a value where it
+    is put, and None as key or value. A value changed in place counts as changed only once it is put again.
 
     Iteration, also over `keys()`, `values()` and `items()`, is in no order that can be relied on. Unlike a dict's it
     goes on when the map is changed meanwhile: each entry that stays is met once; one that is put or removed meanwhile
     may be met as it was, as it is, or not at all.
     """
 
-    __slots__ = ("_entries", "_exact", "_keys", "_refused")
+    __slots__ = ("_by_class", "_entries", "_exact", "_keys", "_values")
 
-    def __init__(self, entries: Entries, keys: KeyFit, refused: NoneRefused) -> None:
+    def __init__(self, entries: Entries, keys: KeyFit, values: ElementFit) -> None:
         self._entries = entries
         self._keys = keys
+        self._values = values
         self._exact = keys.exact
-        self._refused = refused
+        self._by_class = values.by_class
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is not self._exact:
@@ -232,10 +232,10 @@ class StoredMap(MapState[Any, Any]):
         return self.get(key) is not None
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if type(key) is not self._exact:
+        if type(key) is not str or not key.isascii() or self._exact is not str:  # most keys are ASCII text
             self._keys.check(key)
-        if value is None:
-            raise self._refused.error()
+        if type(value) is not self._by_class:
+            self._values.check(value)
         self._entries.put(key, value)
 
     def __delitem__(self, key: Any) -> None:

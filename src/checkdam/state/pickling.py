@@ -35,6 +35,17 @@ def pickling(of: TypeInfo) -> Pickling | None:
     return Pickling(_through(of, _dump), _through(of, _load))
 
 
+def stand_ins(of: TypeInfo) -> _Step | None:
+    """A step that puts empty bytes in place of pickled values, and refuses those of another class; None if none is.
+
+    Raises:
+        JobGraphError: as `pickling`.
+    """
+    if all(inner.kind is not Kind.PICKLE for inner in fields_of(of)):
+        return None
+    return _through(of, _stand_in)
+
+
 def _through(of: TypeInfo, leaf: Callable[[TypeInfo], _Step]) -> _Step:
     step = _present(of, leaf)
     return (lambda value: None if value is None else step(value)) if of.nullable else step
@@ -64,18 +75,30 @@ def _same(value: Any) -> Any:
 
 def _dump(of: TypeInfo) -> _Step:
     """Pickle by cloudpickle, since a job's own classes cannot be imported in a slot."""
-    declared = of.hint.of.__qualname__ if isinstance(of.hint, PickleType) else None
+    is_known = isinstance(of.hint, PickleType)
+    check = _stand_in(of)
 
     def dump(value: Any) -> bytes:
-        # by name: a class that travelled by cloudpickle is another object after a restart
-        if declared is not None and all(kind.__qualname__ != declared for kind in type(value).__mro__):
-            raise TypeError(f"expected {declared}, got {type(value).__qualname__}")
-        if declared is None and isinstance(value, bytes):
+        if is_known:
+            check(value)
+        elif isinstance(value, bytes):
             return value
         data: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         return data
 
     return dump
+
+
+def _stand_in(of: TypeInfo) -> _Step:
+    declared = of.hint.of.__qualname__ if isinstance(of.hint, PickleType) else None
+
+    def stand_in(value: Any) -> bytes:
+        # by name: a class that travelled by cloudpickle is another object after a restart
+        if declared is not None and all(kind.__qualname__ != declared for kind in type(value).__mro__):
+            raise TypeError(f"expected {declared}, got {type(value).__qualname__}")
+        return b""
+
+    return stand_in
 
 
 def _load(of: TypeInfo) -> _Step:

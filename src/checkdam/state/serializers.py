@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 
 from checkdam.errors import JobGraphError, StateNotRestorableError
-from checkdam.state.pickling import pickling
+from checkdam.state.pickling import pickling, stand_ins
 from checkdam.state.type_text import text_of, type_from_text
 from checkdam.state.types import COMPOUND, Kind, TypeInfo, fields_of
 
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_REFUSED = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # a ValidationError is a ValueError
+REFUSED = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # a ValidationError is a ValueError
 _DIGITS = Context(prec=1000)
 
 
@@ -33,6 +33,9 @@ def _plain_number(value: Any) -> Any:
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain_number, decimal_format="string")
+
+encode: Callable[[Any], bytes] = _ENCODER.encode
+"""The durable form of any value that has one, whatever its type. Raises one of REFUSED if it has none."""
 
 
 def serializer(of: TypeInfo) -> Serializer:
@@ -102,6 +105,15 @@ class Serializer:
     encode_one_checked: Callable[[Any], bytes]
     """As `encode_one`, and the value is known to be of the type. Raises JobGraphError if it is not."""
 
+    decode_to_check: Callable[[bytes], Any] | None
+    """Raises one of REFUSED if what `encode` gave for a value is not of the type; None where bytes do not tell."""
+
+    decode_all_to_check: Callable[[bytes], Any] | None
+    """The same for a list of values that was encoded at once."""
+
+    check_one: Callable[[Any], None]
+    """Raise JobGraphError if the value is not of the type. Of a pickled value only the class is checked."""
+
     decode_one: Callable[[bytes | memoryview], Any]
     """The value of `encode_one`. Raises StateNotRestorableError if the bytes are not of this type."""
 
@@ -118,6 +130,10 @@ class Serializer:
         self._pickles = pickling(of)
         self.spec: str = text_of(of)
         self.encode_one_checked = self._checked_encoder()
+        is_told_by_bytes = not self._has_text_borne and self._pickles is None
+        self.decode_to_check = self._check_one.decode if is_told_by_bytes else None
+        self.decode_all_to_check = self._check_many.decode if is_told_by_bytes else None
+        self.check_one = self._checker()
         self.decode_one = self._decoder()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +143,7 @@ class Serializer:
         """All values as one array, unchecked except for what has no durable form at all."""
         try:
             return _ENCODER.encode(values if self._pickles is None else list(map(self._pickles.dump, values)))
-        except _REFUSED as refusal:
+        except REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
 
     def encode_checked(self, values: list[Any]) -> bytes:
@@ -139,7 +155,7 @@ class Serializer:
         data = self.encode(values)
         try:
             self._check(values, data, self._check_many)
-        except _REFUSED as refusal:
+        except REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
         return data
 
@@ -158,7 +174,7 @@ class Serializer:
     def encode_one(self, value: Any) -> bytes:
         try:
             return _ENCODER.encode(value if self._pickles is None else self._pickles.dump(value))
-        except _REFUSED as refusal:
+        except REFUSED as refusal:
             raise self._misfit([value], refusal) from refusal
 
     def encode_key(self, key: Any) -> bytes:
@@ -171,7 +187,7 @@ class Serializer:
 
     def _checked_encoder(self) -> Callable[[Any], bytes]:
         """A function over what it needs and nothing else: a backend may call it for every record."""
-        of, encode, check, pickles = self.type, _ENCODER.encode, self._check_one.decode, self._pickles
+        of, check, pickles = self.type, self._check_one.decode, self._pickles
         has_text_borne = self._has_text_borne
 
         def encode_one_checked(value: Any) -> bytes:
@@ -180,11 +196,26 @@ class Serializer:
                 check(data)
                 if has_text_borne:
                     _check_text_borne(of, value)
-            except _REFUSED as refusal:
+            except REFUSED as refusal:
                 raise self._misfit([value], refusal) from refusal
             return data
 
         return encode_one_checked
+
+    def _checker(self) -> Callable[[Any], None]:
+        """The same without the bytes. Encoding and decoding in C beats looking at each part in Python."""
+        of, decode = self.type, self._check_one.decode
+        replaced, has_text_borne = stand_ins(of), self._has_text_borne
+
+        def check_one(value: Any) -> None:
+            try:
+                decode(encode(value if replaced is None else replaced(value)))
+                if has_text_borne:
+                    _check_text_borne(of, value)
+            except REFUSED as refusal:
+                raise self._misfit([value], refusal) from refusal
+
+        return check_one
 
     def _decoder(self) -> Callable[[bytes | memoryview], Any]:
         decode, pickles = self._one.decode, self._pickles
@@ -201,7 +232,7 @@ class Serializer:
         assert self._canonical is not None
         try:
             return self._canonical(key)
-        except _REFUSED as refusal:
+        except REFUSED as refusal:
             raise self._misfit([key], refusal) from refusal
 
     def _check(self, values: list[Any], data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> None:
@@ -217,7 +248,7 @@ class Serializer:
             try:
                 dumped = value if self._pickles is None else self._pickles.dump(value)
                 self._check([value], _ENCODER.encode(dumped), self._check_one)
-            except _REFUSED as why:
+            except REFUSED as why:
                 offender, refusal = value, why
                 break
         return JobGraphError(

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from checkdam.errors import StateAccessError
-from checkdam.state.kinds import NoneRefused, StoredMap
+from checkdam.state.fitting import ElementFit
+from checkdam.state.kinds import StoredMap
 from checkdam.state.stored import Cells, Maps, Prune
 from checkdam.state.ttl import StateTtlConfig, TtlTime, TtlUpdateType, TtlVisibility
 
@@ -189,21 +190,20 @@ class TtlCell:
 class TtlList:
     """A list whose elements age one by one; a read touches all that it returns."""
 
-    __slots__ = ("_cells", "_life", "_refused")
+    __slots__ = ("_cells", "_elements", "_life")
 
-    def __init__(self, cells: Cells, life: Lifetime, refused: NoneRefused) -> None:
+    def __init__(self, cells: Cells, life: Lifetime, elements: ElementFit) -> None:
         self._cells = cells
         self._life = life
-        self._refused = refused
+        self._elements = elements
 
     def add(self, value: Any) -> None:
-        if value is None:
-            raise self._refused.error()
+        self._elements.check(value)
         self._append([(value, self._life.of_write())])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add them in order: all, or none if one of them is None."""
-        added = self._refused.checked(values)
+        """Add them in order: all, or none if one of them is no element."""
+        added = self._elements.checked(values)
         if added:
             stamp = self._life.of_write()
             self._append([(value, stamp) for value in added])
@@ -215,7 +215,7 @@ class TtlList:
         self._sweep()
 
     def update(self, values: Iterable[Any]) -> None:
-        replaced = self._refused.checked(values)
+        replaced = self._elements.checked(values)
         stamp = self._life.of_write() if replaced else 0
         self._cells.update([(value, stamp) for value in replaced] or None)
         self._sweep()

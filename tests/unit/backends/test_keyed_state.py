@@ -9,6 +9,7 @@ from tests.unit.state.plain_store import PlainStore, RecordTime, keyed_state
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
 from checkdam.backends.contract import NO_KEY
+from checkdam.backends.hashmap_states import HashMapCells
 from checkdam.backends.keyed_state import KeyedState
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
@@ -60,12 +61,10 @@ def keyed(store: KeyedStateStore, time: RecordTime | None = None, namespace: Any
     return KeyedState(store, time or RecordTime(), OperatorUid("op"), namespace=namespace)
 
 
-def test_a_plain_value_is_the_stores_own_object() -> None:
-    store = PlainStore()
+def test_a_plain_value_of_the_hashmap_backend_is_the_stores_own_object() -> None:
+    state = keyed(open_store()).get_state(ValueStateDescriptor("count", int))
 
-    state = keyed_state(store).get_state(ValueStateDescriptor("count", int))
-
-    assert state is store.states["count"]
+    assert isinstance(state, HashMapCells)
 
 
 def test_a_default_is_read_where_there_is_no_value() -> None:

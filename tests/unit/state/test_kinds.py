@@ -17,6 +17,7 @@ from checkdam.state.descriptors import (
     ReducingStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState
+from checkdam.state.hints import PickleType
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ class TestLists:
         assert a_list.get() == [7]
 
     def test_elements_with_an_equality_of_their_own_are_taken(self, store: PlainStore) -> None:
-        state = keyed_state(store).get_list_state(ListStateDescriptor("arrays", list[int]))
+        state = keyed_state(store).get_list_state(ListStateDescriptor("arrays", PickleType(np.ndarray)))
 
         state.add_all([np.array([1, 2])])  # `None in values` would ask the array whether it equals None
 

@@ -11,15 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from checkdam.backends.contract import KeyedStateStore, ValueTable
+from checkdam.errors import StateAccessError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator, ReduceKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
+from checkdam.state.fitting import Fit
 from checkdam.state.rows import column_to_list
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import TypeInfo
 
+_FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."
 _INT64_SAFE = 2**62
 _ROUND = 262_144
 """Records in a round: enough that most keys of a busy stream occur more than once, at some ten megabytes."""
@@ -59,8 +62,11 @@ class _PerKey(Process):
     """
 
     def __init__(self, operator: Operator, table: ValueTable) -> None:
+        spec = aggregate_state(operator)
+        assert spec is not None
         self._operator = operator
         self._table = table
+        self._fit = Fit(spec.value, f'what operator "{operator.name}" keeps', hint=_FIT_HINT)
         self._detaches = not operator.output_type.is_immutable
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
@@ -71,8 +77,21 @@ class _PerKey(Process):
         produced: list[Any] = []
         emit = (lambda result: produced.append(copy.deepcopy(result))) if self._detaches else produced.append
         self._run(keys.rows, batch.rows, kept, emit)
+        self._check(kept, keys.rows, batch.rows)
         self._table.put_all(kept)
         return Batch(self._operator.output_type, rows=produced, timestamps=batch.timestamps)
+
+    def _check(self, kept: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
+        """Refuse what is not of the state's type, naming the record it was kept with: the last one of its key."""
+        try:
+            self._fit.check_all(list(kept.values()))
+        except StateAccessError:
+            latest = dict(zip(keys, rows, strict=True))
+            for key, value in kept.items():
+                try:
+                    self._fit.check(value)
+                except StateAccessError as cause:
+                    raise user_error(self._operator.name, latest[key], cause) from cause
 
     def _run(self, keys: list[Any], rows: list[Any], kept: dict[Any, Any], emit: Callable[[Any], None]) -> None:
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.evolution import Compatibility, compare, restoring_value
-from checkdam.state.fitting import KeyFit, is_hashable
+from checkdam.state.fitting import Fit, KeyFit, is_hashable
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.serializers import serializer, serializer_from_spec
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
@@ -17,6 +17,8 @@ from checkdam.state.types import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
 """What a subtask starts with, as `checkpoint.operator_state.redistribute` deals it out."""
+
+_FIT_HINT = "Declare the state with the type that its values have, or convert them."
 
 
 class OperatorStates:
@@ -52,7 +54,7 @@ class OperatorStates:
         """Every state as of now, encoded element by element; what nobody asked for is carried on.
 
         Raises:
-            JobGraphError: an element is not of the declared type.
+            JobGraphError: an element is not of the declared type any more: it was changed in place.
         """
         parts = [
             OperatorStatePart(name, redistribution, codec.spec, codec.encode(state.elements()))
@@ -64,23 +66,27 @@ class OperatorStates:
         return tuple(parts)
 
     def _list(self, descriptor: ListStateDescriptor, redistribution: Redistribution) -> OperatorList:
-        codec = self._open(descriptor, redistribution, type_info(descriptor.type))
-        state = OperatorList(descriptor.name, self._take(descriptor.name, redistribution, codec))
+        of = type_info(descriptor.type)
+        codec = self._open(descriptor, redistribution, of)
+        named = f'list state "{descriptor.name}" of operator "{self._operator_name}"'
+        elements = Fit(of, f"an element for {named}", hint=_FIT_HINT)
+        state = OperatorList(descriptor.name, self._take(descriptor.name, redistribution, codec), elements)
         self._states[descriptor.name] = redistribution, codec, state
         return state
 
     def _map(self, descriptor: MapStateDescriptor) -> BroadcastMap:
-        of_key = type_info(descriptor.key_type)
+        of_key, of_value = type_info(descriptor.key_type), type_info(descriptor.value_type)
         named = f'broadcast state "{descriptor.name}" of operator "{self._operator_name}"'
-        codec = self._open(descriptor, Redistribution.BROADCAST, tuple_of([of_key, type_info(descriptor.value_type)]))
+        codec = self._open(descriptor, Redistribution.BROADCAST, tuple_of([of_key, of_value]))
         if not is_hashable(of_key):
             raise JobGraphError(
                 f"{named} has keys of type {of_key.name}, which cannot be looked up by",
                 hint="Make map keys of scalars, tuples and frozen dataclasses.",
             )
         keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")
+        values = Fit(of_value, f"a value for {named}", hint=_FIT_HINT)
         entries = dict(self._take(descriptor.name, Redistribution.BROADCAST, codec))
-        state = BroadcastMap(descriptor.name, entries, keys)
+        state = BroadcastMap(descriptor.name, entries, keys, values)
         self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
         return state
 
@@ -155,20 +161,21 @@ class _Codec:
 
 
 class OperatorList:
-    """A list of one subtask."""
+    """A list of one subtask. An element not of the declared type is an error where it is added."""
 
-    def __init__(self, name: str, elements: list[Any]) -> None:
+    def __init__(self, name: str, elements: list[Any], fit: Fit) -> None:
         self._name = name
         self._elements = elements
+        self._fit = fit
 
     def add(self, value: Any) -> None:
-        self._elements.append(self._checked(value))
+        self._elements += self._checked([value])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._elements.extend([self._checked(value) for value in values])
+        self._elements += self._checked(values)
 
     def update(self, values: Iterable[Any]) -> None:
-        self._elements = [self._checked(value) for value in values]
+        self._elements = self._checked(values)
 
     def get(self) -> list[Any]:
         return self._elements.copy()
@@ -182,19 +189,25 @@ class OperatorList:
     def elements(self) -> list[Any]:
         return self._elements
 
-    def _checked(self, value: Any) -> Any:
-        if value is None:
+    def _checked(self, values: Iterable[Any]) -> list[Any]:
+        found = list(values)
+        if any(value is None for value in found):
             raise StateAccessError(f'None was added to list state "{self._name}", and None is no element')
-        return value
+        self._fit.check_all(found)
+        return found
 
 
 class BroadcastMap(MapState[Any, Any]):
-    """A mapping that every subtask keeps the same. A key not of the declared type is an error wherever it is given."""
+    """A mapping that every subtask keeps the same.
 
-    def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit) -> None:
+    A key not of the declared type is an error wherever it is given, a value where it is put.
+    """
+
+    def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit, values: Fit) -> None:
         self.name = name
         self._entries = entries
         self._keys = keys
+        self._values = values
         self._exact = keys.exact
 
     def __getitem__(self, key: Any) -> Any:
@@ -203,13 +216,13 @@ class BroadcastMap(MapState[Any, Any]):
         return self._entries[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if type(key) is not self._exact:
-            self._keys.check(key)
+        self._keys.check(key)
         if value is None:
             raise StateAccessError(
                 f'None was put into broadcast state "{self.name}" under {key!r}, and a value is never None',
                 hint="Remove the entry instead.",
             )
+        self._values.check(value)
         self._entries[key] = value
 
     def __delitem__(self, key: Any) -> None:

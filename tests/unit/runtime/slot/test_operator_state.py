@@ -109,12 +109,50 @@ def test_a_failure_names_operator_and_method(where: str) -> None:
         OneOperator(SinkFunctionKind(Buffering(fails=where)), tuple[str, int]).snapshot()
 
 
-def test_an_element_of_another_type_names_state_and_operator() -> None:
+def test_an_element_of_another_type_is_refused_where_it_is_added() -> None:
     it = sink()
     it.function.buffered.append(("a", "not a number"))
 
-    with pytest.raises(JobGraphError, match=r'operator state "buffered" of operator "it": value .*not a number'):
+    with pytest.raises(
+        StateAccessError,
+        match=r'in snapshot_state\(\): an element for list state "buffered" of operator "it" must be of type '
+        r"tuple\[str, int\], but was .*not a number",
+    ):
         it.snapshot()
+
+
+@pytest.mark.parametrize("write", ["add", "add_all", "update"])
+def test_no_way_to_write_a_list_takes_an_element_of_another_type(write: str) -> None:
+    state = OperatorStates("it", {}, is_first_subtask=True).get_list_state(ListStateDescriptor("numbers", int))
+    state.add(1)
+
+    with pytest.raises(StateAccessError, match=r'"numbers" of operator "it" must be of type int, but was True'):
+        getattr(state, write)(True if write == "add" else [2, True])
+
+    assert state.get() == [1]
+
+
+def test_broadcast_state_takes_no_value_of_another_type() -> None:
+    store = OperatorStates("it", {}, is_first_subtask=True)
+    state = store.get_broadcast_state(MapStateDescriptor("rules", str, tuple[int, int]))
+    state["a"] = (1, 2)
+
+    with pytest.raises(StateAccessError, match=r'"rules" of operator "it" must be of type tuple\[int, int\], but was'):
+        state["a"] = (1, "2")
+    with pytest.raises(StateAccessError, match=r'a key of broadcast state "rules"'):
+        state["\ud800"] = (1, 2)
+
+    assert dict(state) == {"a": (1, 2)}
+
+
+def test_an_element_that_was_changed_in_place_is_found_by_the_snapshot() -> None:
+    store = OperatorStates("it", {}, is_first_subtask=True)
+    element = [1]
+    store.get_list_state(ListStateDescriptor("lists", list[int])).add(element)
+    element[0] = "text"  # type: ignore[call-overload]
+
+    with pytest.raises(JobGraphError, match=r'operator state "lists" of operator "it": value \[.text.\] does not fit'):
+        store.snapshot()
 
 
 class Stateful(MapFunction, CheckpointedFunction):
