@@ -326,6 +326,7 @@ def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheck
 
 def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
     """`above` leads from the directory of `_metadata` to that which state files are named in."""
+    (operator.uid + operator.name).encode()  # half a surrogate pair, which Java can write, is a ValueError
     _check_widths(f'operator "{operator.uid[:100]}"', operator.parallelism, operator.max_parallelism)
     packed = _Coordinator((), b"")
     if operator.coordinator is not None:
