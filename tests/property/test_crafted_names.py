@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,12 +27,14 @@ from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.flink_handles import RelativeFileHandle
 from checkdam.checkpoint.flink_metadata import Metadata, decode, encode
 from checkdam.checkpoint.savepoint import dispose
-from checkdam.checkpoint.settings import RestoreMode
+from checkdam.checkpoint.settings import JobEnd, RestoreMode
 from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint
 from checkdam.cli.flink_inspection import inspect_flink_checkpoint
 from checkdam.cli.inspection import inspect_checkpoint
+from checkdam.connectors.files import FileCommitter, PartFile
 from checkdam.errors import CheckdamError
-from checkdam.ids import Attempt, SubtaskIndex
+from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
+from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import from_path
 from checkdam.runtime.spark.offsets import SourcePosition, lay_out
 from checkdam.state.snapshots import SavepointFormat
@@ -307,3 +310,47 @@ def test_no_text_in_what_flink_wrote_leads_anywhere(path: Path, data: st.DataObj
             only_own_errors(partial(act, str(made.place)))
 
         assert made.contents() == before
+
+
+# ---------------------------------------------------------------------------------------------- staged output
+
+UID = OperatorUid("out")
+MARK = hashlib.sha256(UID.encode()).hexdigest()[:8]
+STAGED = f"part-00000-{MARK}-a1-000000.json"
+SINK = {
+    "report.csv": b"theirs",
+    f".checkdam/{JOB_ID}/{MARK}/{STAGED}": b"ours",
+    f"part-00000-{MARK}-a0-000000.json": b"old",
+}
+sink_paths = st.one_of(
+    names, st.sampled_from([*SINK, STAGED, "_SUCCESS", f"link/{STAGED}", f".checkdam/link/{MARK}/{STAGED}"])
+)
+
+
+def outputs(made: World) -> Outputs:
+    committer = FileCommitter(open_storage(str(made.place)), JOB_ID, UID)
+    return Outputs({UID: committer}, open_storage(str(made.work)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(staged=sink_paths, final=sink_paths, end=st.sampled_from([JobEnd.FINISHED, JobEnd.CANCELLED]))
+def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str, final: str, end: JobEnd) -> None:
+    with world() as made:
+        made.put(SINK)
+        paths = (each.replace(OUTSIDE, str(made.outside)) for each in (staged, final))
+        try:
+            crafted = msgspec.msgpack.encode(PartFile(*paths))
+        except UnicodeEncodeError:
+            return
+        promises = {"version": 1, "committables": {UID: [crafted]}}
+        open_storage(str(made.work)).write("_promised", msgspec.json.encode(promises))
+
+        only_own_errors(lambda: outputs(made).commit(UID, [crafted]))
+        sink = outputs(made)
+        only_own_errors(sink.recall)
+        only_own_errors(lambda: sink.resume(None))
+        only_own_errors(lambda: sink.close(end))
+
+        kept = {str(each.relative_to(made.place)): each.read_bytes() for each in made.place.iterdir() if each.is_file()}
+        published = {name: data for name, data in SINK.items() if "/" not in name}
+        assert kept in (published, {**published, STAGED: b"ours"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -11,7 +12,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from checkdam.connectors.contract import Prepare, WriterContext
-from checkdam.errors import JobGraphError
+from checkdam.errors import CheckpointDamagedError, JobGraphError
 from checkdam.ids import JobId, OperatorUid
 from checkdam.state.batch import Batch
 from checkdam.storage.contract import Storage
@@ -109,18 +110,23 @@ class FileCommitter:
     def __init__(self, storage: Storage, job_id: JobId, uid: OperatorUid) -> None:
         self._storage = storage
         self._job_directory = f"{STAGING}/{job_id}"
-        self._directory = f"{self._job_directory}/{_mark(uid)}"
+        self._mark = _mark(uid)
+        self._directory = f"{self._job_directory}/{self._mark}"
 
     def check(self) -> None:
         self._storage.check_writable()
 
     def commit(self, committables: Sequence[bytes]) -> None:
-        for part in map(_decode, committables):
+        for part in self._parts(committables):
             if self._storage.status(part.staged) is not None:  # else it was published before
                 self._storage.rename(part.staged, part.final)
 
+    def _parts(self, committables: Collection[bytes]) -> list[PartFile]:
+        """The part files that committables name, all of them checked before the first is touched."""
+        return [_decode(each, self._mark) for each in committables]
+
     def abandon_all_but(self, committables: Collection[bytes]) -> None:
-        keep = {_decode(each).staged for each in committables}
+        keep = {part.staged for part in self._parts(committables)}
         for status in self._storage.list(self._directory):
             if status.path not in keep:
                 self._storage.delete(status.path)
@@ -135,8 +141,34 @@ class FileCommitter:
                 self._storage.delete_directory(directory)
 
 
-def _decode(committable: bytes) -> PartFile:
-    return msgspec.msgpack.decode(committable, type=PartFile)
+# A staged file lies in the directory of its job and its sink (`_mark`), under the name it gets when it is published.
+_STAGED = re.compile(
+    rf"{re.escape(STAGING)}/[0-9a-f]{{32}}/(?P<mark>[0-9a-f]{{8}})/"
+    r"(?P<final>part-\d{5,9}-(?P=mark)-\w{1,64}-\d{6,18}\.(?:json|parquet|txt))",
+    re.ASCII,
+)
+
+
+def _decode(committable: bytes, mark: str) -> PartFile:
+    """The part file that a committable names. It may come from a snapshot that somebody else made.
+
+    Raises:
+        CheckpointDamagedError: it names something that the sink of this mark does not write.
+    """
+    try:
+        part = msgspec.msgpack.decode(committable, type=PartFile)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _damaged(str(error)) from error
+    staged = _STAGED.fullmatch(part.staged)
+    if staged is None or staged["mark"] != mark or staged["final"] != part.final:
+        raise _damaged(f"{part.staged[:200]!r} is no staged file that would become {part.final[:200]!r}")
+    return part
+
+
+def _damaged(what: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f"a committable of a file sink in the checkpoint is damaged: {what}", hint="Use another checkpoint of the job."
+    )
 
 
 class _Encoder:

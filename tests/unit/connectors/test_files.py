@@ -4,12 +4,13 @@ import io
 import json
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
 from checkdam.connectors.contract import WriterContext
 from checkdam.connectors.files import STAGING, FileCommitter, FileSink, FileWriter
-from checkdam.errors import JobGraphError
+from checkdam.errors import CheckpointDamagedError, JobGraphError
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.batch import Batch
 from checkdam.state.types import type_info
@@ -204,3 +205,45 @@ def test_a_record_that_json_cannot_hold_is_an_error_that_says_what_to_do() -> No
 
     with pytest.raises(JobGraphError, match=r"cannot be written as JSON.*output_type"):
         a_writer.write(Batch(type_info(Any), rows=[object()]))
+
+
+@pytest.mark.parametrize(
+    ("staged", "final"),
+    [
+        ("/etc/passwd", "part-00000-{mark}-a-000000.json"),
+        ("../outside", "outside"),
+        (f"{STAGING}/{JOB}/{{mark}}/{{part}}", "/etc/cron.d/job"),
+        (f"{STAGING}/{JOB}/{{mark}}/{{part}}", "../{part}"),
+        (f"{STAGING}/{JOB}/{{mark}}/{{part}}", "_SUCCESS"),
+        (f"{STAGING}/{JOB}/{{mark}}/{{part}}", ".hidden"),
+        (f"{STAGING}/{JOB}/{{mark}}/{{part}}", "part-00001-{mark}-a-000000.json"),
+        (f"{STAGING}/{JOB}/../{{mark}}/{{part}}", "{part}"),
+        (f"{STAGING}/{JOB}/{'0' * 8}/{{part}}", "{part}"),
+        ("report.csv", "{part}"),
+        (f"{STAGING}/{JOB}/{'0' * 8}/part-00000-{'0' * 8}-a-000000.json", f"part-00000-{'0' * 8}-a-000000.json"),
+        ("{part}", "{part}"),
+    ],
+)
+def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged: str, final: str) -> None:
+    storage = MemoryStorage()
+    ours = prepared(storage, ("a", 1))
+    path = storage.list(STAGING)[0].path
+    part, mark = path.rpartition("/")[2], path.split("/")[2]
+    storage.write("report.csv", b"theirs")
+    before = [each.path for each in storage.list("")]
+    crafted = msgspec.msgpack.encode([each.format(mark=mark, part=part) for each in (staged, final)])
+    committer = FileCommitter(storage, JOB, UID)
+
+    for act in (committer.commit, committer.abandon_all_but):
+        with pytest.raises(CheckpointDamagedError, match="committable"):
+            act([*ours, crafted])
+
+    assert [each.path for each in storage.list("")] == before
+
+
+@pytest.mark.parametrize(
+    "committable", [b"", b"\x91" * 100_000, b"\x92\xa1a\xa1b" + b"\x91", b"\x93\xa1a\xa1b" + b"\x91" * 99_999]
+)
+def test_bytes_that_are_no_committable_are_refused(committable: bytes) -> None:
+    with pytest.raises(CheckpointDamagedError, match="committable"):
+        FileCommitter(MemoryStorage(), JOB, UID).commit([committable])
