@@ -4,47 +4,97 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from checkdam.cli.demo import processes
-from checkdam.cli.demo.child import ChildJob
-from checkdam.connectors.files import STAGING
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-FILES = 12
+FILES = 8
+MARK = "suspended"
 
 JOB = """
 import sys, time
 from checkdam import StreamExecutionEnvironment
 
-def one(word):
-    time.sleep(0.1)  # an epoch under way is likely to be hit
-    return word, 1
+def one(row):
+    time.sleep(0.2)  # so that a signal finds an epoch under way
+    return row[0], 1
 
 env = StreamExecutionEnvironment.get_execution_environment()
-(
-    env.read_text(sys.argv[1], max_files_per_epoch=1)
-    .flat_map(str.split, output_type=str)
+counts = (
+    env.read_stream("text", path=sys.argv[1], maxFilesPerTrigger=1)
     .map(one, output_type=tuple[str, int])
     .key_by(lambda pair: pair[0], key_type=str)
     .sum(1)
     .uid("count")
-    .sink_to_files(sys.argv[2], format="json")
-    .uid("out")
 )
+counts.print()
+counts.sink_to_files(sys.argv[2], format="json").uid("out")
 env.execute("words")
-print("not for a process that was told to go")
+print("a process that was told to go")
 """
 
 
+class Run:
+    """One start of the job, as its supervisor would do it, and what it says."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._said, self._printed = directory / f"{name}.err", directory / f"{name}.out"
+        options = ["--resume", "auto", "--no-rest", "-p", "2", "--master", "local[2]"]
+        options += [f"-Dstate.checkpoints.dir={directory}/ck", "-Dexecution.checkpointing.interval=1 h"]
+        options += ["-Dexecution.suspend.grace-period=60 s"]  # more than enough, however busy the machine is
+        with self._said.open("w") as said, self._printed.open("w") as printed:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "checkdam.cli", "run", *options, str(directory / "job.py")]
+                + ["--", f"{directory}/in", f"{directory}/out"],
+                env={**os.environ, processes.MARK: MARK},
+                stdout=printed,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    @property
+    def printed(self) -> list[str]:
+        return self._printed.read_text().splitlines()
+
+    def wait_for_records(self, count: int) -> None:
+        """Wait until epochs with this many records have ended, which is when their lines are printed."""
+        deadline = time.monotonic() + 300
+        while len(self.printed) < count:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+
+
+@contextmanager
+def running(directory: Path, name: str) -> Iterator[Run]:
+    run = Run(directory, name)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
+        run.process.wait()
+    assert processes.wait_until_gone(MARK, 15.0) == []
+
+
 def words_of(number: int) -> list[str]:
-    return [f"w{(number * 7 + n) % 11}" for n in range(4)]
+    return [f"w{(number * 7 + n) % 5}" for n in range(3)]
 
 
 def published(directory: Path) -> Counter[tuple[str, int]]:
@@ -52,64 +102,35 @@ def published(directory: Path) -> Counter[tuple[str, int]]:
     return Counter(tuple(json.loads(line).values()) for line in lines)
 
 
-def wait_for_staged_output(directory: Path, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not any(file.is_file() for file in (directory / STAGING).rglob("*")):
-        assert time.monotonic() < deadline, "no epoch has begun"
-        time.sleep(0.05)
-
-
-def start(tmp_path: Path, interval: str, mark: str) -> ChildJob:
-    options = ["--resume", "auto", "--no-rest", "-p", "2", "--master", "local[2]"]
-    options += [f"-Dstate.checkpoints.dir={tmp_path}/ck", f"-Dexecution.checkpointing.interval={interval}"]
-    options += ["-Dexecution.suspend.grace-period=60 s"]  # more than enough, however busy the machine is
-    return ChildJob([*options, str(tmp_path / "job.py"), "--", f"{tmp_path}/in", f"{tmp_path}/out"], mark=mark)
-
-
-def test_sigterm_to_the_driver_or_to_all_processes_and_the_output_is_exact(tmp_path: Path) -> None:
+def test_each_sigterm_saves_the_state_and_the_output_of_both_runs_is_exact(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "in").mkdir()
     for number in range(FILES):
         file = tmp_path / "in" / f"{number:02}.txt"
-        file.write_text(" ".join(words_of(number)))
+        file.write_text("\n".join(words_of(number)))
         os.utime(file, (1000 + number, 1000 + number))
-    every = [word for number in range(FILES) for word in words_of(number)]
-    mark = "suspended"
+    totals = Counter(word for number in range(FILES) for word in words_of(number))
 
-    first = start(tmp_path, "1 h", mark)  # no checkpoint but the last
-    try:
-        first.wait_for("starting anew", seconds=120)
-        wait_for_staged_output(tmp_path / "out")
-        first.process.send_signal(signal.SIGTERM)  # as systemd with KillMode=mixed, and Kubernetes
-        first.wait_for("suspending: a last checkpoint, within 60 s", seconds=30)
-        first.wait_for("checkpoint 1 completed", seconds=30)
-        first.wait_for("job suspended at checkpoint 1", seconds=30)
-        first.wait_for("resume with: checkdam run .* --resume latest", seconds=10)
-        assert first.wait(seconds=60) == 143
-    finally:
-        first.kill()
-    assert processes.wait_until_gone(mark, 15.0) == []
-    assert 0 < published(tmp_path / "out").total() < len(every)
+    with running(tmp_path, "first") as first:
+        first.wait_for_records(3)
+        first.process.send_signal(signal.SIGTERM)  # to the driver alone, while epochs are under way
+        assert first.process.wait(200) == 143
+    done = len(first.printed)
+    kept = published(tmp_path / "out").total()
 
-    second = start(tmp_path, "300 ms", mark)
-    try:
-        second.wait_for("restored .*chk-1", seconds=120)
-        second.wait_for(r"checkpoint \d+ completed", seconds=60)
-        for pid in processes.marked(mark):  # as systemd with KillMode=control-group: the JVM, workers and slots as well
+    with running(tmp_path, "second") as second:
+        second.wait_for_records(FILES * 3 - done)
+        for pid in processes.marked(MARK):  # the JVM, Spark's Python workers and the slots as well
             os.kill(pid, signal.SIGTERM)
-        second.wait_for(r"job suspended at checkpoint \d+", seconds=30)
-        assert second.wait(seconds=60) == 143
-    finally:
-        second.kill()
-    assert processes.wait_until_gone(mark, 15.0) == []
+        assert second.process.wait(200) == 143
 
-    third = start(tmp_path, "1 h", mark)
-    try:
-        third.wait_for(r"restored .*chk-\d+", seconds=120)
-        third.wait_for("job finished", seconds=120)
-        assert third.wait(seconds=60) == 0
-    finally:
-        third.kill()
-
-    totals = Counter(every)
+    assert "starting anew" in first.said
+    assert "suspending: a last checkpoint, within 60 s" in first.said
+    assert "job suspended at checkpoint 1\n" in first.said
+    assert re.search("resume with: checkdam run .* --resume latest", first.said)
+    assert 3 <= done == kept < FILES * 3
+    assert re.search("restored .*chk-1, continuing", second.said)
+    assert "job suspended at checkpoint 2\n" in second.said
+    assert "WARNING" not in first.said + second.said
     assert published(tmp_path / "out") == Counter((word, n + 1) for word in totals for n in range(totals[word]))
+    assert "a process that was told to go" not in first.printed + second.printed
