@@ -54,10 +54,10 @@ class Run:
         options = ["--resume", "auto", "--no-rest", "-p", "2", "--master", "local[2]"]
         options += [f"-Dstate.checkpoints.dir={directory}/ck", "-Dexecution.checkpointing.interval=1 h"]
         options += ["-Dexecution.suspend.grace-period=60 s"]  # more than enough, however busy the machine is
+        arguments = [str(directory / "job.py"), "--", f"{directory}/in", f"{directory}/out"]
         with self._said.open("w") as said, self._printed.open("w") as printed:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "checkdam.cli", "run", *options, str(directory / "job.py")]
-                + ["--", f"{directory}/in", f"{directory}/out"],
+                [sys.executable, "-m", "checkdam.cli", "run", *options, *arguments],
                 env={**os.environ, processes.MARK: MARK},
                 stdout=printed,
                 stderr=said,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -191,3 +196,62 @@ def test_version_and_help_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("checkdam 0.")
     assert "--resume latest" in said
     assert "--resume auto" in said
+
+
+WAITS = """
+import pathlib, time
+pathlib.Path("running").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_sigterm_before_the_job_runs_ends_the_program_in_order(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(WAITS)
+    command = [sys.executable, "-m", "checkdam.cli", "run", "--no-rest", "job.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_until((tmp_path / "running").exists)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+
+    assert (process.returncode, said) == (143, "terminated before the job was running\n")
+
+
+HANGS = """
+import pathlib, sys
+from concurrent.futures import Future
+from datetime import timedelta
+from checkdam.api import environment
+from checkdam.testing.trouble import Step, Trouble
+from checkdam.testing.word_count import WordCount
+
+environment._INIT = environment.os.getpid() if "init" in sys.argv else -1
+hang = Trouble(Step.BEFORE_LEVEL, lambda engine, moment: engine.wait_for(Future()))
+words = WordCount([["a"], ["b"]])
+job = words.job(troubles=[hang])
+job.heard.progressed = lambda what: pathlib.Path("suspending").touch()
+job.start()
+with environment._ended_by_signals(job._master, timedelta(hours=1)):
+    hang.happened.wait(60)
+    pathlib.Path("running").touch()
+    job.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("process_is", "code"), [("any", -signal.SIGTERM), ("init", 143)])
+def test_a_second_sigterm_does_not_wait_for_the_last_checkpoint(tmp_path: Path, process_is: str, code: int) -> None:
+    """The first process of a container is not ended by a signal that it has no handler for."""
+    (tmp_path / "job.py").write_text(HANGS)
+    with subprocess.Popen([sys.executable, "job.py", process_is], cwd=tmp_path) as process:
+        for mark in ("running", "suspending"):
+            wait_until((tmp_path / mark).exists)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == code
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
