@@ -133,7 +133,7 @@ def _tell_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everythi
 def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
     last = overview.get("last-checkpoint")
     status = JobStatus(overview["state"])
-    known = status is not JobStatus.SUSPENDED  # nobody knows when the driver of such a job went
+    known = status is not JobStatus.SUSPENDED  # of one that was killed nobody knows when its driver went
     return (
         overview["jid"],
         overview["name"],

@@ -263,7 +263,7 @@ class LiveReporter(StatusReporter):
             return Panel(Group(left), title=title, title_align="left", border_style="cyan", subtitle=self._footer())
 
     def _footer(self) -> str:
-        return f"{self._url} · Ctrl-C stops" if self._url is not None else "Ctrl-C stops"
+        return f"{self._url} · Ctrl-C cancels" if self._url is not None else "Ctrl-C cancels"
 
     def _flow(self, now: float) -> tuple[str, str]:
         while len(self._recent) > 1 and self._recent[1][0] < now - _RATE_WINDOW_SECONDS:

@@ -242,7 +242,7 @@ def test_the_panel_shows_what_takes_long_and_where_the_page_is(live: tuple[LiveR
     reporter.progressed("savepoint 4: 1 of 2 slots")
 
     assert "savepoint 4: 1 of 2 slots" in _shown(reporter)
-    assert "http://localhost:8081 · Ctrl-C stops" in _shown(reporter)
+    assert "http://localhost:8081 · Ctrl-C cancels" in _shown(reporter)
 
 
 def test_a_savepoint_scrolls_by_and_leaves_the_last_checkpoint_in_the_panel(live: tuple[LiveReporter, Console]) -> None:
