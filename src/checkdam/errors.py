@@ -21,7 +21,8 @@ CheckdamError
 ├── JobControlError              what was asked of a running job was not done; the job goes on as it would have
 └── JobFailedError               the job ended with a failure that restarts did not cure
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
-    └── SlotLostError            a slot or its executor is gone
+    ├── SlotLostError            a slot or its executor is gone
+    └── FencedError              another driver has taken the job over; this one has stopped, and touched nothing
 """
 
 from __future__ import annotations
@@ -142,4 +143,8 @@ class UserFunctionError(JobFailedError):
 
 
 class SlotLostError(JobFailedError):
+    pass
+
+
+class FencedError(JobFailedError):
     pass

@@ -209,6 +209,8 @@ class StreamExecutionEnvironment:
                         lambda plan: SparkEngine(session, plan, work),
                         restored=given,
                         listener=served.listener,
+                        resumes=restored is not None and restored.claim,
+                        take_over=launch.take_over,
                     )
                 )
                 with _ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)):
@@ -223,7 +225,7 @@ class StreamExecutionEnvironment:
     def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
         launch = self._launch
         if launch.restore_path is not None:
-            return from_path(launch.restore_path, launch.restore_mode)
+            return from_path(launch.restore_path, launch.restore_mode, take_over=launch.take_over)
         if launch.resume is None:
             return None
         if checkpoints.storage is None:

@@ -38,6 +38,8 @@ class Launch:
     resume: Resume | None = None
     restore_mode: RestoreMode = RestoreMode.NO_CLAIM
     allow_non_restored_state: bool = False
+    take_over: bool = False
+    """Take the job also from a process that is known to run."""
     listener: JobListener = field(default_factory=PrintingListener)
     results: list[JobResult] = field(default_factory=list)
     examine: Callable[[JobToExamine], NoReturn] | None = None

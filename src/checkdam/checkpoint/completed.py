@@ -13,6 +13,8 @@ from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Save
 SOURCES_UID: Final = OperatorUid("checkdam-sources")
 RETENTION_SETTING: Final = "retention"
 """The setting that also goes into Flink's checkpoint properties."""
+TERM_SETTING: Final = "term"
+"""The term of the driver that completed a checkpoint; those of versions without terms have none."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class CompletedCheckpoint:
     @property
     def is_savepoint(self) -> bool:
         return self.savepoint_format is not None
+
+    @property
+    def term(self) -> int:
+        """The term of the driver that completed it; 0 if that had none."""
+        text = self.settings.get(TERM_SETTING, "0")
+        return int(text) if text.isascii() and text.isdigit() else 0
 
     @property
     def state_bytes(self) -> int:

@@ -114,7 +114,7 @@ class NotifyCompleted:
 
 @dataclass(frozen=True)
 class AbortCheckpoint:
-    """Tell the slots to forget the checkpoint, remove its `_metadata` if any, and only then delete `new_files`.
+    """Tell the slots to forget the checkpoint, and only then delete `new_files`. It has no `_metadata`.
 
     `new_files` leaves out what other checkpoints refer to.
     """

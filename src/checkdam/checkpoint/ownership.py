@@ -1,116 +1,144 @@
-"""Who runs a job: one driver at a time may write to a job's directory.
-
-A file `_owner` in the job's directory names the process. A driver that ends in order removes it; after a kill it stays,
-and tells the next start that the job is nobody's. Processes of other machines cannot be asked, so their word stands
-for nothing either way: such a job can be taken over, but is never cleared away.
-"""
+"""Taking a job over: one driver at a time owns a job's directory, by its term (decisions/0027)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from pathlib import Path
+import contextlib
+import re
+import secrets
 
-import msgspec
+from msgspec.structs import replace
 
 from checkdam.checkpoint.store import CheckpointStore
-from checkdam.errors import JobFailedError
+from checkdam.checkpoint.terms import (
+    OWNER,
+    TERMS,
+    Owner,
+    Term,
+    TermFile,
+    is_running,
+    list_terms,
+    older_owner,
+    read_term,
+    this_process,
+)
+from checkdam.errors import CheckdamError, JobFailedError, RestoreError, StorageError
 from checkdam.ids import JobId
 from checkdam.storage.contract import Storage
 
-OWNER = "_owner"
 PROMISED = "_promised"
 """Tells, in a job's directory, of prepared output that a savepoint refers to: whoever restores it publishes that."""
 
-
-class Owner(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for a later one with the same number."""
-
-    machine: str
-    pid: int
-    started: str
-
-    def is_here(self) -> bool:
-        return self.machine == _machine()
-
-    def is_alive(self) -> bool:
-        """Whether the process is known to run; only for one of this machine."""
-        if not self.is_here():
-            return False
-        return self.started == _started(self.pid) if self.started else _exists(self.pid)
+_OF_AN_OWNER = re.compile(rf"(?P<job>[^/]+)/(?:{OWNER}|{TERMS}/[^/]+)")
 
 
-def this_process() -> Owner:
-    return Owner(_machine(), os.getpid(), _started(os.getpid()))
+def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
+    """Begin a new term of the job, and fence off every earlier driver of it.
 
+    `take_over` allows it also while the process that owns the job is known to run.
 
-def _machine() -> str:
-    """This boot of this machine, and the space its process numbers belong to: containers may share a name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{os.uname().nodename} {boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return os.uname().nodename
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _started(pid: int) -> str:
-    """When a process began, in the kernel's own count; "" if it is gone or the system does not tell."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
-def take(storage: Storage, job_id: JobId) -> None:
-    """Become the owner of a job. Raises JobFailedError if another living process of this machine is."""
-    owner = owner_of(storage, job_id)
-    if owner is not None and owner.is_alive() and owner != this_process():
+    Raises:
+        JobFailedError: a living process of this machine owns the job, or another driver takes it at this moment.
+        StorageError: the term cannot be written; the job is not taken.
+    """
+    before = _Before(storage, job_id)
+    if before.running is not None and not take_over:
         raise JobFailedError(
-            f"job {job_id} is running: process {owner.pid} on this machine owns its checkpoints",
-            hint="Stop that process first, or start a new job without --resume.",
+            f"job {job_id} is running: {before.running} owns its checkpoints",
+            hint="Stop that process first, or start a new job without --resume. If it hangs, --take-over takes the job"
+            " from it; it stops by itself when it wakes.",
         )
-    storage.write(f"{job_id}/{OWNER}", msgspec.json.encode(this_process()))
+    content = TermFile(this_process(), has_rivals=before.has_rivals)
+    term = Term(storage, job_id, before.highest + 1, secrets.token_hex(8), content)
+    term.replaced = before.unsure
+    try:
+        term.write(content)
+        if term.rivals():
+            raise JobFailedError(
+                f"job {job_id} is being started by another process at this moment",
+                hint="Start it once; if that process has failed as well, try again.",
+            )
+        # Looked at after the term was written: a driver that passed its check before that had completed its checkpoint,
+        # and announced what it deletes.
+        if (deleting := _Before(storage, job_id, but=term.number).deleting) is not None:
+            raise JobFailedError(
+                f"job {job_id} has ended: {deleting} may be deleting its checkpoints",
+                hint="Wait until it is gone, or start a new job from a checkpoint with -s.",
+            )
+        term.write(replace(content, seen=_complete(storage, job_id)))
+    except CheckdamError:
+        with contextlib.suppress(StorageError):  # the first error is the one to tell
+            term.withdraw()
+        raise
+    with contextlib.suppress(StorageError):  # they mean nothing any more, and `let_go` removes them too
+        term.remove_older()
+    return term
 
 
-def let_go(storage: Storage, job_id: JobId) -> None:
-    storage.delete(f"{job_id}/{OWNER}")
+class _Before:
+    """What earlier drivers have left of their terms."""
+
+    def __init__(self, storage: Storage, job_id: JobId, *, but: int | None = None) -> None:
+        self.deleting: Owner | None = None
+        self.highest = 0
+        self.running: Owner | None = None
+        self.unsure: Owner | None = None  # not known to be dead
+        self.has_rivals = False
+        self.is_known = False  # some owner can be read
+        for name in list_terms(storage, job_id):
+            if name.number == but:
+                continue
+            self.highest = name.number
+            found = read_term(storage, job_id, name)
+            if found is None:
+                self.has_rivals = True
+            else:
+                self.has_rivals |= found.has_rivals
+                if not found.has_ended:
+                    is_unsure = self._add(found.owner, name.nonce)
+                    if found.is_deleting and is_unsure:
+                        self.deleting = found.owner
+        older = older_owner(storage, job_id)
+        if older is not None:
+            self._add(older)
+        elif storage.status(f"{job_id}/{OWNER}") is not None:
+            self.has_rivals = True
+
+    def _add(self, owner: Owner, nonce: str = "") -> bool:
+        """Take an owner into account. Return True if it is not known to be dead."""
+        self.is_known = True
+        runs = is_running(owner, nonce)
+        if runs:
+            self.running = owner
+        if not runs and owner.is_here():
+            return False
+        self.unsure = owner
+        self.has_rivals = True
+        return True
+
+
+def _complete(storage: Storage, job_id: JobId) -> tuple[tuple[int, int], ...]:
+    """Id and term of each complete checkpoint of the job that counts."""
+    store, found = CheckpointStore(storage, job_id), []
+    for checkpoint_id in store.completed():
+        with contextlib.suppress(RestoreError):  # one that cannot be read cannot be restored, whatever its term
+            found.append((int(checkpoint_id), store.load(checkpoint_id).term))
+    return tuple(found)
 
 
 def clear_abandoned(storage: Storage) -> list[JobId]:
     """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those.
 
-    One with a savepoint that refers to its output stays: its output must not be dropped either.
+    One with a savepoint that refers to its output stays: its output must not be dropped either. So does one with a
+    driver that may live: what is left of its term keeps an earlier one from going on.
     """
+    paths = [status.path for status in storage.list("")]
+    matches = (_OF_AN_OWNER.fullmatch(path) for path in paths)
     cleared = []
-    for job_id in _job_ids(status.path for status in storage.list("")):
-        owner = owner_of(storage, job_id)
-        dead = owner is not None and owner.is_here() and not owner.is_alive()
-        if dead and not CheckpointStore(storage, job_id).completed() and storage.status(f"{job_id}/{PROMISED}") is None:
+    for job_id in sorted({JobId(match["job"]) for match in matches if match}):
+        before = _Before(storage, job_id)
+        is_promised = any(path.startswith(f"{job_id}/{PROMISED}") for path in paths)
+        is_dead = before.is_known and not before.has_rivals
+        if is_dead and not is_promised and not CheckpointStore(storage, job_id).completed():
             storage.delete_directory(job_id)
             cleared.append(job_id)
     return cleared
-
-
-def _job_ids(paths: Iterable[str]) -> list[JobId]:
-    suffix = f"/{OWNER}"
-    return sorted(
-        {JobId(path.removesuffix(suffix)) for path in paths if path.endswith(suffix) and path.count("/") == 1}
-    )
-
-
-def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
-    """Who runs the job, or ran it when it was killed; None: nobody, or the file cannot be read."""
-    try:
-        return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return None

@@ -19,25 +19,24 @@ from urllib.parse import unquote, urlsplit
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
-from checkdam.checkpoint.ownership import OWNER
 from checkdam.checkpoint.places import below, last_name, parent
 from checkdam.checkpoint.store import METADATA, place_of
+from checkdam.checkpoint.terms import OWNER, TERMS
 from checkdam.errors import (
     CheckpointNotFoundError,
     RestoreError,
     SavepointError,
     StateNotRestorableError,
     StorageError,
-    StorageUncertainError,
 )
 from checkdam.ids import JobId
 from checkdam.state.snapshots import SavepointFormat, SavepointTarget
-from checkdam.storage.contract import Storage
+from checkdam.storage.contract import Storage, create_once
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 
 _TRIES = 3
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
-_OF_A_JOB = re.compile(r"chk-\d+|shared|taskowned")
+_OF_A_JOB = re.compile(r"chk-\d+|shared|taskowned|_terms")
 _CHECKPOINT_METADATA = re.compile(rf"(?:.*/)?chk-\d+/{METADATA}")
 
 
@@ -100,10 +99,9 @@ class SavepointDirectory:
             raise ValueError(f"checkpoint {checkpoint.checkpoint_id} is not marked as a savepoint")
         data = to_metadata(checkpoint)
         try:
-            self._storage.write(METADATA, data)
-        except StorageUncertainError:
-            if not _holds(self._storage, data):
-                raise
+            create_once(self._storage, METADATA, data)
+        except FileExistsError as error:
+            raise StorageError(f'"{shown(self.uri)}" is a savepoint already, which is never replaced') from error
         return shown(self.uri), len(data)
 
     def abandon(self) -> None:
@@ -139,14 +137,8 @@ def _refuse_place_of_a_job(place: Storage) -> None:
 
 
 def _is_owned(directory: str) -> bool:
-    return open_storage(directory).status(OWNER) is not None
-
-
-def _holds(storage: Storage, data: bytes) -> bool:
-    try:
-        return storage.read(METADATA) == data
-    except (FileNotFoundError, StorageError):
-        return False
+    place = open_storage(directory)
+    return bool(place.list(TERMS)) or place.status(OWNER) is not None
 
 
 # ---------------------------------------------------------------------------------------------- disposing

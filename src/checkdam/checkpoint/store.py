@@ -15,6 +15,7 @@ from datetime import datetime
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.places import below, last_name, parent
+from checkdam.checkpoint.terms import TERMS, Fence, Term, fence_of
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -24,7 +25,7 @@ from checkdam.errors import (
 )
 from checkdam.ids import CheckpointId, JobId
 from checkdam.state.snapshots import StateFile
-from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.contract import FileStatus, Storage, create_once
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 
 METADATA = "_metadata"
@@ -33,14 +34,21 @@ _COMPLETE = re.compile(r"(?:(?P<above>.*)/)?chk-(?P<id>\d+)/_metadata")
 _RESTORABLE = re.compile(r"(?:.*/)?(?:chk-\d+|savepoint-[^/]+)/_metadata")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _LISTED = 5
+LOOKS = 20
+"""How often to look for checkpoints anew while a running job replaces them."""
 
 
 class CheckpointStore:
-    """The checkpoints of one job. One process at a time writes to it: the job's driver."""
+    """The checkpoints of one job. One process at a time writes to it: the job's driver, which gives its `term`.
 
-    def __init__(self, storage: Storage, job_id: JobId) -> None:
+    What is listed before `check` passes, and deleted after it, belongs to no later driver: names are used once, and a
+    later driver begins with ids above all that it finds.
+    """
+
+    def __init__(self, storage: Storage, job_id: JobId, term: Term | None = None) -> None:
         self._storage = storage
         self._job_id = job_id
+        self._term = term
         self.metadata_bytes = 0  # of the checkpoint written last
 
     @property
@@ -51,17 +59,55 @@ class CheckpointStore:
     def checkpoint_uri(self, checkpoint_id: CheckpointId) -> str:
         return below(self.uri, f"chk-{checkpoint_id}")
 
-    def write(self, checkpoint: CompletedCheckpoint) -> str:
-        """Make the checkpoint complete, and say where; its state files must be there already.
+    def check(self) -> None:
+        """Raise FencedError if another driver has taken the job."""
+        if self._term is not None:
+            self._term.check()
 
-        After StorageUncertainError it may be complete: discard it before its state files go.
+    def write(self, checkpoint: CompletedCheckpoint) -> str:
+        """Make the checkpoint complete, and return where; its state files must be there already.
+
+        Call `check` before anything of it is published: another driver may have taken the job meanwhile, and not have
+        seen it. After StorageUncertainError it may be complete, so that its state files must stay.
+
+        Raises:
+            FencedError: another driver has taken the job, and nothing was written.
+            StorageError: it is not complete; also if a checkpoint of this id exists.
         """
         if checkpoint.job_id != self._job_id:
             raise ValueError(f"checkpoint of job {checkpoint.job_id} in the store of job {self._job_id}")
         data = to_metadata(checkpoint)
-        self._storage.write(self._metadata_path(checkpoint.checkpoint_id), data)
+        self.check()
+        path = self._metadata_path(checkpoint.checkpoint_id)
+        try:
+            create_once(self._storage, path, data)
+        except FileExistsError:
+            self._remove_late(checkpoint)
+            try:
+                create_once(self._storage, path, data)
+            except FileExistsError as error:
+                raise self._exists(checkpoint.checkpoint_id) from error
         self.metadata_bytes = len(data)
         return self.checkpoint_uri(checkpoint.checkpoint_id)
+
+    def _remove_late(self, wanted: CompletedCheckpoint) -> None:
+        """Remove the `_metadata` of an earlier term that stands where a checkpoint is to be written.
+
+        A replaced driver wrote it after this one had looked which ids are free.
+        """
+        try:
+            found = self.load(wanted.checkpoint_id)
+        except CheckpointNotFoundError:
+            return
+        except RestoreError as error:
+            raise self._exists(wanted.checkpoint_id) from error
+        self.check()  # behind the look: a driver that takes over from now on finds the id taken, or the file gone
+        if found.term >= wanted.term:
+            raise self._exists(wanted.checkpoint_id)
+        self._storage.delete(self._metadata_path(wanted.checkpoint_id))
+
+    def _exists(self, checkpoint_id: CheckpointId) -> StorageError:
+        return StorageError(f'"{self.checkpoint_uri(checkpoint_id)}" exists already, and is never replaced')
 
     def load(self, checkpoint_id: CheckpointId) -> CompletedCheckpoint:
         """Read a checkpoint back; errors name its file.
@@ -75,7 +121,7 @@ class CheckpointStore:
         try:
             data = read_metadata(self._storage, self._metadata_path(checkpoint_id))
         except FileNotFoundError as error:
-            complete = [self.checkpoint_uri(other) for other in self.completed()]
+            complete = [self.checkpoint_uri(other) for other in _complete_ids(self._paths())]
             raise _not_found(self.checkpoint_uri(checkpoint_id), complete) from error
         checkpoint = from_metadata(data, path)
         if checkpoint.is_savepoint:
@@ -86,8 +132,31 @@ class CheckpointStore:
         return checkpoint
 
     def completed(self) -> list[CheckpointId]:
-        """The checkpoints that have a `_metadata`, whole or not, newest last."""
-        return _complete_ids(self._paths())
+        """The checkpoints that have a `_metadata`, whole or not, newest last.
+
+        Those that a replaced driver completed too late are left out: they were never published.
+        """
+        return self._counting(self._paths())[0]
+
+    def _counting(self, paths: Collection[str]) -> tuple[list[CheckpointId], list[CheckpointId]]:
+        """The complete checkpoints among these paths: those that count, and those that a replaced driver left late."""
+        complete = _complete_ids(paths)
+        has_terms = any(path.startswith(f"{TERMS}/") for path in paths)
+        fence = fence_of(self._storage, self._job_id) if complete and has_terms else None
+        if fence is None:
+            return complete, []
+        late = [each for each in complete if self._is_late(each, fence)]
+        return [each for each in complete if each not in late], late
+
+    def _is_late(self, checkpoint_id: CheckpointId, fence: Fence) -> bool:
+        try:
+            return fence.excludes(self.load(checkpoint_id))
+        except RestoreError:
+            return False  # its term is not known; reading it tells what is wrong with it
+
+    def has(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the checkpoint has a `_metadata`."""
+        return self._storage.status(self._metadata_path(checkpoint_id)) is not None
 
     def next_checkpoint_id(self) -> CheckpointId:
         """One more than any id in the directory, those of unfinished checkpoints included."""
@@ -95,7 +164,7 @@ class CheckpointStore:
         return CheckpointId(max(used, default=0) + 1)
 
     def discard(self, checkpoint_id: CheckpointId) -> None:
-        """Remove a checkpoint; its files in `shared` are left to `sweep`, others may need them.
+        """Remove a checkpoint; its files in `shared` are left to `sweep`, others may need them. Call `check` first.
 
         `_metadata` goes first: a crash half way leaves an incomplete checkpoint, not a damaged one.
         """
@@ -103,7 +172,7 @@ class CheckpointStore:
         self._storage.delete_directory(f"{self._job_id}/chk-{checkpoint_id}")
 
     def delete_files(self, files: Iterable[StateFile]) -> None:
-        """Remove state files that no checkpoint refers to any more."""
+        """Remove state files that no checkpoint refers to any more. Call `check` first."""
         for file in files:
             self._storage.delete(f"{self._job_id}/{file.path}")
 
@@ -114,15 +183,17 @@ class CheckpointStore:
     def sweep(self, keep: Iterable[CompletedCheckpoint], in_flight: Collection[str] = ()) -> list[str]:
         """Remove what no checkpoint needs, and say what that was, relative to the job's directory.
 
-        That is: directories of checkpoints never completed, temporary files, and shared files to which neither a
-        checkpoint of `keep` nor any other complete one refers. Whatever begins with an entry of `in_flight` stays,
-        under its temporary name too. To get rid of a complete checkpoint, discard it first.
+        That is: directories of checkpoints never completed, or completed too late by a replaced driver; temporary
+        files; and shared files to which neither a checkpoint of `keep` nor any other complete one refers. Whatever
+        begins with an entry of `in_flight` stays, under its temporary name too. To get rid of a complete checkpoint,
+        discard it first.
         """
         kept = {checkpoint.checkpoint_id: checkpoint for checkpoint in keep}
         referenced = {file.path for checkpoint in kept.values() for file in checkpoint.files()}
         paths = self._paths()
+        counting, late = self._counting(paths)
         shared_is_known = True
-        for checkpoint_id in _complete_ids(paths):
+        for checkpoint_id in counting:
             if checkpoint_id in kept:
                 continue
             try:
@@ -131,7 +202,11 @@ class CheckpointStore:
                 continue  # nobody can restore it: nothing is kept for it
             except RestoreError:
                 shared_is_known = False  # whole, but only what wrote it knows its files
+        paths = [path for path in paths if path not in {f"chk-{each}/{METADATA}" for each in late}]
         garbage = _garbage(paths, referenced, tuple(in_flight), shared_is_known=shared_is_known)
+        garbage += [f"chk-{each}/" for each in late if f"chk-{each}/" not in garbage]
+        if garbage:
+            self.check()  # behind the look: nothing in it is a later driver's
         for path in garbage:
             if path.endswith("/"):
                 self._storage.delete_directory(f"{self._job_id}/{path.rstrip('/')}")
@@ -181,7 +256,7 @@ def _garbage(
     garbage: dict[str, None] = {}
     for path in paths:
         checkpoint = _CHECKPOINT.match(path)
-        if is_needed(path):
+        if is_needed(path) or path.startswith(f"{TERMS}/"):
             continue
         if checkpoint and checkpoint[0] not in busy:
             garbage[checkpoint[0]] = None
@@ -219,17 +294,48 @@ def find_latest(storage: Storage, job_name: str) -> list[FoundCheckpoint]:
 
     Unreadable ones are listed where they belong in time, unless the others of the same job id show another name, so
     that the caller can warn and fall back to the next. What Flink wrote is left out.
+
+    Raises:
+        StorageError: a running job replaced its checkpoints faster than they could be read.
     """
+    for _ in range(LOOKS):
+        by_job, have_gone = _by_job(storage)
+        if not have_gone:
+            break
+    else:
+        raise changing(storage.uri)
+    candidates = [candidate for found in by_job.values() for candidate in _dated(found, job_name)]
+    candidates.sort(key=lambda candidate: (candidate[1], candidate[0].checkpoint_id), reverse=True)
+    return [found for found, _ in candidates]
+
+
+def changing(place: str) -> StorageError:
+    return StorageError(
+        f'the checkpoints in "{place}" change faster than they can be read', hint="Stop the job that writes them first."
+    )
+
+
+def _by_job(storage: Storage) -> tuple[dict[str, list[tuple[FoundCheckpoint, datetime]]], bool]:
+    """The checkpoints that count, by job, with when their files were changed; and whether one went meanwhile."""
     by_job: dict[str, list[tuple[FoundCheckpoint, datetime]]] = {}
+    fences: dict[str, Fence | None] = {}
+    have_gone = False
     for status in storage.list(""):
         match = _COMPLETE.fullmatch(status.path)
         if match and match["above"] and "/" not in match["above"]:
             found = _read_outcome(storage, JobId(match["above"]), CheckpointId(int(match["id"])))
+            if found.job_id not in fences:
+                fences[found.job_id] = fence_of(storage, found.job_id)
+            have_gone |= isinstance(found.outcome, CheckpointNotFoundError)
+            if _is_excluded(found.outcome, fences[found.job_id]):
+                continue
             if not isinstance(found.outcome, StateNotRestorableError | CheckpointNotFoundError):
                 by_job.setdefault(found.job_id, []).append((found, status.modified_at))
-    candidates = [candidate for found in by_job.values() for candidate in _dated(found, job_name)]
-    candidates.sort(key=lambda candidate: (candidate[1], candidate[0].checkpoint_id), reverse=True)
-    return [found for found, _ in candidates]
+    return by_job, have_gone
+
+
+def _is_excluded(outcome: CompletedCheckpoint | RestoreError, fence: Fence | None) -> bool:
+    return fence is not None and isinstance(outcome, CompletedCheckpoint) and fence.excludes(outcome)
 
 
 def _read_outcome(storage: Storage, job_id: JobId, checkpoint_id: CheckpointId) -> FoundCheckpoint:
@@ -262,14 +368,26 @@ def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
     That is the URI which the paths of its state files are relative to: the job's directory, or that of the savepoint.
 
     Raises:
-        CheckpointNotFoundError: there is none; the hint lists complete ones near that place.
+        CheckpointNotFoundError: there is none, or it is one that a replaced driver completed too late; the hint lists
+            complete ones near that place.
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `from_metadata`.
     """
     place = place_of(path_or_uri)
     if place.status(METADATA) is None:
         raise _not_found(path_or_uri, _complete_near(place))
     checkpoint = from_metadata(read_metadata(place, METADATA), below(place.uri, METADATA))
-    return checkpoint, place.uri if checkpoint.is_savepoint else parent(place.uri)
+    if checkpoint.is_savepoint:
+        return checkpoint, place.uri
+    job_directory = parent(place.uri)
+    if last_name(job_directory) == checkpoint.job_id:
+        fence = fence_of(open_storage(parent(job_directory)), checkpoint.job_id)
+        if fence is not None and fence.excludes(checkpoint):
+            raise CheckpointNotFoundError(
+                f'"{path_or_uri}" is no checkpoint of job {checkpoint.job_id}: the driver that wrote it had been'
+                " replaced, and its output was never published",
+                hint="Use another checkpoint of the job, or --resume latest.",
+            )
+    return checkpoint, job_directory
 
 
 def place_of(path_or_uri: str) -> Storage:

@@ -62,6 +62,9 @@ class StatusReporter(JobListener):
         self.started_any = True
         self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
 
+    def taken_over(self, owner: str) -> None:
+        self._tell(f"WARNING: taken over from {owner}, which may still run: it stops by itself when it notices")
+
     def progressed(self, what: str | None) -> None:
         """Told when work begins ("savepoint 12: 0 of 2 slots"), and how far it is once in a while."""
         work = None if what is None else what.partition(":")[0]

@@ -65,6 +65,11 @@ _SPARK_LOG_LEVEL = "spark.log.level"
 @click.option(
     "--no-rest", is_flag=True, help="Serve nothing: no web page, and the job cannot be asked or told anything."
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="With --resume or a claim: take the job also from a process that runs it, but hangs; it stops when it wakes.",
+)
 @click.option("-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
 @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log, and whole stack traces.")
 @click.pass_context
@@ -83,6 +88,7 @@ def run(
     *,
     no_rest: bool,
     allow_non_restored_state: bool,
+    take_over: bool,
     verbose: bool,
 ) -> None:
     """Run the Python program JOB, which builds a job and calls env.execute().
@@ -125,6 +131,7 @@ def run(
                 restore_path=path,
                 resume=Resume(resume) if resume is not None else None,
                 allow_non_restored_state=allow_non_restored_state,
+                take_over=take_over,
                 listener=reporter,
             )
             launch.restore_mode = restore_mode(launch.configuration.get(RESTORE_MODE))

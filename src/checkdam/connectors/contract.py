@@ -55,14 +55,18 @@ class SinkCommitter(Protocol):
     def commit(self, committables: Sequence[bytes]) -> None:
         """Make the output visible. Committing again changes nothing, also when a reader has taken it away since."""
 
-    def abandon_all_but(self, committables: Collection[bytes]) -> None:
-        """Remove what earlier attempts of this job prepared and no checkpoint will ever commit."""
+    def abandon_all_but(self, committables: Collection[bytes], check: Callable[[], None]) -> None:
+        """Remove what earlier attempts of this job prepared and no checkpoint will ever commit.
+
+        Look for it, call `check`, then delete what was found and nothing else: `check` raises if another driver has
+        taken the job, whose output may be there from then on.
+        """
 
     def forget(self, job_id: JobId) -> None:
         """Remove what a dead job prepared in the same place; it will never be committed."""
 
-    def close(self) -> None:
-        """Remove what the sink kept for itself; called when the job has ended."""
+    def close(self, check: Callable[[], None]) -> None:
+        """Remove what the sink kept for itself; called when the job has ended. `check` as for `abandon_all_but`."""
 
 
 class SinkSpec(Protocol):

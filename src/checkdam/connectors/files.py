@@ -104,6 +104,10 @@ class FileWriter:
             self._encoder = self._part = None
 
 
+def _pass() -> None:
+    """Nobody else can take the job."""
+
+
 class FileCommitter:
     """Moves staged files to where readers see them."""
 
@@ -125,18 +129,20 @@ class FileCommitter:
         """The part files that committables name, all of them checked before the first is touched."""
         return [_decode(each, self._mark) for each in committables]
 
-    def abandon_all_but(self, committables: Collection[bytes]) -> None:
+    def abandon_all_but(self, committables: Collection[bytes], check: Callable[[], None] = _pass) -> None:
         keep = {part.staged for part in self._parts(committables)}
-        for status in self._storage.list(self._directory):
-            if status.path not in keep:
-                self._storage.delete(status.path)
+        found = [status.path for status in self._storage.list(self._directory) if status.path not in keep]
+        if found:
+            check()
+        for path in found:
+            self._storage.delete(path)
 
     def forget(self, job_id: JobId) -> None:
         self._storage.delete_directory(f"{STAGING}/{job_id}")
 
-    def close(self) -> None:
-        self._storage.delete_directory(self._directory)
-        for directory in (self._job_directory, STAGING):
+    def close(self, check: Callable[[], None] = _pass) -> None:
+        self.abandon_all_but((), check)
+        for directory in (self._directory, self._job_directory, STAGING):
             if not self._storage.list(directory):
                 self._storage.delete_directory(directory)
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.errors import CheckdamError, StorageError
+from checkdam.errors import CheckdamError, FencedError, StorageError
 from checkdam.ids import JobId
 from checkdam.runtime.control import JobMonitor
 from checkdam.runtime.events import CheckpointStats, JobListener
@@ -157,6 +157,7 @@ class ArchivingListener(JobListener):
         self._changed = threading.Condition()
         self._asked = self._done = 0  # how many saves were asked for; up to which one all are covered
         self._thread: threading.Thread | None = None
+        self._is_replaced = False  # another driver keeps the entry now
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.save_soon()
@@ -171,6 +172,9 @@ class ArchivingListener(JobListener):
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         self.save_soon()
 
+    def failed(self, failure: CheckdamError) -> None:
+        self._is_replaced = isinstance(failure, FencedError)
+
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         self.save_soon()
         if not self.settle():
@@ -178,6 +182,8 @@ class ArchivingListener(JobListener):
 
     def save_soon(self) -> None:
         with self._changed:
+            if self._is_replaced:
+                return
             self._asked += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True, name="archive")

@@ -13,8 +13,8 @@ import msgspec
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
-from checkdam.checkpoint.ownership import OWNER, owner_of
 from checkdam.checkpoint.places import below
+from checkdam.checkpoint.terms import Fence, fence_of, owner_of
 from checkdam.clock import Clock, SystemClock
 from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId
@@ -27,7 +27,7 @@ from checkdam.storage.filesystem import open_storage
 MOST_CHECKPOINTS: Final = 200
 """How many of a job's checkpoints are read, the newest of them."""
 _SHARE_OF_TIME = 20  # listing a storage may take up a twentieth of the time
-_FILE = re.compile(r"(?P<job>[0-9a-f]{32})/(?:chk-(?P<id>\d+)/_metadata|(?P<owner>_owner))")
+_FILE = re.compile(r"(?P<job>[0-9a-f]{32})/(?:chk-(?P<id>\d+)/_metadata|(?P<owner>_owner|_terms/[^/]+))")
 _DRIVER_GONE = "the driver was gone before it completed"
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class _Place:
         self._read = {path: read for path, read in self._read.items() if path in paths}
         records = []
         for job_id in sorted(archived.keys() | jobs.keys()):
-            files_of_job = jobs.get(job_id) or _Files({}, None)
+            files_of_job = jobs.get(job_id) or _Files(JobId(job_id), {}, None)
             record = self._job(self._storage, job_id, files_of_job, archived.get(job_id))
             if record is not None:
                 records.append(record)
@@ -151,10 +151,11 @@ class _Place:
     def _found(self, storage: Storage, files: _Files, but: set[int] | tuple[()]) -> list[Found]:
         """The job's complete checkpoints that can be read, newest first, but for these."""
         ids = sorted(files.metadata.keys() - set(but), reverse=True)[:MOST_CHECKPOINTS]
+        fence = _fence(storage, files.job_id) if ids and files.owner is not None else None
         found = []
         for status in (files.metadata[each] for each in ids):
             checkpoint = self._checkpoint(storage, status)
-            if checkpoint is not None:
+            if checkpoint is not None and not (fence is not None and fence.excludes(checkpoint)):
                 directory = below(storage.uri, status.path.rpartition("/")[0])
                 found.append(Found(checkpoint, directory, status.size))
         return found
@@ -184,15 +185,24 @@ def _decoded(data: bytes, path: str) -> CompletedCheckpoint | None:
 def _is_alive(storage: Storage, job_id: str) -> bool:
     try:
         owner = owner_of(storage, JobId(job_id))
-    except StorageError as error:
+    except CheckdamError as error:
         _log.warning("job %s: its owner cannot be read: %s", job_id, error)
         return False
     return owner is not None and owner.is_alive()
 
 
+def _fence(storage: Storage, job_id: JobId) -> Fence | None:
+    try:
+        return fence_of(storage, job_id)
+    except CheckdamError as error:
+        _log.warning("job %s: its terms cannot be read: %s", job_id, error)
+        return None
+
+
 class _Files(msgspec.Struct):
     """What tells of a job in its directory: its checkpoints by id, and who owns it."""
 
+    job_id: JobId
     metadata: dict[int, FileStatus]
     owner: FileStatus | None
 
@@ -203,9 +213,10 @@ def _by_job(files: Sequence[FileStatus]) -> dict[str, _Files]:
         match = _FILE.fullmatch(status.path)
         if match is None:
             continue
-        job = jobs.setdefault(match["job"], _Files({}, None))
-        if match["owner"] == OWNER:
-            job.owner = status
+        job = jobs.setdefault(match["job"], _Files(JobId(match["job"]), {}, None))
+        if match["owner"]:
+            if job.owner is None or status.modified_at > job.owner.modified_at:
+                job.owner = status
         else:
             job.metadata[int(match["id"])] = status
     return jobs

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from checkdam.checkpoint.ownership import Owner, this_process
+from checkdam.checkpoint.terms import Owner, this_process
 from checkdam.ids import JobId
 
 _LOG = logging.getLogger(__name__)

@@ -30,7 +30,15 @@ from checkdam.checkpoint.decisions import (
 from checkdam.checkpoint.savepoint import SavepointDirectory
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
-from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError, StorageError
+from checkdam.errors import (
+    CheckdamError,
+    FencedError,
+    JobControlError,
+    JobFailedError,
+    SlotLostError,
+    StorageError,
+    StorageUncertainError,
+)
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.completion import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.engine import Engine, Slot
@@ -54,6 +62,7 @@ class Surroundings:
     outputs: Outputs
     listener: JobListener
     clock: Clock
+    term: int = 0  # of the driver; 0: the job keeps no checkpoints
     begun: Callable[[], None] = lambda: None  # called when the slots have their state
     completed: Callable[[], None] = lambda: None  # called behind each completed checkpoint
 
@@ -99,6 +108,7 @@ class Checkpointing:
         self._cuts: dict[CheckpointId, _Cut] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._savepoints: dict[CheckpointId, SavepointOrder] = {}
+        self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
         self._slots_ended = False
         self._disposed = False
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
@@ -275,9 +285,10 @@ class Checkpointing:
             self._write_metadata(action.acknowledged)
         elif isinstance(action, DiscardCheckpoints):
             assert self._around.store is not None
+            self._around.store.check()
             for checkpoint_id in action.checkpoint_ids:
                 self._around.store.discard(checkpoint_id)
-            self._delete(action.files)
+            self._around.store.delete_files(action.files)
             self._around.listener.checkpoints_discarded(action.checkpoint_ids)
         elif isinstance(action, DeleteFiles):
             self._delete(action.files)
@@ -287,14 +298,19 @@ class Checkpointing:
         assert self._around.store is not None
         cut = self._cuts.pop(acknowledged.checkpoint_id)
         now = self._around.clock.now()
-        checkpoint = completed_checkpoint(self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks)
+        checkpoint = completed_checkpoint(
+            self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
+        )
         try:
             path = self._around.store.write(checkpoint)
         except StorageError as error:
+            if isinstance(error, StorageUncertainError):
+                self._maybe_complete.add(acknowledged.checkpoint_id)
             with self._changed:
                 self._perform(self._coordinator.metadata_failed(acknowledged.checkpoint_id, str(error)))
                 self._changed.notify_all()
             return
+        self._around.store.check()  # before it is published: a driver that takes over from now on has seen it
         for entry in checkpoint.operators:
             self._around.outputs.commit(entry.uid, entry.committables)
         stats = checkpoint_stats(acknowledged, checkpoint, path)
@@ -314,13 +330,18 @@ class Checkpointing:
         cut = self._cuts.pop(checkpoint_id)
         now = self._around.clock.now()
         checkpoint = replace(
-            completed_checkpoint(self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks),
+            completed_checkpoint(
+                self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
+            ),
             savepoint_format=order.format,
         )
         try:
             self._around.outputs.note(checkpoint)
             path, metadata_bytes = order.directory.complete(checkpoint)
+            self._around.outputs.check_term()  # else a driver that has taken over may not keep its output
         except CheckdamError as error:
+            if isinstance(error, FencedError):
+                self._fail(error)
             with self._changed:
                 self._perform(self._coordinator.savepoint_failed(checkpoint_id, str(error)))
                 self._changed.notify_all()
@@ -342,8 +363,7 @@ class Checkpointing:
         try:
             if not self._slots_ended:
                 self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
-            if self._around.store is not None:
-                self._around.store.discard(action.checkpoint_id)
+            if action.new_files and action.checkpoint_id not in self._maybe_complete:
                 self._delete(action.new_files)
         finally:
             self._refuse(action.checkpoint_id, f"checkpoint {action.checkpoint_id} failed: {action.reason}")
@@ -373,4 +393,5 @@ class Checkpointing:
 
     def _delete(self, files: Sequence[StateFile]) -> None:
         assert self._around.store is not None
+        self._around.store.check()
         self._around.store.delete_files(files)

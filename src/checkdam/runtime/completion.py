@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from checkdam.checkpoint.completed import RETENTION_SETTING, CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.completed import RETENTION_SETTING, TERM_SETTING, CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.decisions import AcknowledgedCheckpoint
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import TimestampsKind
@@ -23,6 +23,7 @@ def completed_checkpoint(
     at: datetime,
     event_time: Mapping[int, int] | None = None,
     watermarks: Mapping[int, int] | None = None,
+    term: int = 0,
 ) -> CompletedCheckpoint:
     """The checkpoint as it is kept.
 
@@ -42,7 +43,11 @@ def completed_checkpoint(
         max_parallelism=job.plan.max_parallelism,
         operators=_entries(job, acknowledged),
         source_position=source_position,
-        settings={"mode": job.mode.value, RETENTION_SETTING: job.checkpoints.retention.value},
+        settings={
+            "mode": job.mode.value,
+            RETENTION_SETTING: job.checkpoints.retention.value,
+            **({TERM_SETTING: str(term)} if term else {}),
+        },
         event_time={names[op]: timestamp for op, timestamp in (event_time or {}).items() if op in names},
         watermarks={uids[op]: watermark for op, watermark in (watermarks or {}).items() if op in uids},
     )

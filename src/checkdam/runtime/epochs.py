@@ -72,6 +72,8 @@ class Epochs:
         lines = [line for report in reports for line in report.printed]
         if lines:
             self._around.listener.printed(lines)
+        if any(committables for report in reports for committables in report.committables.values()):
+            self._around.outputs.check_term()
         for report in reports:
             for uid, committables in report.committables.items():
                 self._around.outputs.commit(uid, committables)

@@ -61,6 +61,9 @@ class JobListener:
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
 
+    def taken_over(self, owner: str) -> None:
+        """The job was taken from a driver that may still run; it stops by itself when it notices."""
+
     def status_changed(self, status: JobStatus) -> None:
         """The job has entered this status; the last one comes before `job_ended`."""
 
@@ -130,6 +133,9 @@ class PrintingListener(JobListener):
 
     def nothing_to_resume(self, reason: CheckdamError) -> None:
         sys.stderr.write(f"{reason.message}: starting anew\n")
+
+    def taken_over(self, owner: str) -> None:
+        sys.stderr.write(f"warning: the job is taken over from {owner}, which may still run\n")
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         sys.stderr.write(f"warning: {path} is passed over for an older checkpoint: {reason}\n")

@@ -183,9 +183,11 @@ class Fulfilment:
             if has_drained:
                 # Event time has ended for every operator: there is no way on but from the last checkpoint.
                 attempt.interrupt(JobFailedError(f"stop with savepoint failed after event time had ended: {error}"))
-            if not has_begun:
+            if has_begun:  # it may be complete by the time the attempt is over: then whoever asked wants its path
+                saved.add_done_callback(lambda _: self._requests.failed(request, _naming(saved, reason)))
+            else:
                 self._give_up(order)
-            self._requests.failed(request, reason)
+                self._requests.failed(request, reason)
         else:
             attempt.end_with(request, path)
 
@@ -256,6 +258,13 @@ class Fulfilment:
         self._attempt.check()
         if self._attempt.is_over:
             raise JobControlError("the job has ended")
+
+
+def _naming(saved: Future[str], reason: CheckdamError) -> CheckdamError:
+    """The reason, and the path of the savepoint if it was completed all the same."""
+    if saved.exception() is not None:
+        return reason
+    return JobControlError(f"{reason.message}; its savepoint {saved.result()} is complete", hint=reason.hint)
 
 
 def _as_control_error(what: str, cause: Exception) -> CheckdamError:

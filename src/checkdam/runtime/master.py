@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,15 +13,18 @@ from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.ownership import clear_abandoned, take
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.terms import Term
 from checkdam.clock import Clock, SystemClock
 from checkdam.config import SUSPEND_GRACE_PERIOD
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
     CheckpointNotFoundError,
+    FencedError,
     JobControlError,
     JobFailedError,
     RestoreError,
+    StorageError,
     UsageError,
     UserFunctionError,
 )
@@ -73,7 +77,8 @@ class JobResult:
 class JobMaster:
     """Runs one job to its end, and does meanwhile what is asked of it: a JobControl.
 
-    `engines` makes what runs the epochs of a plan; a rescaled job has another.
+    `engines` makes what runs the epochs of a plan; a rescaled job has another. `resumes` says that the job has a
+    checkpoint of its own, `take_over` that it is taken also from a driver that is known to run.
     """
 
     def __init__(
@@ -85,6 +90,8 @@ class JobMaster:
         listener: JobListener | None = None,
         clock: Clock | None = None,
         storage: Storage | None = None,
+        resumes: bool = False,
+        take_over: bool = False,
     ) -> None:
         self._job = job
         self._engines = engines
@@ -96,6 +103,9 @@ class JobMaster:
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
         self._outputs = Outputs.of(job.plan, job.job_id, self._storage)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
+        self._takes_over = take_over
+        self._has_checkpoint = resumes  # so that to begin anew would repeat what was published
+        self._term: Term | None = None
         self._asking = threading.Lock()
         self._running: AttemptRun | None = None
         self._status = JobStatus.INITIALIZING
@@ -221,6 +231,16 @@ class JobMaster:
 
     def run(self) -> JobResult:
         """Run the job until it has finished, was cancelled or suspended; raises what restarts did not cure."""
+        try:
+            return self._run()
+        except FencedError as fenced:
+            self._stand_down(fenced)
+            raise
+        finally:
+            if self._term is not None:
+                self._term.release()
+
+    def _run(self) -> JobResult:
         self._enter(JobStatus.INITIALIZING)
         try:
             if self._storage is not None:
@@ -235,6 +255,8 @@ class JobMaster:
         self._enter(JobStatus.CREATED)
         try:
             end = self._run_attempts()
+        except FencedError:
+            raise
         except Exception as failure:
             self._fail(failure)
             raise
@@ -258,27 +280,51 @@ class JobMaster:
                     JobControlError(f"the savepoint {path} is complete and all output published; then: {failure}")
                 )
 
+    def _stand_down(self, fenced: FencedError) -> None:
+        """End without touching a file of the job: another driver has it."""
+        if self._grace is not None:
+            self._grace.cancel()
+        self._listener.failed(fenced)
+        self._refuse_rescaling(JobEnd.SUSPENDED)
+        self._enter(JobStatus.SUSPENDED)
+        self._listener.job_ended(JobEnd.SUSPENDED, None)
+
     def _end(self, end: JobEnd) -> str | None:
         if self._grace is not None:
             self._grace.cancel()
-        if self._rescaling is not None:
-            request, _ = self._rescaling
-            reason = JobControlError(f"the job was {end.value} before it ran at its new parallelism")
-            refuse(request.answer, reason)
-            self._listener.rescaled(request.job.parallelism, reason)
+        self._refuse_rescaling(end)
         last = self._remains.clean_up(end, self._listener)
         self._enter(_STATUS_AFTER[end])
         self._listener.job_ended(end, last)
         return last
 
+    def _refuse_rescaling(self, end: JobEnd) -> None:
+        if self._rescaling is not None:
+            request, _ = self._rescaling
+            self._rescaling = None
+            reason = JobControlError(f"the job was {end.value} before it ran at its new parallelism")
+            refuse(request.answer, reason)
+            self._listener.rescaled(request.job.parallelism, reason)
+
     def _take_over(self) -> None:
         """Become the job's one driver, and clear away jobs that died before anybody could resume them."""
         if self._storage is None:
             return
-        take(self._storage, self._job.job_id)
-        self._outputs.recall()
+        job = self._job
+        term = self._term = take(self._storage, job.job_id, take_over=self._takes_over)
+        if term.replaced is not None:
+            self._listener.taken_over(str(term.replaced))
+        self._store = CheckpointStore(self._storage, job.job_id, term)
+        self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, term)
+        self._outputs.recall(term)
         for dead in clear_abandoned(self._storage):
             self._outputs.forget(dead)
+
+    def _check_term(self) -> None:
+        """Raise FencedError if another driver has taken the job."""
+        if self._term is not None:
+            with suppress(StorageError):  # then nobody knows; it is asked again before anything is touched
+                self._term.check()
 
     def _run_attempts(self) -> JobEnd:
         policy = self._job.restart.begin(self._clock)
@@ -291,7 +337,10 @@ class JobMaster:
                 return asked.end
             except Rescaled as rescaled:
                 self._begin_rescaling(rescaled.request)
+            except FencedError:
+                raise
             except CheckdamError as failure:
+                self._check_term()
                 was_rescaling = self._give_up_rescaling(failure)
                 if isinstance(failure, UsageError | RestoreError) and not was_rescaling:
                     raise
@@ -354,6 +403,7 @@ class JobMaster:
 
     def _run_attempt(self) -> None:
         """One attempt from the newest usable checkpoint; a damaged one gives way to the next older."""
+        self._check_term()
         for restored in self._restorable():
             try:
                 self._run_from(restored)
@@ -376,6 +426,11 @@ class JobMaster:
         if self._given is not None and not self._given.claim:
             yield self._given
         elif not own and (self._store is None or not self._store.completed()):
+            if self._has_checkpoint and self._store is not None:
+                raise StorageError(
+                    f'"{self._store.uri}" holds no checkpoint any more, and to begin anew would repeat output',
+                    hint="Bring the directory back, or start a new job without --resume.",
+                )
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
@@ -400,6 +455,7 @@ class JobMaster:
             self._outputs,
             self._listener,
             self._clock,
+            self._term.number if self._term is not None else 0,
             begun=self._has_begun,
             completed=self._own_checkpoint_completed,
         )
@@ -428,6 +484,7 @@ class JobMaster:
 
     def _own_checkpoint_completed(self) -> None:
         """A savepoint that was claimed has done its service with the job's first checkpoint."""
+        self._has_checkpoint = True
         if self._has_claimed_savepoint and self._given is not None:
             self._has_claimed_savepoint = False
             try:

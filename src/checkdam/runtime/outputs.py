@@ -9,6 +9,7 @@ import msgspec
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.terms import Term
 from checkdam.connectors.contract import SinkCommitter
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.graph.levels import JobPlan
@@ -34,6 +35,7 @@ class Outputs:
     def __init__(self, committers: Mapping[OperatorUid, SinkCommitter], files: Storage | None = None) -> None:
         self._committers = committers
         self._files = files
+        self._term: Term | None = None
         self._promised: dict[OperatorUid, set[bytes]] = {uid: set() for uid in committers}
 
     @classmethod
@@ -56,26 +58,40 @@ class Outputs:
             self._committers[uid].commit(committables)
             self._promised[uid].difference_update(committables)
 
-    def recall(self) -> None:
-        """Learn what an earlier driver of the job has promised.
+    def check_term(self) -> None:
+        """Raise FencedError if another driver has taken the job."""
+        if self._term is not None:
+            self._term.check()
+
+    def recall(self, term: Term | None = None) -> None:
+        """Learn what earlier drivers of the job have promised, now that the job is taken.
 
         Raises:
-            CheckpointDamagedError, FormatTooNewError: the file that tells it cannot be read.
+            CheckpointDamagedError, FormatTooNewError: a file that tells it cannot be read.
         """
-        if self._files is None:
-            return
+        self._term = term
+        for name in self._promise_files():
+            self._recall(name)
+
+    def _promise_files(self) -> list[str]:
+        """One of each term that promised something: a replaced driver must not write over that of another."""
+        found = self._files.list("") if self._files is not None else []
+        return [status.path for status in found if status.path.startswith(PROMISED)]
+
+    def _recall(self, name: str) -> None:
+        assert self._files is not None
         try:
-            kept = msgspec.json.decode(self._files.read(PROMISED), type=_Promises)
+            kept = msgspec.json.decode(self._files.read(name), type=_Promises)
         except FileNotFoundError:
             return
         except msgspec.MsgspecError as error:
             raise CheckpointDamagedError(
-                f'"{self._files.uri}/{PROMISED}" is damaged: {error}',
+                f'"{self._files.uri}/{name}" is damaged: {error}',
                 hint="Delete it, if no savepoint of the job will be restored any more.",
             ) from error
         if kept.version > _VERSION:
             raise FormatTooNewError(
-                f'"{self._files.uri}/{PROMISED}" has format {kept.version}; this Checkdam reads up to {_VERSION}',
+                f'"{self._files.uri}/{name}" has format {kept.version}; this Checkdam reads up to {_VERSION}',
                 hint="Run the job with the Checkdam that wrote it, or a newer one.",
             )
         for uid, committables in kept.committables.items():
@@ -89,7 +105,9 @@ class Outputs:
             return
         known = {uid: sorted(promised | set(found.get(uid, ()))) for uid, promised in self._promised.items()}
         promises = _Promises(_VERSION, {str(uid): committables for uid, committables in known.items()})
-        self._files.write(PROMISED, msgspec.json.encode(promises))
+        self.check_term()
+        name = PROMISED if self._term is None else f"{PROMISED}-{self._term.number}"
+        self._files.write(name, msgspec.json.encode(promises))
 
     def promise(self, savepoint: CompletedCheckpoint) -> None:
         """A savepoint refers to this output: it is not dropped, so that whoever restores the savepoint publishes it.
@@ -102,11 +120,12 @@ class Outputs:
 
     def resume(self, restored: Restored | None) -> None:
         """Publish what the checkpoint covers, drop what came after it and no savepoint refers to."""
+        self.check_term()
         for uid, committer in self._committers.items():
             covered = restored.committables(uid) if restored else ()
             committer.commit(covered)
             self._promised[uid].difference_update(covered)
-            committer.abandon_all_but([*covered, *self._promised[uid]])
+            committer.abandon_all_but([*covered, *self._promised[uid]], self.check_term)
 
     def forget(self, job_id: JobId) -> None:
         """Drop what another job prepared, which died before its first checkpoint."""
@@ -118,6 +137,9 @@ class Outputs:
         output to a savepoint."""
         for uid, committer in self._committers.items():
             if end is JobEnd.FINISHED or not self._promised[uid]:
-                committer.close()
+                committer.close(self.check_term)
         if self._files is not None and (end is JobEnd.FINISHED or not any(self._promised.values())):
-            self._files.delete(PROMISED)
+            names = self._promise_files()
+            self.check_term()
+            for name in names:
+                self._files.delete(name)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.ownership import owner_of, this_process
 from checkdam.checkpoint.places import last_name, parent
 from checkdam.checkpoint.savepoint import dispose, shown
 from checkdam.checkpoint.settings import RestoreMode
-from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint, verify_files
+from checkdam.checkpoint.store import LOOKS, CheckpointStore, changing, find_latest, load_checkpoint, verify_files
+from checkdam.checkpoint.terms import is_running, owner_of
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -90,8 +90,10 @@ def _subtasks(entry: OperatorEntry) -> list[SubtaskIndex]:
     return [SubtaskIndex(index) for index in range(entry.parallelism)]
 
 
-def from_path(path: str, mode: RestoreMode = RestoreMode.NO_CLAIM) -> Restored:
+def from_path(path: str, mode: RestoreMode = RestoreMode.NO_CLAIM, *, take_over: bool = False) -> Restored:
     """The checkpoint or savepoint a user names. Unless it is claimed it stays theirs, and is only read.
+
+    With `take_over` a checkpoint may be claimed also while its job runs.
 
     A claimed checkpoint is the last of its job, which goes on under its own id; so it must lie where the job keeps its
     checkpoints. A claimed savepoint starts a new job all the same, and is `owned_savepoint`.
@@ -106,10 +108,10 @@ def from_path(path: str, mode: RestoreMode = RestoreMode.NO_CLAIM) -> Restored:
         return Restored(checkpoint, directory, "", claim=False)
     if checkpoint.is_savepoint:
         return Restored(checkpoint, directory, "", claim=False, owned_savepoint=directory)
-    return _claimed(checkpoint, directory)
+    return _claimed(checkpoint, directory, take_over=take_over)
 
 
-def _claimed(checkpoint: CompletedCheckpoint, job_directory: str) -> Restored:
+def _claimed(checkpoint: CompletedCheckpoint, job_directory: str, *, take_over: bool) -> Restored:
     job_id = checkpoint.job_id
     if last_name(job_directory) != job_id:
         raise StateNotRestorableError(
@@ -119,11 +121,12 @@ def _claimed(checkpoint: CompletedCheckpoint, job_directory: str) -> Restored:
         )
     storage = open_storage(parent(job_directory))
     owner = owner_of(storage, job_id)
-    if owner is not None and owner.is_alive() and owner != this_process():
+    if owner is not None and is_running(owner) and not take_over:
         raise StateNotRestorableError(
             f"checkpoint {checkpoint.checkpoint_id} of job {job_id} cannot be claimed: the job is running, in process"
             f" {owner.pid}",
-            hint="Stop it first, or restore with no_claim, which starts a new job from it.",
+            hint="Stop it first, or add --take-over if it hangs, or restore with no_claim, which starts a new job"
+            " from it.",
         )
     store = CheckpointStore(storage, job_id)
     for newer in reversed(store.completed()):
@@ -182,15 +185,28 @@ def find_job(storage: Storage, job_name: str) -> JobId:
 
 
 def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listener: JobListener) -> Iterator[Restored]:
-    """The job's own checkpoints that are whole, newest first; damaged ones are reported and passed over."""
-    for checkpoint_id in reversed(store.completed()):
-        try:
-            checkpoint = store.load(checkpoint_id)
-            store.verify(checkpoint)
-        except (CheckpointDamagedError, CheckpointNotFoundError) as reason:
-            listener.checkpoint_skipped(store.checkpoint_uri(checkpoint_id), reason)
-            continue
-        yield Restored(checkpoint, storage.uri, job_id, claim=True)
+    """The job's own checkpoints that are whole, newest first; damaged ones are reported and passed over.
+
+    Raises:
+        StorageError: a driver that still runs replaced all of them before they could be read.
+    """
+    for _ in range(LOOKS):
+        has_found = have_gone = False
+        for checkpoint_id in reversed(store.completed()):
+            try:
+                checkpoint = store.load(checkpoint_id)
+                store.verify(checkpoint)
+            except (CheckpointDamagedError, CheckpointNotFoundError) as reason:
+                if not store.has(checkpoint_id):  # discarded since it was listed
+                    have_gone = True
+                    continue
+                listener.checkpoint_skipped(store.checkpoint_uri(checkpoint_id), reason)
+                continue
+            has_found = True
+            yield Restored(checkpoint, storage.uri, job_id, claim=True)
+        if has_found or not have_gone:
+            return
+    raise changing(store.uri)
 
 
 def check_fit(restored: Restored, plan: JobPlan, *, allow_non_restored_state: bool) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from checkdam.checkpoint.ownership import let_go
 from checkdam.checkpoint.places import below
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, keeps_checkpoints
 from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.terms import Term
 from checkdam.errors import RestoreError, StorageError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.events import JobListener
@@ -19,17 +19,25 @@ _TRIES = 3
 class Remains:
     """Of one job, in its checkpoint storage and at its sinks. Savepoints are no concern of this: they stay."""
 
-    def __init__(self, job_id: JobId, checkpoints: CheckpointConfig, storage: Storage | None, outputs: Outputs) -> None:
+    def __init__(
+        self,
+        job_id: JobId,
+        checkpoints: CheckpointConfig,
+        storage: Storage | None,
+        outputs: Outputs,
+        term: Term | None = None,
+    ) -> None:
         self._job_id = job_id
         self._checkpoints = checkpoints
         self._storage = storage
         self._outputs = outputs
+        self._term = term
 
     def sweep(self) -> list[Restored]:
         """Remove what earlier attempts left half done; returns the job's checkpoints that stay."""
         if self._storage is None:
             return []
-        store = CheckpointStore(self._storage, self._job_id)
+        store = CheckpointStore(self._storage, self._job_id, self._term)
         kept = list(newest_first(store, self._storage, self._job_id, JobListener()))
         store.sweep([each.checkpoint for each in kept])
         return kept
@@ -38,6 +46,9 @@ class Remains:
         """Leave only what retention promises: whole checkpoints, or nothing.
 
         The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
+
+        Raises:
+            FencedError: another driver has taken the job; all is left to it.
         """
         deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
@@ -62,15 +73,19 @@ class Remains:
             self._outputs.close(end)
         if self._storage is None:
             return None
-        store = CheckpointStore(self._storage, self._job_id)
+        store = CheckpointStore(self._storage, self._job_id, self._term)
         if keeps_checkpoints(self._checkpoints.retention, end):
             superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
         else:
+            if self._term is not None and kept:
+                self._term.announce_deletion()
             superfluous, kept = store.completed(), []
             deleted += [each for each in superfluous if each not in deleted]
+        store.check()
         for checkpoint_id in sorted(superfluous):
             store.discard(checkpoint_id)
         if superfluous:
             store.sweep([])
-        let_go(self._storage, self._job_id)
+        if self._term is not None:
+            self._term.let_go()
         return kept[0].path if kept else None

@@ -234,8 +234,11 @@ class LocalJob:
         restore: str | None = None,
         allow_non_restored_state: bool = False,
         mode: RestoreMode = RestoreMode.NO_CLAIM,
+        take_over: bool = False,
     ) -> Heard:
         """Run to the end, from the newest checkpoint there is, or from the one named by `restore`.
+
+        `take_over` allows it while another LocalJob runs the same job, which then ends with FencedError.
 
         Raises:
             DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
@@ -248,6 +251,7 @@ class LocalJob:
             listener=self.heard,
             resume=Resume.LATEST if has_own else None,
             allow_non_restored_state=allow_non_restored_state,
+            take_over=take_over,
             host=self._host,
         )
         environment, checkpoints = self._built(launch), self._checkpoints
@@ -266,7 +270,15 @@ class LocalJob:
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
         with watched_by(engine.driver), hosted(launch, job, Configuration()) as served:
-            master = JobMaster(job, engine.adopt, restored=given, listener=served.listener, clock=self._clock)
+            master = JobMaster(
+                job,
+                engine.adopt,
+                restored=given,
+                listener=served.listener,
+                clock=self._clock,
+                resumes=restored is not None and restored.claim,
+                take_over=take_over,
+            )
             self._master = served.by(master)
             self._master.run()
         return self.heard

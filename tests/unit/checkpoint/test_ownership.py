@@ -1,93 +1,432 @@
-"""One driver at a time owns a job; jobs that died before their first checkpoint are cleared away."""
+"""One driver at a time owns a job, by its term; jobs that died before their first checkpoint are cleared away."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from checkdam.checkpoint.ownership import OWNER, PROMISED, Owner, clear_abandoned, let_go, take, this_process
-from checkdam.errors import JobFailedError
-from checkdam.ids import JobId
-from checkdam.testing import MemoryStorage
+from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint
+from checkdam.checkpoint.metadata_file import to_metadata
+from checkdam.checkpoint.ownership import PROMISED, clear_abandoned, take
+from checkdam.checkpoint.store import CheckpointStore, find_latest
+from checkdam.checkpoint.terms import OWNER, TERMS, Owner, TermFile, list_terms, owner_of, read_term, this_process
+from checkdam.errors import CheckpointNotFoundError, FencedError, FormatTooNewError, JobFailedError, StorageError
+from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.restore import from_path
+from checkdam.storage.contract import FileStatus
+from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+from checkdam.testing.mounts import mount
 
 JOB = JobId("a" * 32)
 OTHER = JobId("b" * 32)
+NOW = datetime(2024, 5, 1, tzinfo=UTC)
+ELSEWHERE = Owner("another-machine its-boot its-namespace", 1, "1")
 
 
-def owned_by(storage: MemoryStorage, owner: Owner, job: JobId = JOB) -> None:
+def owned_by(storage: MemoryStorage, owner: Owner, job: JobId = JOB, number: int = 1, **more: object) -> str:
+    path = f"{job}/{TERMS}/{number}-abcd"
+    storage.write(path, msgspec.json.encode(msgspec.structs.replace(TermFile(owner), **more)))
+    return path
+
+
+def owned_before_terms(storage: MemoryStorage, owner: Owner, job: JobId = JOB) -> str:
     storage.write(f"{job}/{OWNER}", msgspec.json.encode(owner))
+    return f"{job}/{OWNER}"
+
+
+OWNED = {"by a term": owned_by, "by a version without terms": owned_before_terms}
+Owned = Callable[[MemoryStorage, Owner], str]
+
+
+@pytest.fixture(params=OWNED)
+def owned(request: pytest.FixtureRequest) -> Owned:
+    return OWNED[request.param]
+
+
+@pytest.fixture
+def living() -> Iterator[Owner]:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with open(f"/proc/{process.pid}/stat") as stat:
+        started = stat.read().rpartition(")")[2].split()[19]
+    yield msgspec.structs.replace(this_process(), pid=process.pid, started=started)
+    process.communicate(b"\n")
 
 
 def dead_process() -> Owner:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return replace(this_process(), pid=process.pid, started="1")
+    return msgspec.structs.replace(this_process(), pid=process.pid, started="1")
+
+
+def checkpoint(number: int, term: int = 0) -> CompletedCheckpoint:
+    settings = {TERM_SETTING: str(term)} if term else {}
+    return CompletedCheckpoint(CheckpointId(number), JOB, "job", Epoch(number), NOW, NOW, 1, 128, settings=settings)
+
+
+def files(storage: MemoryStorage) -> list[str]:
+    return [status.path for status in storage.list("")]
+
+
+def numbers(storage: MemoryStorage, job: JobId = JOB) -> list[int]:
+    return [name.number for name in list_terms(storage, job)]
+
+
+# ------------------------------------------------------------------------------------------ taking
 
 
 def test_a_job_is_taken_and_let_go() -> None:
     storage = MemoryStorage()
 
-    take(storage, JOB)
-    assert msgspec.json.decode(storage.read(f"{JOB}/{OWNER}"), type=Owner) == this_process()
+    term = take(storage, JOB)
+    assert owner_of(storage, JOB) == this_process()
+    assert (term.number, term.replaced) == (1, None)
 
-    let_go(storage, JOB)
-    assert storage.list("") == []
+    term.let_go()
+    assert files(storage) == []
 
 
-def test_a_job_that_another_living_process_owns_is_refused() -> None:
+def test_a_job_that_another_living_process_owns_is_refused(living: Owner, owned: Owned) -> None:
     storage = MemoryStorage()
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with open(f"/proc/{process.pid}/stat") as stat:
-        started = stat.read().rpartition(")")[2].split()[19]
-    owned_by(storage, replace(this_process(), pid=process.pid, started=started))
+    path = owned(storage, living)
 
-    with pytest.raises(JobFailedError, match=f"process {process.pid} .* Stop that process first"):
+    with pytest.raises(JobFailedError, match=f"process {living.pid} on this machine .* --take-over"):
         take(storage, JOB)
 
-    process.communicate(b"\n")
-    take(storage, JOB)  # it is dead now
+    assert files(storage) == [path]
 
 
-def test_a_later_process_with_the_same_number_is_not_the_owner() -> None:
+def test_a_job_of_a_living_process_is_taken_over_if_asked_and_its_owner_stays_fenced(
+    living: Owner, owned: Owned
+) -> None:
     storage = MemoryStorage()
-    owned_by(storage, replace(this_process(), pid=os.getppid(), started="not when it began"))
+    owned(storage, living)
+
+    term = take(storage, JOB, take_over=True)
+    term.let_go()
+
+    assert term.replaced == living
+    [name] = list_terms(storage, JOB)  # left behind: else the other would find nobody, and go on
+    left = read_term(storage, JOB, name)
+    assert left is not None
+    assert left.has_ended
+    assert owner_of(storage, JOB) is None
+    assert take(storage, JOB).number == term.number + 1
+
+
+def test_a_job_of_a_dead_process_is_taken_over_and_leaves_nothing(owned: Owned) -> None:
+    storage = MemoryStorage()
+    owned(storage, dead_process())
+
+    term = take(storage, JOB)
+
+    assert term.replaced is None
+    term.let_go()
+    assert files(storage) == []
+
+
+def test_a_job_of_another_machine_is_taken_over_and_its_owner_stays_fenced(owned: Owned) -> None:
+    storage = MemoryStorage()
+    owned(storage, ELSEWHERE)
+
+    term = take(storage, JOB)
+    assert str(term.replaced) == "process 1 on another-machine"
+    term.let_go()
+    later = take(storage, JOB)
+    later.let_go()
+
+    assert later.replaced is None  # it has ended in order: only the first one may still live
+    assert numbers(storage) == [later.number]
+
+
+def test_a_job_that_runs_in_this_very_process_is_refused_until_its_driver_is_gone() -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+
+    with pytest.raises(JobFailedError, match=f"process {os.getpid()} on this machine"):
+        take(storage, JOB)
+
+    term.release()
+    assert take(storage, JOB).number == 2
+
+
+def test_a_later_process_with_the_same_number_is_not_the_owner(owned: Owned) -> None:
+    storage = MemoryStorage()
+    owned(storage, msgspec.structs.replace(this_process(), pid=os.getppid(), started="not when it began"))
+
+    assert take(storage, JOB).replaced is None
+
+    assert owner_of(storage, JOB) == this_process()
+
+
+@pytest.mark.parametrize("path", [f"{JOB}/{OWNER}", f"{JOB}/{TERMS}/7-abcd"])
+def test_a_damaged_file_of_an_owner_keeps_nobody_out_and_may_be_of_one_that_lives(path: str) -> None:
+    storage = MemoryStorage()
+    storage.write(path, b"{half")
+
+    assert clear_abandoned(storage) == []
+    term = take(storage, JOB)
+    term.let_go()
+
+    assert numbers(storage) == [term.number]
+
+
+def test_a_term_of_a_newer_version_is_refused() -> None:
+    storage = MemoryStorage()
+    path = owned_by(storage, dead_process(), version=2)
+
+    with pytest.raises(FormatTooNewError, match="format 2"):
+        take(storage, JOB)
+
+    assert files(storage) == [path]
+
+
+class Interrupted(MemoryStorage):
+    """Another driver does something when this one has written its term."""
+
+    def __init__(self, do: Callable[[MemoryStorage], object]) -> None:
+        super().__init__()
+        self._do: Callable[[MemoryStorage], object] | None = do
+
+    def write(self, path: str, data: bytes) -> None:
+        super().write(path, data)
+        do, self._do = self._do, None
+        if do is not None:
+            do(self)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_of_two_that_take_a_job_at_once_at_most_one_gets_it(number: int) -> None:
+    storage = Interrupted(lambda storage: owned_by(storage, ELSEWHERE, number=number))
+
+    with pytest.raises(JobFailedError, match="being started by another process"):
+        take(storage, JOB)
+
+    assert numbers(storage) == [number]
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("nth", range(2))
+def test_a_job_whose_term_cannot_be_written_is_not_taken(nth: int, fault: Fault) -> None:
+    storage = FaultyStorage(MemoryStorage(), nth, fault)
+
+    with pytest.raises(StorageError):
+        take(storage, JOB)
+
+    assert storage.list("") == []
+    assert take(storage, JOB).number == 1
+
+
+def test_temporary_files_of_earlier_terms_are_removed_and_those_of_rivals_left() -> None:
+    storage = MemoryStorage()
+    owned_by(storage, dead_process(), number=3)
+    storage.write(f"{JOB}/{TERMS}/.tmp-2-ab-cd", b"{")
+    storage.write(f"{JOB}/{TERMS}/.tmp-4-ab-cd", b"{")
+
+    take(storage, JOB)
+    CheckpointStore(storage, JOB).sweep([])
+
+    assert [path.rpartition("/")[2][:7] for path in files(storage)] == [".tmp-4-", files(storage)[1][-18:][:7]]
+
+
+# ------------------------------------------------------------------------------------------ checking
+
+
+def test_a_driver_whose_job_was_taken_is_fenced_for_ever() -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+    term.check()
+    path = owned_by(storage, ELSEWHERE, number=2)
+
+    with pytest.raises(FencedError, match="process 1 on another-machine has taken over job"):
+        term.check()
+
+    storage.delete(path)
+    with pytest.raises(FencedError, match="process 1 on another-machine has taken over job"):
+        term.check()
+
+
+def test_a_driver_whose_directory_vanished_writes_its_term_again() -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+    before = files(storage)
+    storage.delete_directory(JOB)
+
+    term.check()
+
+    assert files(storage) == before
+
+
+def test_a_driver_whose_directory_vanished_and_has_another_owner_now_is_fenced() -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+    storage.delete_directory(JOB)
+    path = owned_by(storage, ELSEWHERE)
+
+    with pytest.raises(FencedError):
+        term.check()
+
+    assert files(storage) == [path]
+
+
+def test_when_the_terms_cannot_be_listed_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+
+    def refuse(directory: str) -> list[FileStatus]:
+        raise StorageError("refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "list", refuse)
+        with pytest.raises(StorageError, match="refused"):
+            term.check()
+
+    term.check()
+
+
+# ------------------------------------------------------------------------------------------ late checkpoints
+
+
+def test_a_checkpoint_that_a_replaced_driver_completes_too_late_does_not_count() -> None:
+    storage = MemoryStorage()
+    first = take(storage, JOB)
+    CheckpointStore(storage, JOB, first).write(checkpoint(1, first.number))
+    second = take(storage, JOB, take_over=True)
+
+    CheckpointStore(storage, JOB).write(checkpoint(2, first.number))  # it had checked its term before
+    CheckpointStore(storage, JOB, second).write(checkpoint(3, second.number))
+    store = CheckpointStore(storage, JOB, second)
+
+    assert store.completed() == [1, 3]
+    assert store.next_checkpoint_id() == 4
+    assert [found.checkpoint_id for found in find_latest(storage, "job")] == [3, 1]
+    with pytest.raises(CheckpointNotFoundError, match="had been replaced"):
+        from_path(f"{mount(storage)}/{JOB}/chk-2")
+    assert from_path(f"{mount(storage)}/{JOB}/chk-1").checkpoint.checkpoint_id == 1
+    assert store.sweep([]) == ["chk-2"]
+    assert store.completed() == [1, 3]
+
+
+def test_a_late_checkpoint_stays_out_for_every_later_term_and_after_the_end() -> None:
+    storage = MemoryStorage()
+    first = take(storage, JOB)
+    second = take(storage, JOB, take_over=True)
+    CheckpointStore(storage, JOB).write(checkpoint(1, first.number))
+
+    third = take(storage, JOB, take_over=True)
+    assert CheckpointStore(storage, JOB).completed() == []
+    third.let_go()
+    assert CheckpointStore(storage, JOB).completed() == []
+    assert second.number < third.number
+
+
+def test_the_id_of_a_later_drivers_checkpoint_does_not_make_an_earlier_ones_count() -> None:
+    storage = MemoryStorage()
+    first = take(storage, JOB)
+    second = take(storage, JOB, take_over=True)
+    store = CheckpointStore(storage, JOB, second)
+    store.write(checkpoint(1, second.number))
+    third = take(storage, JOB, take_over=True)
+    CheckpointStore(storage, JOB, third).discard(CheckpointId(1))
+
+    CheckpointStore(storage, JOB).write(checkpoint(1, first.number))
+
+    assert CheckpointStore(storage, JOB).completed() == []
+
+
+def test_checkpoints_of_versions_without_terms_count() -> None:
+    storage = MemoryStorage()
+    CheckpointStore(storage, JOB).write(checkpoint(1))
 
     take(storage, JOB)
 
-    assert msgspec.json.decode(storage.read(f"{JOB}/{OWNER}"), type=Owner) == this_process()
+    assert CheckpointStore(storage, JOB).completed() == [1]
 
 
-def test_a_damaged_owner_file_belongs_to_nobody() -> None:
+def test_a_checkpoint_never_replaces_one_but_a_late_one_of_an_earlier_term() -> None:
     storage = MemoryStorage()
-    storage.write(f"{JOB}/{OWNER}", b"{half")
+    first = take(storage, JOB)
+    second = take(storage, JOB, take_over=True)
+    store = CheckpointStore(storage, JOB, second)
+    CheckpointStore(storage, JOB).write(checkpoint(1, first.number))
+
+    store.write(checkpoint(1, second.number))
+    assert store.load(CheckpointId(1)).term == second.number
+
+    for late in (checkpoint(1, first.number), replace(checkpoint(1, second.number), epoch=Epoch(9))):
+        with pytest.raises(StorageError, match="exists already"):
+            CheckpointStore(storage, JOB).write(late)
+    assert store.load(CheckpointId(1)) == checkpoint(1, second.number)
+
+
+def test_a_fenced_driver_neither_completes_nor_sweeps() -> None:
+    storage = MemoryStorage()
+    first = take(storage, JOB)
+    take(storage, JOB, take_over=True)
+    storage.write(f"{JOB}/shared/of-the-second", b"state")
+    before = files(storage)
+    store = CheckpointStore(storage, JOB, first)
+
+    with pytest.raises(FencedError):
+        store.write(checkpoint(1, first.number))
+    with pytest.raises(FencedError):
+        store.sweep([])
+
+    assert files(storage) == before
+
+
+def test_a_damaged_checkpoint_is_listed_so_that_reading_it_tells_why() -> None:
+    storage = MemoryStorage()
+    storage.write(f"{JOB}/chk-1/_metadata", to_metadata(checkpoint(1))[:-3])
 
     take(storage, JOB)
+
+    assert CheckpointStore(storage, JOB).completed() == [1]
+
+
+# ------------------------------------------------------------------------------------------ clearing
+
+
+def test_the_directory_of_a_job_that_died_before_its_first_checkpoint_is_cleared(owned: Owned) -> None:
+    storage = MemoryStorage()
+    OWNED["by a term"](storage, dead_process(), OTHER)
+    owned(storage, dead_process())
+    storage.write(f"{OTHER}/shared/some-file", b"state")
+    term = take(storage, JOB)
+
+    assert clear_abandoned(storage) == [OTHER]
+
+    assert numbers(storage) == [term.number]
+    assert len(files(storage)) == 1
+
+
+@pytest.mark.parametrize("owner", [this_process(), ELSEWHERE], ids=["alive", "on another machine"])
+def test_a_job_that_may_still_run_is_left_alone(owner: Owner) -> None:
+    storage = MemoryStorage()
+    if owner == this_process():
+        take(storage, OTHER)
+    else:
+        owned_by(storage, owner, OTHER)
 
     assert clear_abandoned(storage) == []
 
 
-def test_the_directory_of_a_job_that_died_before_its_first_checkpoint_is_cleared() -> None:
+def test_a_dead_job_that_fences_off_one_that_may_live_is_left_alone() -> None:
     storage = MemoryStorage()
-    owned_by(storage, dead_process(), OTHER)
-    storage.write(f"{OTHER}/shared/some-file", b"state")
-    take(storage, JOB)
+    owned_by(storage, dead_process(), OTHER, has_rivals=True)
 
-    assert clear_abandoned(storage) == [OTHER]
-
-    assert [each.path for each in storage.list("")] == [f"{JOB}/{OWNER}"]
+    assert clear_abandoned(storage) == []
 
 
-@pytest.mark.parametrize(
-    "owner", [this_process(), Owner("another-machine", 1, "1")], ids=["alive", "on another machine"]
-)
-def test_a_job_that_may_still_run_is_left_alone(owner: Owner) -> None:
+def test_a_job_whose_first_term_is_being_written_is_left_alone() -> None:
     storage = MemoryStorage()
-    owned_by(storage, owner, OTHER)
+    storage.write(f"{OTHER}/{TERMS}/.tmp-1-ab-cd", b"{")
 
     assert clear_abandoned(storage) == []
 
@@ -101,13 +440,14 @@ def test_a_dead_job_with_a_complete_checkpoint_is_left_alone() -> None:
 
 
 def test_where_the_system_does_not_tell_when_a_process_began_its_number_decides() -> None:
-    assert replace(this_process(), started="").is_alive()
-    assert not replace(dead_process(), started="").is_alive()
+    assert msgspec.structs.replace(this_process(), started="").is_alive()
+    assert not msgspec.structs.replace(dead_process(), started="").is_alive()
 
 
-def test_a_dead_job_whose_output_a_savepoint_refers_to_is_left_alone() -> None:
+@pytest.mark.parametrize("name", [PROMISED, f"{PROMISED}-3"])
+def test_a_dead_job_whose_output_a_savepoint_refers_to_is_left_alone(name: str) -> None:
     storage = MemoryStorage()
     owned_by(storage, dead_process(), OTHER)
-    storage.write(f"{OTHER}/{PROMISED}", b"{}")
+    storage.write(f"{OTHER}/{name}", b"{}")
 
     assert clear_abandoned(storage) == []

@@ -13,9 +13,10 @@ import pytest
 
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import to_metadata
-from checkdam.checkpoint.ownership import OWNER, take
+from checkdam.checkpoint.ownership import take
 from checkdam.checkpoint.savepoint import SavepointDirectory, dispose, list_savepoints
 from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
+from checkdam.checkpoint.terms import TERMS
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
@@ -159,7 +160,7 @@ def test_nowhere_in_the_directory_of_a_job_that_runs_is_a_place_for_savepoints(t
     with pytest.raises(SavepointError, match=f"directory of job {JOB}"):
         SavepointDirectory.prepare(str(tmp_path / JOB / "mine" / "savepoints"), JOB)
 
-    assert names(tmp_path / JOB) == {OWNER}
+    assert {path.name for path in (tmp_path / JOB).iterdir()} == {TERMS}
 
 
 def test_a_directory_may_be_called_like_a_job(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_lost_reply_to_the_last_write_is_looked_after() -> None:
 
 def test_a_last_write_that_did_not_happen_fails_the_savepoint() -> None:
     class Unclear(MemoryStorage):
-        def write(self, path: str, data: bytes) -> None:
+        def write_new(self, path: str, data: bytes) -> None:
             raise StorageUncertainError("no answer")
 
     with pytest.raises(StorageUncertainError):

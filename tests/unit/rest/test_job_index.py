@@ -10,7 +10,7 @@ import pytest
 from tests.unit.rest.records import job
 from tests.unit.runtime.monitor.watched import watch
 
-from checkdam.checkpoint.ownership import OWNER, Owner, this_process
+from checkdam.checkpoint.terms import OWNER, Owner, this_process
 from checkdam.errors import StorageError
 from checkdam.rest.archive import JobArchive
 from checkdam.rest.job_index import JobIndex

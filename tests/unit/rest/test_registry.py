@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from checkdam.checkpoint.ownership import Owner, this_process
+from checkdam.checkpoint.terms import Owner, this_process
 from checkdam.ids import JobId
 from checkdam.rest import registry
 from checkdam.rest.registry import Server, register, servers

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from checkdam.checkpoint.ownership import OWNER, PROMISED, Owner, this_process
+from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, RestoreMode
 from checkdam.checkpoint.store import load_checkpoint
+from checkdam.checkpoint.terms import TERMS, Owner, TermFile, this_process
 from checkdam.errors import CheckdamError, JobControlError, RestoreError, SavepointError, UsageError
 from checkdam.ids import JobId
 from checkdam.runtime.control import SavepointFormat
@@ -254,7 +255,8 @@ def test_output_that_only_a_savepoint_holds_outlives_a_job_that_died_without_a_c
     words, place = WordCount(EPOCHS), SavepointPlace()
     path = killed_behind_a_savepoint(words, place)
     dead = Owner(this_process().machine, 2**30, "1")
-    words.storage.write(f"{JOB_ID}/{OWNER}", msgspec.json.encode(dead))
+    [term] = words.storage.list(f"{JOB_ID}/{TERMS}")
+    words.storage.write(term.path, msgspec.json.encode(TermFile(dead)))
 
     words.job(job_id=ANOTHER).run(restore=path)
 
@@ -280,9 +282,9 @@ def test_output_that_only_a_savepoint_holds_outlives_the_next_driver_of_its_job(
 def test_promises_that_cannot_be_read_are_not_taken_for_none(content: bytes) -> None:
     words, place = WordCount(EPOCHS), SavepointPlace()
     killed_behind_a_savepoint(words, place)
-    assert PROMISED in {each.path.rpartition("/")[2] for each in words.storage.list(JOB_ID)}
+    [promised] = [each.path for each in words.storage.list(JOB_ID) if PROMISED in each.path]
     staged = [each.path for each in words.sink.list("")]
-    words.storage.write(f"{JOB_ID}/{PROMISED}", content)
+    words.storage.write(promised, content)
 
     with pytest.raises(RestoreError, match=PROMISED):
         words.job().run()

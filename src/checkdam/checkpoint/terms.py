@@ -1,0 +1,298 @@
+"""Terms: which driver of a job may write, and which checkpoints a replaced driver completed too late (decisions/0027).
+
+    <job-id>/_terms/<number>-<nonce>    written by a driver when it takes the job; the highest number owns it
+
+A driver checks its term before it publishes and before it deletes, and stops when there is a higher one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.errors import FencedError, FormatTooNewError, StorageError
+from checkdam.ids import JobId
+from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import TEMPORARY_PREFIX
+
+TERMS = "_terms"
+OWNER = "_owner"
+"""What versions without terms wrote in place of a term."""
+
+_VERSION = 1
+_NAME = re.compile(rf"(?:{re.escape(TEMPORARY_PREFIX)})?(?P<number>\d{{1,18}})-(?P<nonce>[0-9a-f]+)(?:-[0-9a-f]+)?")
+_LOOKS = 3
+_held: set[str] = set()
+"""The nonces of the terms that drivers of this very process hold."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    machine: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        where = "this machine" if self.is_here() else self.machine.partition(" ")[0] or "another machine"
+        return f"process {self.pid} on {where}"
+
+    def is_here(self) -> bool:
+        return self.machine == _machine()
+
+    def is_alive(self) -> bool:
+        """Whether the process is known to run; only for one of this machine."""
+        if not self.is_here():
+            return False
+        return self.started == _started(self.pid) if self.started else _exists(self.pid)
+
+
+def this_process() -> Owner:
+    return Owner(_machine(), os.getpid(), _started(os.getpid()))
+
+
+def _machine() -> str:
+    """This boot of this machine, and the space its process numbers belong to: containers may share a name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{os.uname().nodename} {boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return os.uname().nodename
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's own count; "" if it is gone or the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------------------------------------- the files
+
+
+class TermFile(msgspec.Struct, frozen=True):
+    """The content of a term's file."""
+
+    owner: Owner
+    version: int = _VERSION
+    has_rivals: bool = False
+    """Whether an earlier driver of the job may still live: then the file outlives the job, so that one stays fenced."""
+    has_ended: bool = False
+    is_deleting: bool = False
+    """Whether the job has ended and its driver may delete every checkpoint: nobody can go on from them."""
+    seen: tuple[tuple[int, int], ...] | None = None
+    """Id and term of each checkpoint that was complete when the term began; None until the driver has looked."""
+
+
+@dataclass(frozen=True, order=True)
+class TermName:
+    """The name of a term's file; a temporary one is being written, or was left by a killed process."""
+
+    number: int
+    nonce: str
+    file: str
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.file.startswith(TEMPORARY_PREFIX)
+
+
+def list_terms(storage: Storage, job_id: JobId, *, temporary: bool = False) -> list[TermName]:
+    """The terms of a job, newest last."""
+    names = []
+    for status in storage.list(f"{job_id}/{TERMS}"):
+        file = status.path.rpartition("/")[2]
+        match = _NAME.fullmatch(file)
+        if match and (temporary or not file.startswith(TEMPORARY_PREFIX)):
+            names.append(TermName(int(match["number"]), match["nonce"], file))
+    return sorted(names)
+
+
+def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | None:
+    """The content of a term's file; None if it is gone or damaged.
+
+    Raises:
+        FormatTooNewError: a newer Checkdam runs the job.
+    """
+    path = f"{job_id}/{TERMS}/{name.file}"
+    try:
+        found = msgspec.json.decode(storage.read(path), type=TermFile)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    if found.version > _VERSION:
+        raise FormatTooNewError(
+            f'"{storage.uri}/{path}" has format {found.version}; this Checkdam reads up to {_VERSION}',
+            hint="Run the job with the Checkdam that wrote it, or a newer one.",
+        )
+    return found
+
+
+def is_running(owner: Owner, nonce: str = "") -> bool:
+    """Whether the driver is known to run: a living process of this machine.
+
+    A driver of this very process counts only while it holds the term of that nonce.
+    """
+    return owner.is_alive() and (owner != this_process() or nonce in _held)
+
+
+def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
+    """The process that runs the job, or ran it when it was killed; None if the last one has ended in order."""
+    for name in reversed(list_terms(storage, job_id)):
+        found = read_term(storage, job_id, name)
+        if found is not None:
+            return None if found.has_ended else found.owner
+    return older_owner(storage, job_id)
+
+
+def older_owner(storage: Storage, job_id: JobId) -> Owner | None:
+    """The owner as versions without terms noted it."""
+    try:
+        return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+# ---------------------------------------------------------------------------------------------- the fence
+
+
+@dataclass(frozen=True)
+class Fence:
+    """What the newest term has to say of checkpoints of older terms: only those it has seen count."""
+
+    number: int
+    seen: frozenset[tuple[int, int]]
+
+    def excludes(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Whether a replaced driver completed the checkpoint too late, so that its output was never published."""
+        return checkpoint.term < self.number and (checkpoint.checkpoint_id, checkpoint.term) not in self.seen
+
+
+def fence_of(storage: Storage, job_id: JobId) -> Fence | None:
+    """The fence of the newest term that has one; None if no driver has left one."""
+    for _ in range(_LOOKS):
+        names = list_terms(storage, job_id)
+        for name in reversed(names):
+            found = read_term(storage, job_id, name)
+            if found is not None and found.seen is not None:
+                return Fence(name.number, frozenset(found.seen))
+        if not names:
+            return None
+        # A take-over may have replaced the files since they were listed.
+    return None
+
+
+# ---------------------------------------------------------------------------------------------- the term
+
+
+class Term:
+    """A driver's term of its job. Safe from any thread."""
+
+    def __init__(self, storage: Storage, job_id: JobId, number: int, nonce: str, content: TermFile) -> None:
+        self._storage = storage
+        self._job_id = job_id
+        self._name = TermName(number, nonce, f"{number}-{nonce}")
+        self._content = content
+        self._lock = threading.Lock()
+        self._fenced: str | None = None
+        self.replaced: Owner | None = None
+        """The driver whose term this one follows, if it may still live."""
+
+    @property
+    def number(self) -> int:
+        return self._name.number
+
+    def write(self, content: TermFile) -> None:
+        """Write the term's file; only its driver does."""
+        self._content = content
+        self._storage.write(self._path, msgspec.json.encode(content))
+        _held.add(self._name.nonce)
+
+    def rivals(self) -> list[TermName]:
+        """The terms that are not older than this one."""
+        return [name for name in list_terms(self._storage, self._job_id) if self._is_rival(name)]
+
+    def check(self) -> None:
+        """Make sure that no other driver has taken the job.
+
+        If the file of this term is gone though nobody took the job, the directory was removed: write the file again.
+
+        Raises:
+            FencedError: another driver has; this one must stop, and leave everything as it is.
+            StorageError: the terms cannot be listed, so that nobody knows.
+        """
+        with self._lock:
+            if self._fenced is None:
+                names = list_terms(self._storage, self._job_id)
+                rivals = [name for name in names if self._is_rival(name)]
+                if not rivals and self._name not in names:
+                    self.write(self._content)
+                    rivals = self.rivals()
+                    if rivals:
+                        self.withdraw()
+                if not rivals:
+                    return
+                self._fenced = f"{self._new_owner(rivals)} has taken over job {self._job_id}"
+            raise FencedError(
+                f"{self._fenced}: this driver was taken for dead, and has stopped without touching its files",
+                hint="Leave the job to the new driver. If both were started by mistake, look why.",
+            )
+
+    def withdraw(self) -> None:
+        """Remove the file of this term, which never owned the job."""
+        self._storage.delete(self._path)
+        self.release()
+
+    def remove_older(self) -> None:
+        """Remove the files of earlier terms."""
+        for name in list_terms(self._storage, self._job_id, temporary=True):
+            if name.number < self.number:
+                self._storage.delete(f"{self._job_id}/{TERMS}/{name.file}")
+        self._storage.delete(f"{self._job_id}/{OWNER}")
+
+    def announce_deletion(self) -> None:
+        """Say that the job has ended and its checkpoints go, before `check` allows that."""
+        self.write(msgspec.structs.replace(self._content, is_deleting=True))
+
+    def let_go(self) -> None:
+        """End the term in order. If an earlier driver may still live, the file stays: else that would go on."""
+        self.remove_older()
+        if self._content.has_rivals:
+            self.write(msgspec.structs.replace(self._content, has_ended=True, is_deleting=False))
+        else:
+            self._storage.delete(self._path)
+
+    def release(self) -> None:
+        """Note that no driver of this process holds the term any more."""
+        _held.discard(self._name.nonce)
+
+    @property
+    def _path(self) -> str:
+        return f"{self._job_id}/{TERMS}/{self._name.file}"
+
+    def _is_rival(self, name: TermName) -> bool:
+        return name.number >= self.number and name.nonce != self._name.nonce
+
+    def _new_owner(self, rivals: Sequence[TermName]) -> str:
+        try:
+            found = read_term(self._storage, self._job_id, rivals[-1])
+        except (StorageError, FormatTooNewError):
+            found = None
+        return str(found.owner) if found is not None else "another process"
