@@ -6,7 +6,7 @@
 RUN = .venv/bin/python
 TESTS ?= tests
 CHAOS ?= chaos
-ROUNDS ?= 100
+ROUNDS ?= 200
 SEED ?=
 
 help:
@@ -15,7 +15,7 @@ help:
 	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
 	@echo "make test-spark  only the tests on Spark"
 	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
-	@echo "make chaos       kill things at random moments: ROUNDS=100, SEED=a number to repeat a run"
+	@echo "make chaos       kill, freeze and damage things at random moments: ROUNDS=200, SEED=a number"
 	@echo "make clean       remove .venv and everything else that was made here"
 
 demo: environment java

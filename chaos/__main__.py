@@ -1,62 +1,90 @@
-"""`python -m chaos --rounds 100 --seed 7`: round after round of real failures; exits 1 if one was not survived."""
+"""`python -m chaos --rounds 200 --seed 7`: round after round of real failures; exits 1 if one was not survived."""
 
 from __future__ import annotations
 
 import random
 import secrets
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import click
 
-from chaos.local import step_round, storage_round
-from chaos.rounds import Outcome, control_round, driver_round, executor_round, slot_round
+from chaos.jobs import JOBS
+from chaos.local import LOCAL_KINDS
+from chaos.rounds import PROCESS_KINDS, Outcome, archive_classes, process_round
 
-Round = Callable[[random.Random], Outcome]
-
-ROUNDS: tuple[Round, ...] = (
-    slot_round,
-    storage_round,
-    driver_round,
-    step_round,
-    slot_round,
-    storage_round,
-    executor_round,
-    step_round,
-    control_round,
-    step_round,
+SEQUENCE = (
+    "slot",
+    "storage",
+    "driver",
+    "step",
+    "sigterm",
+    "storage",
+    "executor",
+    "step",
+    "control",
+    "step",
 )
-"""What ten rounds do: five have real processes, five hit a step or storage operation that a clock would rarely hit."""
+"""The kinds of round, one after the other and again; some hit a step or a storage operation inside one process."""
 
 
-def run_rounds(rounds: int, seed: int, tell: Callable[[str], None], *, first: int = 1) -> list[Outcome]:
+def run_rounds(
+    rounds: int, seed: int, tell: Callable[[str], None], *, first: int = 1, kind: str | None = None
+) -> list[Outcome]:
     """Run rounds one after the other; the same seed gives the same rounds."""
     outcomes = []
     for number in range(first - 1, rounds):
         started = time.monotonic()
-        outcome = ROUNDS[number % len(ROUNDS)](random.Random(f"{seed}-{number}"))
-        verdict = "survived" if not outcome.faults else f"FAILED: {'; '.join(outcome.faults)}"
+        outcome = _play(kind or SEQUENCE[number % len(SEQUENCE)], _job_of(number), random.Random(f"{seed}-{number}"))
         seconds = time.monotonic() - started
-        tell(f"{number + 1:4d}/{rounds}  {outcome.kind:9s} {seconds:6.1f} s  {outcome.told}: {verdict}")
+        verdict = "survived"
+        if outcome.faults:
+            verdict = f"FAILED: {'; '.join(outcome.faults)}"
+        if outcome.kept is not None:
+            verdict += f" (kept in {outcome.kept})"
+        what = f"{outcome.kind:13s} {outcome.job:10s} {seconds:6.1f} s  {outcome.told}"
+        tell(f"{number + 1:4d}/{rounds}  {what}: {verdict}")
         outcomes.append(outcome)
     return outcomes
 
 
+def _job_of(number: int) -> str:
+    """Alternate between the jobs within one pass through the sequence, and for each place in it from pass to pass."""
+    passes, place = divmod(number, len(SEQUENCE))
+    return list(JOBS)[(passes + place) % len(JOBS)]
+
+
+def _play(kind: str, job: str, rng: random.Random) -> Outcome:
+    if kind in LOCAL_KINDS:
+        return LOCAL_KINDS[kind](job, rng)
+    return process_round(kind, JOBS[job], rng)
+
+
 @click.command()
-@click.option("--rounds", default=100, show_default=True, help="How many rounds to run.")
+@click.option("--rounds", default=200, show_default=True, help="How many rounds to run.")
 @click.option("--seed", type=int, help="Repeat an earlier run; by default a new seed, which is printed.")
 @click.option("--first", default=1, show_default=True, help="Go on with an interrupted run from this round.")
-def main(rounds: int, seed: int | None, first: int) -> None:
-    """Kill slots, executors, drivers and storage, and check that nothing is lost, repeated or left behind."""
+@click.option("--kind", type=click.Choice([*PROCESS_KINDS, *LOCAL_KINDS]), help="Run rounds of this kind only.")
+def main(rounds: int, seed: int | None, first: int, kind: str | None) -> None:
+    """Kill, freeze and terminate what a job consists of, and check that nothing is lost, repeated or left behind."""
+    signal.signal(signal.SIGTERM, _exit)  # so that a round ends its processes
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     click.echo(f"chaos: {rounds} rounds, seed {chosen}")
-    outcomes = run_rounds(rounds, chosen, click.echo, first=first)
-    failed = sum(1 for outcome in outcomes if outcome.faults)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(o.kind for o in outcomes).items())
-    click.echo(f"{len(outcomes) - failed} survived, {failed} failed ({kinds}), seed {chosen}")
+    archive_classes()
+    outcomes = run_rounds(rounds, chosen, click.echo, first=first, kind=kind)
+    failed = Counter(outcome.kind for outcome in outcomes if outcome.faults)
+    for each, count in sorted(Counter(outcome.kind for outcome in outcomes).items()):
+        click.echo(f"{each:13s} {count - failed[each]:4d} survived, {failed[each]} failed")
+    click.echo(f"{len(outcomes) - failed.total()} survived, {failed.total()} failed, seed {chosen}")
     sys.exit(1 if failed else 0)
+
+
+def _exit(number: int, frame: Any) -> None:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -1,125 +1,110 @@
-"""One round: make input, run the job, kill, resume until it ends, judge."""
+"""The kinds of round: what happens to the job, and in which order its drivers are started."""
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import subprocess
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.asking import STOPPED
-from chaos.judge import MARK, faults_of
+from chaos.contract import ChaosJob
+from chaos.fire import KILLED, TERMINATED, Fire, RoundFailed
+from chaos.job import STOPPED
+from chaos.jobs import JOBS
+from chaos.traps import Moment, When
+from chaos.warm_start import CLASS_ARCHIVE, archiving_settings
 
-_FILES = 16
-_EPOCHS = _FILES // 2
-_LIMIT_SECONDS = 240
+_IN_A_CHECKPOINT = (When.SEAL, When.SNAPSHOT)
+_AROUND_METADATA = (When.BEFORE_METADATA, When.AFTER_METADATA)
+_IN_BETWEEN = (When.EPOCH, When.EPOCH)
+_AT_THE_START = (When.SLOTS,)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round did and what was wrong afterwards."""
+    """What a round did and what was wrong afterwards; then its files are kept."""
 
     kind: str
+    job: str
     told: str
     faults: list[str]
+    kept: Path | None = None
 
 
-def slot_round(rng: random.Random) -> Outcome:
-    """A slot dies between two epochs, in one, or while it writes a snapshot; the same driver recovers."""
-    at = rng.randint(1, _EPOCHS - 1)
-    moment = rng.choice([f"slot:{at}:{rng.uniform(0, 0.6):.3f}", f"slot-in-snapshot:{at}"])
-    return _round("slot", [moment], rng)
+def slot_round(fire: Fire) -> None:
+    """A slot dies in an epoch, between two, or in either part of a snapshot; the same driver recovers."""
+    fire.run_to_the_end([fire.moment("kill-slot", *_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT)])
 
 
-def executor_round(rng: random.Random) -> Outcome:
+def executor_round(fire: Fire) -> None:
     """An executor dies, and with it the slots on it."""
-    moment = f"executor:{rng.randint(1, _EPOCHS - 2)}:{rng.uniform(0, 1.0):.3f}"
-    return _round("executor", [moment], rng, master="local-cluster[2,1,1024]")
+    fire.settings = {"spark.master": "local-cluster[2,1,1024]"}
+    fire.run_to_the_end([fire.moment("kill-executor", *_AT_THE_START, *_IN_BETWEEN)])
 
 
-def driver_round(rng: random.Random) -> Outcome:
-    """The driver dies, also between `_metadata` and what follows from it; another process resumes."""
-    moments = []
-    first = rng.randint(1, _EPOCHS - 2)
-    for at in sorted({first, first + rng.randint(0, 2)}):
-        moments.append(
-            rng.choice([f"driver:{at}:{rng.uniform(0, 0.6):.3f}", f"before-metadata:{at}", f"after-metadata:{at}"])
-        )
-    return _round("driver", moments, rng)
+def driver_round(fire: Fire) -> None:
+    """The driver dies twice, also around `_metadata`; another process resumes."""
+    whens = (*_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
+    fire.run_to_the_end(*([fire.moment("kill-driver", *whens, last=3)] for _ in range(2)))
 
 
-def control_round(rng: random.Random) -> Outcome:
-    """Somebody asks for a savepoint, a rescaling or a stop, and the driver may die in the middle of it."""
-    moments = []
+def sigterm_round(fire: Fire) -> None:
+    """The driver, or its whole process group, is told to go; it suspends the job, and another process resumes."""
+    act = fire.rng.choice(["terminate-driver", "terminate-driver", "terminate-group"])
+    whens = (*_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
+    fire.run_to_the_end([fire.moment(act, *whens)], interrupted=(TERMINATED,))
+
+
+def control_round(fire: Fire) -> None:
+    """The job is asked for a savepoint, a rescaling or a stop, and the driver may die in the middle of it."""
+    starts = []
     for _ in range(2):
-        verb = rng.choice(["checkpoint", "savepoint", "savepoint", "stop", "rescale-1", "rescale-3", "rescale-4"])
-        killed = f":{rng.uniform(0, 1.5):.3f}" if rng.random() < 0.7 else ""
-        moments.append(f"ask-{verb}:{rng.randint(1, 3)}{killed}")
-    return _round("control", moments, rng)
+        verb = fire.rng.choice(["checkpoint", "savepoint", "savepoint", "stop", "rescale-1", "rescale-3", "rescale-4"])
+        at = fire.rng.randint(1, 3)
+        moments = [Moment(f"ask-{verb}", When.EPOCH, at)]
+        if fire.rng.random() < 0.7:
+            moments.append(Moment("kill-driver", When.EPOCH, at, fire.rng.uniform(0.001, 1.5)))
+        starts.append(moments)
+    fire.run_to_the_end(*starts, interrupted=(KILLED, STOPPED))
 
 
-PROCESS_ROUNDS: dict[str, Callable[[random.Random], Outcome]] = {
+Kind = Callable[[Fire], None]
+
+PROCESS_KINDS: dict[str, Kind] = {
     "slot": slot_round,
-    "driver": driver_round,
     "executor": executor_round,
+    "driver": driver_round,
+    "sigterm": sigterm_round,
     "control": control_round,
 }
 
 
-def _round(kind: str, moments: list[str], rng: random.Random, master: str = "local[2]") -> Outcome:
-    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-    mark = directory.name
-    try:
-        words = _make_input(directory, rng)
-        ended = False
-        for moment in [*moments, None]:
-            ended = _run_job(directory, master, moment, rng.randint(0, 9), mark)
-            if ended:
-                break
-        faults = faults_of(directory, words, mark) if ended else ["the job did not end: see its log above"]
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return Outcome(kind, ", ".join(moments), faults)
+def process_round(kind: str, job: ChaosJob, rng: random.Random) -> Outcome:
+    """Play a round of one kind with one job, and judge it."""
+    with Fire(job, rng) as fire:
+        try:
+            PROCESS_KINDS[kind](fire)
+        except RoundFailed as failure:
+            fire.faults.append(str(failure))
+        else:
+            fire.judge()
+    return Outcome(kind, job.name, ", ".join(fire.told), fire.faults, fire.directory if fire.faults else None)
 
 
-def _make_input(directory: Path, rng: random.Random) -> Counter[str]:
-    words: Counter[str] = Counter()
-    for name in ("input", "output", "checkpoints", "savepoints", "tmp"):
-        (directory / name).mkdir()
-    for number in range(_FILES):
-        some = [f"word{rng.randint(0, 400)}" for _ in range(rng.randint(0, 300))]
-        words.update(some)
-        (directory / "input" / f"{number:03d}.txt").write_text("".join(f"{word}\n" for word in some))
-    return words
+def archive_classes() -> None:
+    """Run a job that nothing happens to, for the archive that its JVM leaves; see `warm_start`.
 
-
-def _run_job(directory: Path, master: str, moment: str | None, victim: int, mark: str) -> bool:
-    """Run the job once; True if it came to its end, False if it was killed or stopped on the way."""
-    command = [sys.executable, "-m", "chaos.job", str(directory), "--master", master, "--victim", str(victim)]
-    if moment is not None:
-        command += ["--moment", moment]
-    if any((directory / "checkpoints").glob("*/chk-*/_metadata")):
-        command.append("--resume")
-    # A JVM that lives for seconds is not worth a second compiler.
-    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC".strip()
-    environment = {**os.environ, MARK: mark, "TMPDIR": str(directory / "tmp"), "JAVA_TOOL_OPTIONS": java}
-    log = directory / "log"
-    with log.open("w") as output:
-        ended = subprocess.run(
-            command,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=_LIMIT_SECONDS,
-            cwd=Path(__file__).parent.parent,
-            check=False,
-        )
-    if ended.returncode not in (0, -9, STOPPED):
-        sys.stderr.write(log.read_text()[-4000:])
-    return ended.returncode == 0
+    Raises:
+        RoundFailed: not even this run ended as it should.
+    """
+    if CLASS_ARCHIVE.exists():
+        return
+    CLASS_ARCHIVE.parent.mkdir(exist_ok=True)
+    with Fire(JOBS["all-states"], random.Random(0)) as fire:
+        written = fire.directory / CLASS_ARCHIVE.name
+        fire.start(settings=archiving_settings(written)).must_end_with(0)
+        fire.judge(patience_seconds=120)  # the JVM writes the archive when its driver has ended
+        if fire.faults:
+            raise RoundFailed("; ".join(fire.faults))
+        shutil.move(written, CLASS_ARCHIVE)

@@ -98,11 +98,16 @@ class EveryState:
     """Runs the job over scripted epochs, each key at most once in one, so that the output knows no order."""
 
     def __init__(
-        self, epochs: Iterable[Iterable[Record]], backend: KeyedStateBackend, *, storage: Storage | None = None
+        self,
+        epochs: Iterable[Iterable[Record]],
+        backend: KeyedStateBackend,
+        *,
+        storage: Storage | None = None,
+        sink: Storage | None = None,
     ) -> None:
         self.epochs = [list(epoch) for epoch in epochs]
         self.storage = storage or MemoryStorage()
-        self.sink = MemoryStorage()
+        self.sink = sink or MemoryStorage()
         self._backend = backend
         self._sink_uri = mount(self.sink)
 
