@@ -76,6 +76,8 @@ class CheckpointCoordinator:
         self._deleted: set[str] = set()
         self._savepoint: PendingCheckpoint | AcknowledgedCheckpoint | None = None  # acknowledged: being written
         self._savepoint_ids: set[CheckpointId] = set()
+        self._full_ids: set[CheckpointId] = set()  # in progress, and needing no file of another
+        self._must_be_full = False  # files that an incremental checkpoint would refer to are gone
         self._completed_epoch: Epoch | None = None
         self._failures = 0
         self._due = clock.monotonic() + _seconds(config.interval)
@@ -112,6 +114,11 @@ class CheckpointCoordinator:
         return len(self._savepoint.snapshots) if self._savepoint is not None else 0
 
     @property
+    def must_be_full(self) -> bool:
+        """Whether the next checkpoint will be a full one, because files of earlier ones are gone."""
+        return self._must_be_full
+
+    @property
     def completed_epoch(self) -> Epoch | None:
         """The epoch of the newest checkpoint completed in this attempt."""
         return self._completed_epoch
@@ -130,6 +137,9 @@ class CheckpointCoordinator:
             return []
         pending = self._begin(epoch)
         self._pending[pending.checkpoint_id] = pending
+        full = full or self._must_be_full
+        if full:
+            self._full_ids.add(pending.checkpoint_id)
         return [TriggerCheckpoint(pending.checkpoint_id, epoch, full)]
 
     def trigger_savepoint(self, epoch: Epoch) -> list[Action]:
@@ -138,7 +148,7 @@ class CheckpointCoordinator:
             return []
         self._savepoint = self._begin(epoch)
         self._savepoint_ids.add(self._savepoint.checkpoint_id)
-        return [TriggerSavepoint(self._savepoint.checkpoint_id, epoch)]
+        return [TriggerSavepoint(self._savepoint.checkpoint_id, epoch, self._must_be_full)]
 
     def take_id(self) -> CheckpointId:
         """An id for a barrier that makes neither checkpoint nor savepoint."""
@@ -202,6 +212,26 @@ class CheckpointCoordinator:
         why = f"subtask {subtask} declined: {reason}"
         return self._abort_savepoint(why) if checkpoint_id in self._savepoint_ids else self._fail(pending, why)
 
+    def files_missing(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
+        """Files that a checkpoint or savepoint refers to are gone: abort it, and let the next one be full, and soon.
+
+        That is no failed checkpoint yet: the slots still have all state, and a failover could go back to nothing.
+        Only a full one that misses files counts.
+        """
+        self._must_be_full = True
+        self._due = self._clock.monotonic()
+        if checkpoint_id in self._savepoint_ids:
+            return self._abort_savepoint(reason) if self.savepoint_in_progress == checkpoint_id else []
+        writing = self._writing
+        if writing is not None and writing.checkpoint_id == checkpoint_id:
+            self._ready[checkpoint_id] = self._take_writing(checkpoint_id)  # back among those that may be aborted
+        aborted = self._pending.get(checkpoint_id) or self._ready.get(checkpoint_id)
+        if aborted is None:
+            return []
+        if checkpoint_id in self._full_ids:
+            return self._fail(aborted, reason) + self._write_next()
+        return [self._abort(checkpoint_id, f"{reason}; the next one will be full"), *self._write_next()]
+
     def expire(self) -> list[Action]:
         """Abort what has waited for its subtasks longer than the timeout."""
         now = self._clock.monotonic()
@@ -217,6 +247,9 @@ class CheckpointCoordinator:
         """The checkpoint is complete: older ones in progress are aborted, superfluous ones discarded."""
         completed = self._take_writing(checkpoint_id)
         self._failures = 0
+        if checkpoint_id in self._full_ids:
+            self._full_ids.discard(checkpoint_id)
+            self._must_be_full = False
         self._completed_epoch = completed.epoch
         self._retained[checkpoint_id] = completed
         self._files.acquire(completed.files())  # as one, in place of the snapshots' own references
@@ -316,6 +349,7 @@ class CheckpointCoordinator:
 
     def _abort(self, checkpoint_id: CheckpointId, reason: str) -> AbortCheckpoint:
         aborted = self._pending.pop(checkpoint_id, None) or self._ready.pop(checkpoint_id)
+        self._full_ids.discard(checkpoint_id)
         self._pause_over = self._clock.monotonic() + _seconds(self._config.min_pause)
         files: set[StateFile] = set(self._files.let_go(self._bases.pop(checkpoint_id)))
         for snapshot in aborted.snapshots.values():

@@ -81,11 +81,12 @@ class TriggerSavepoint:
 
     checkpoint_id: CheckpointId
     epoch: Epoch
+    full: bool = False
 
 
 @dataclass(frozen=True)
 class WriteMetadata:
-    """Write `_metadata`, then call `metadata_written` or `metadata_failed`. Never two of these at once."""
+    """Write `_metadata`, then call `metadata_written`, `metadata_failed` or `files_missing`. Never two at once."""
 
     acknowledged: AcknowledgedCheckpoint
 

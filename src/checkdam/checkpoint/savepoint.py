@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.places import below, last_name, parent
-from checkdam.checkpoint.store import METADATA, place_of
+from checkdam.checkpoint.store import METADATA, missing_file, place_of
 from checkdam.checkpoint.terms import OWNER, TERMS
 from checkdam.errors import (
     CheckpointNotFoundError,
@@ -97,6 +97,9 @@ class SavepointDirectory:
         """
         if not checkpoint.is_savepoint:
             raise ValueError(f"checkpoint {checkpoint.checkpoint_id} is not marked as a savepoint")
+        reason = missing_file(self._storage, "", checkpoint.files())
+        if reason is not None:
+            raise StorageError(f"the savepoint is not complete: its {reason}")
         data = to_metadata(checkpoint)
         try:
             create_once(self._storage, METADATA, data)

@@ -180,6 +180,10 @@ class CheckpointStore:
         """Raise CheckpointDamagedError unless every state file is there in its recorded size."""
         verify_files(self._storage, self._job_id, checkpoint)
 
+    def missing(self, files: Iterable[StateFile]) -> str | None:
+        """What is wrong with the first of these state files that is not there in its size; None if all are."""
+        return missing_file(self._storage, self._job_id, files)
+
     def sweep(self, keep: Iterable[CompletedCheckpoint], in_flight: Collection[str] = ()) -> list[str]:
         """Remove what no checkpoint needs, and say what that was, relative to the job's directory.
 
@@ -227,16 +231,27 @@ def verify_files(storage: Storage, job_directory: str, checkpoint: CompletedChec
 
     `job_directory` is relative to the storage: "" for a storage opened at the job's directory.
     """
-    for file in sorted(checkpoint.files(), key=lambda file: file.path):
-        path = f"{job_directory}/{file.path}" if job_directory else file.path
-        status = storage.status(path)
-        if status is not None and status.size == file.size:
-            continue
-        found = "is gone" if status is None else f"has {status.size} bytes instead of {file.size}"
+    reason = missing_file(storage, job_directory, checkpoint.files())
+    if reason is not None:
         raise CheckpointDamagedError(
-            f'checkpoint {checkpoint.checkpoint_id} is damaged: its state file "{below(storage.uri, path)}" {found}',
-            hint="Use another checkpoint of the job.",
+            f"checkpoint {checkpoint.checkpoint_id} is damaged: its {reason}", hint="Use another checkpoint of the job."
         )
+
+
+def missing_file(storage: Storage, job_directory: str, files: Iterable[StateFile]) -> str | None:
+    """What is wrong with the first of these files that is not there in its size; None if all are.
+
+    One listing for each directory that they are in, however many they are.
+    """
+    wanted = {f"{job_directory}/{file.path}" if job_directory else file.path: file.size for file in files}
+    found: dict[str, int] = {}
+    for directory in {path.rpartition("/")[0] for path in wanted}:
+        found.update((status.path, status.size) for status in storage.list(directory))
+    for path, size in sorted(wanted.items()):
+        if found.get(path) != size:
+            what = f"has {found[path]} bytes instead of {size}" if path in found else "is gone"
+            return f'state file "{below(storage.uri, path)}" {what}'
+    return None
 
 
 def _complete_ids(paths: Iterable[str]) -> list[CheckpointId]:

@@ -248,7 +248,8 @@ class Checkpointing:
             slot.seal(trigger.checkpoint_id, trigger.epoch, full=trigger.full)
         else:
             order = self._savepoints[trigger.checkpoint_id]
-            slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=order.directory.target(order.format))
+            target = order.directory.target(order.format)
+            slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=target, full=trigger.full)
 
     def _await_snapshot(self, slot: Slot, checkpoint_id: CheckpointId) -> None:
         try:
@@ -274,10 +275,30 @@ class Checkpointing:
         self._around.listener.progressed(f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots")
 
     def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: BaseException) -> None:
+        gone = self._missing_base()
         with self._changed:
             if self._disposed:
                 return
-            self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
+            if gone is not None:
+                self._perform(self._coordinator.files_missing(checkpoint_id, f"{reason}; {gone}"))
+            else:
+                self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
+            self._changed.notify_all()
+
+    def _missing_base(self) -> str | None:
+        """What is wrong with the files that the next incremental checkpoint would build on, if anything is."""
+        with self._changed:
+            newest = self._coordinator.retained[-1:]
+        if self._around.store is None or not newest:
+            return None
+        try:
+            return self._around.store.missing(newest[0].files())
+        except StorageError:
+            return None  # then nothing can be written either: that is the failure to tell
+
+    def _files_missing(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        with self._changed:
+            self._perform(self._coordinator.files_missing(checkpoint_id, reason))
             self._changed.notify_all()
 
     def _settle(self, action: Action) -> None:
@@ -302,6 +323,10 @@ class Checkpointing:
             self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
         )
         try:
+            missing = self._around.store.missing(checkpoint.files())
+            if missing is not None:
+                self._files_missing(acknowledged.checkpoint_id, f"its {missing}")
+                return
             path = self._around.store.write(checkpoint)
         except StorageError as error:
             if isinstance(error, StorageUncertainError):

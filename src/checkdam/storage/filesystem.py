@@ -26,6 +26,7 @@ TEMPORARY_PREFIX = ".tmp-"
 
 _NO_LINKS = "No symbolic link is followed below the root of a storage. Put the file or directory itself there."
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
+_TRIES = 5
 _registered: dict[str, Callable[[str], Storage]] = {}
 
 
@@ -86,7 +87,12 @@ class LocalStorage:
         target = self._resolve(path)
         if os.path.lexists(target):  # without writing it first; `_link_or_rename` decides
             raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-        self._write(target, data, _link_or_rename)
+        try:
+            self._write(target, data, _link_or_rename)
+        except StorageUncertainError:  # it may not survive a crash, so reading it back must not find it
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                os.unlink(target)
+            raise
 
     def _write(self, target: str, data: bytes, put_in_place: Callable[[str, str], None]) -> None:
         """Write a temporary file and give it its name by `put_in_place(temporary, target)`."""
@@ -101,6 +107,8 @@ class LocalStorage:
                 finally:
                     os.close(descriptor)
                 put_in_place(temporary, target)
+            except FileNotFoundError as error:
+                raise StorageError(f'cannot write "{target}": its directory was removed meanwhile') from error
             except BaseException:
                 with contextlib.suppress(OSError):  # the first error is the one to tell; a sweep finds the file
                     os.unlink(temporary)
@@ -166,13 +174,18 @@ class LocalStorage:
 
     def delete_directory(self, directory: str) -> None:
         target = self._resolve_directory(directory)
-        try:
-            shutil.rmtree(target)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            if os.path.isdir(target):  # someone else removes the same tree; what is left is theirs or a late write
-                raise StorageUncertainError(f'cannot delete "{target}": {error.strerror}') from error
-        except OSError as error:
-            raise StorageUncertainError(f'deleted only part of "{target}": {error.strerror}') from error
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                shutil.rmtree(target)
+            except (FileNotFoundError, NotADirectoryError) as error:  # someone else removes the same tree
+                if not os.path.isdir(target):
+                    return
+                if not tries_left:
+                    raise StorageUncertainError(f'cannot delete "{target}": {error.strerror}') from error
+            except OSError as error:
+                raise StorageUncertainError(f'deleted only part of "{target}": {error.strerror}') from error
+            else:
+                return
 
     def check_writable(self) -> None:
         with _explained("create", self._root):

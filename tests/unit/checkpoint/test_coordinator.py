@@ -720,3 +720,74 @@ def test_only_a_savepoint_that_is_being_written_can_have_been_written() -> None:
 
 def test_a_full_checkpoint_is_asked_for_as_such() -> None:
     assert Job().coordinator.trigger(EPOCH(1), full=True) == [TriggerCheckpoint(ID(1), EPOCH(1), full=True)]
+
+
+# Files that are gone
+
+
+def test_files_that_are_gone_make_the_next_checkpoint_a_full_one_and_soon_and_are_no_failure() -> None:
+    job = Job(interval=10 * SECOND, tolerable_failures=0)
+    job.complete(1)
+    (trigger,) = job.coordinator.trigger(EPOCH(2))
+    assert trigger == TriggerCheckpoint(ID(2), EPOCH(2))
+    for subtask in range(2):
+        actions = job.coordinator.acknowledge(snapshot(2, subtask, f"2-{subtask}", old=(f"1-{subtask}",)))
+    assert isinstance(actions[0], WriteMetadata)
+
+    (aborted,) = job.coordinator.files_missing(ID(2), "shared/1-0 is gone")
+
+    assert isinstance(aborted, AbortCheckpoint)
+    assert aborted.reason == "shared/1-0 is gone; the next one will be full"
+    assert job.coordinator.must_be_full
+    assert job.coordinator.tick(EPOCH(2)) == [TriggerCheckpoint(ID(3), EPOCH(2), full=True)]
+
+
+def test_a_full_checkpoint_that_misses_files_counts_as_failed() -> None:
+    job = Job(tolerable_failures=0)
+    job.coordinator.trigger(EPOCH(1), full=True)
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(1, subtask, f"1-{subtask}"))
+
+    aborted, failed = job.coordinator.files_missing(ID(1), "shared/1-0 is gone")
+
+    assert isinstance(aborted, AbortCheckpoint)
+    assert isinstance(failed, FailJob)
+
+
+def test_once_a_full_checkpoint_is_complete_the_next_may_build_on_it() -> None:
+    job = Job()
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.files_missing(ID(1), "gone")
+    assert job.complete(1) == 2
+
+    assert not job.coordinator.must_be_full
+    assert job.coordinator.trigger(EPOCH(2)) == [TriggerCheckpoint(ID(3), EPOCH(2))]
+
+
+def test_an_incremental_checkpoint_that_completes_meanwhile_does_not_end_the_need_of_a_full_one() -> None:
+    job = Job(max_concurrent=2)
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.trigger(EPOCH(2))
+    job.coordinator.files_missing(ID(2), "gone")
+    for subtask in range(2):
+        job.coordinator.acknowledge(snapshot(1, subtask, f"1-{subtask}"))
+
+    job.coordinator.metadata_written(ID(1))
+
+    assert job.coordinator.trigger(EPOCH(3)) == [TriggerCheckpoint(ID(3), EPOCH(3), full=True)]
+
+
+def test_a_savepoint_that_misses_files_is_aborted_and_the_next_builds_on_nothing() -> None:
+    job = Job()
+    job.coordinator.trigger_savepoint(EPOCH(1))
+
+    assert job.coordinator.files_missing(ID(1), "gone") == [AbortSavepoint(ID(1), "gone")]
+
+    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [TriggerSavepoint(ID(2), EPOCH(1), full=True)]
+
+
+def test_a_checkpoint_that_is_over_cannot_miss_files() -> None:
+    job = Job()
+    number = job.complete(1)
+
+    assert job.coordinator.files_missing(ID(number), "gone") == []

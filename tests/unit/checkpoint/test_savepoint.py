@@ -74,6 +74,12 @@ def savepoint_of(number: int = 7, *, at: datetime = AT) -> CompletedCheckpoint:
     )
 
 
+def with_files(storage: MemoryStorage) -> MemoryStorage:
+    for name, data in FILES.items():
+        storage.write(name, data)
+    return storage
+
+
 def taken(target: Path, number: int = 7, *, at: datetime = AT, name: str | None = None) -> Path:
     """A whole savepoint below `target`."""
     directory = SavepointDirectory.prepare(str(target), JOB, name=name)
@@ -199,7 +205,7 @@ def test_a_checkpoint_is_not_completed_as_a_savepoint(tmp_path: Path) -> None:
 
 
 def test_a_lost_reply_to_the_last_write_is_looked_after() -> None:
-    files = MemoryStorage()
+    files = with_files(MemoryStorage())
     faulty = FaultyStorage(files, at=0, fault=Fault.REPLY_LOST)
     directory = SavepointDirectory(faulty)
 
@@ -215,7 +221,21 @@ def test_a_last_write_that_did_not_happen_fails_the_savepoint() -> None:
             raise StorageUncertainError("no answer")
 
     with pytest.raises(StorageUncertainError):
-        SavepointDirectory(Unclear()).complete(savepoint_of())
+        SavepointDirectory(with_files(Unclear())).complete(savepoint_of())
+
+
+@pytest.mark.parametrize("missing", FILES)
+def test_a_savepoint_whose_file_is_missing_or_cut_short_is_not_completed(missing: str) -> None:
+    files = with_files(MemoryStorage())
+    files.write(missing, b"x")
+    with pytest.raises(StorageError, match=f"not complete: its state file .*{missing}.* has 1 bytes instead"):
+        SavepointDirectory(files).complete(savepoint_of())
+    files.delete(missing)
+
+    with pytest.raises(StorageError, match=f"not complete: its state file .*{missing}.* is gone"):
+        SavepointDirectory(files).complete(savepoint_of())
+
+    assert files.status("_metadata") is None
 
 
 @pytest.mark.parametrize("fault", Fault)
