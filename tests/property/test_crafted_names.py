@@ -185,6 +185,27 @@ class Rewriting:
         return msgspec.msgpack.encode(self.value(inner)) if isinstance(inner, dict | list) else data
 
 
+class Damaging(Rewriting):
+    """Puts other bytes into one of the msgpack parts of a snapshot."""
+
+    def __init__(self, chosen: int = -1, at: int = 0, inserted: bytes = b"") -> None:
+        super().__init__()
+        self._part = chosen
+        self._at = at
+        self._inserted = inserted
+        self.parts = 0
+
+    def packed(self, data: bytes) -> bytes:
+        self.parts += 1
+        if self.parts - 1 != self._part:
+            return data
+        at = self._at % len(data)
+        return (data[:at] + self._inserted + data[at + len(self._inserted) :])[: len(data)]
+
+    def _inner(self, data: bytes) -> bytes:
+        return self.packed(data) if data else data
+
+
 def sealed(metadata: Metadata) -> bytes:
     """A file with a valid checksum, if it has one at all."""
     data = encode(metadata)
@@ -257,6 +278,30 @@ def try_everything(path: str, backend: str, made: World) -> None:
 @given(data=st.data())
 def test_no_text_in_a_snapshot_leads_out_of_it(format: SavepointFormat | None, data: st.DataObject) -> None:
     craft_and_try("hashmap", format, data)
+
+
+@cache
+def number_of_parts(format: SavepointFormat | None) -> int:
+    damaging = Damaging()
+    damaging.files(taken("hashmap", format))
+    return damaging.parts
+
+
+@pytest.mark.parametrize("format", [None, SavepointFormat.CANONICAL], ids=["checkpoint", "savepoint"])
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), at=st.integers(0, 10_000), inserted=st.binary(min_size=1, max_size=9))
+def test_no_bytes_in_a_snapshot_raise_anything_but_our_own_errors(
+    format: SavepointFormat | None, data: st.DataObject, at: int, inserted: bytes
+) -> None:
+    chosen = data.draw(st.integers(0, number_of_parts(format) - 1), "which part")
+    with world() as made:
+        try:
+            crafted = Damaging(chosen, at, inserted).files(taken("hashmap", format))
+        except ValueError:
+            return  # no file can hold it
+        made.put(crafted)
+        metadata = max(path for path in crafted if path.endswith("_metadata"))
+        try_everything(str(made.place / metadata), "hashmap", made)
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def unpack(handle: OperatorStateHandle, read: Read) -> tuple[OperatorStatePart, 
         )
     try:
         states = _header_decoder.decode(memoryview(content)[_HEAD.size : _HEAD.size + header_length])
-    except (msgspec.MsgspecError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
+    except (ValueError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
         raise _damaged(where, str(error)) from error
     if any(length < 0 for state in states for length in state.lengths):
         raise _damaged(where, "it has an element of negative length")

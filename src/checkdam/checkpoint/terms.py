@@ -135,7 +135,7 @@ def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | Non
     path = f"{job_id}/{TERMS}/{name.file}"
     try:
         found = msgspec.json.decode(storage.read(path), type=TermFile)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     if found.version > _VERSION:
         raise FormatTooNewError(
@@ -166,7 +166,7 @@ def older_owner(storage: Storage, job_id: JobId) -> Owner | None:
     """The owner as versions without terms noted it."""
     try:
         return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 

@@ -163,7 +163,7 @@ def _decode(committable: bytes, mark: str) -> PartFile:
     """
     try:
         part = msgspec.msgpack.decode(committable, type=PartFile)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(str(error)) from error
     staged = _STAGED.fullmatch(part.staged)
     if staged is None or staged["mark"] != mark or staged["final"] != part.final:

@@ -96,7 +96,7 @@ def servers(directory: Path | None = None) -> Sequence[Server]:
 def _read(file: Path) -> Server | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Server)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -84,7 +84,7 @@ class Outputs:
             kept = msgspec.json.decode(self._files.read(name), type=_Promises)
         except FileNotFoundError:
             return
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointDamagedError(
                 f'"{self._files.uri}/{name}" is damaged: {error}',
                 hint="Delete it, if no savepoint of the job will be restored any more.",

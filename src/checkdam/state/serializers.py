@@ -167,7 +167,7 @@ class Serializer:
         """
         try:
             values = self._many.decode(data)
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
             raise self._not_restorable(error) from error
         return values if self._pickles is None else list(map(self._pickles.load, values))
 
@@ -223,7 +223,7 @@ class Serializer:
         def decode_one(data: bytes | memoryview) -> Any:
             try:
                 return decode(data)
-            except msgspec.DecodeError as error:
+            except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
                 raise self._not_restorable(error) from error
 
         return decode_one if pickles is None else lambda data: pickles.load(decode_one(data))

@@ -242,7 +242,8 @@ def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged:
 
 
 @pytest.mark.parametrize(
-    "committable", [b"", b"\x91" * 100_000, b"\x92\xa1a\xa1b" + b"\x91", b"\x93\xa1a\xa1b" + b"\x91" * 99_999]
+    "committable",
+    [b"", b"\x92\xa1\xff\xa1b", b"\x91" * 100_000, b"\x92\xa1a\xa1b" + b"\x91", b"\x93\xa1a\xa1b" + b"\x91" * 99_999],
 )
 def test_bytes_that_are_no_committable_are_refused(committable: bytes) -> None:
     with pytest.raises(CheckpointDamagedError, match="committable"):

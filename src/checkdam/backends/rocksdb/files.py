@@ -96,7 +96,7 @@ def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> Sna
         )
     try:
         info = _decoder.decode(content[_HEAD.size :])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(path, f"it cannot be read ({error})") from error
     _check_names(handle, info, path)
     return info

@@ -54,7 +54,7 @@ def decode(position: bytes) -> SourcePosition:
     """
     try:
         decoded = msgspec.msgpack.decode(position, type=SourcePosition)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(str(error)) from error
     files, batch = decoded.files, decoded.batch
     if files and not (batch >= 0 and f"offsets/{batch}" in files):
