@@ -1,65 +1,91 @@
 """Temporary directories that are gone when their owner is, however it ended.
 
-A small process waits for the owner's end and then removes the directory; should it be killed as well, the next start
-removes what it finds without an owner.
+The owner holds a lock on a file in the directory for as long as it lives. The kernel releases the lock when the process
+ends, and it counts in every container that shares the directory, where process ids mean nothing. A small process waits
+for the lock and then removes the directory; should it be killed as well, the next start removes what it finds unlocked.
 """
 
 from __future__ import annotations
 
+import fcntl
+import inspect
 import os
-import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from checkdam.runtime.processes import is_alive
+from checkdam.errors import StorageError
+from checkdam.runtime import abandoned
 
 PREFIX = "checkdam-"
 
-_WAIT_AND_REMOVE = """
-import os, select, shutil, signal, sys, time
-owner, directory = int(sys.argv[1]), sys.argv[2]
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-try:
-    select.select([os.pidfd_open(owner)], [], [])
-except (AttributeError, OSError):
-    while True:
-        try:
-            os.kill(owner, 0)
-        except ProcessLookupError:
-            break
-        time.sleep(0.5)
-for _ in range(20):
-    shutil.rmtree(directory, ignore_errors=True)
-    if not os.path.exists(directory):
-        break
-    time.sleep(0.25)
-"""
+
+@dataclass(frozen=True)
+class _Owned:
+    """A directory of this process, the lock that says so, and who removes it."""
+
+    directory: Path
+    lock: int
+    janitor: subprocess.Popen[bytes]
 
 
 _one_at_a_time = threading.Lock()
-_of_process: dict[tuple[int, Path], tuple[Path, subprocess.Popen[bytes]]] = {}
+_owned: dict[Path, _Owned] = {}
 
 
 def work_directory(parent: Path) -> Path:
-    """A new directory that disappears with this process. All of a process lie in one, with one janitor."""
-    owner = os.getpid()
+    """Make a directory that disappears with this process. All of a process lie in one, with one janitor.
+
+    Only the user who runs this process can enter it, whatever the umask.
+    """
     with _one_at_a_time:  # slots that share a process, as in tests, open their stores at the same time
-        directory = _of_process[owner, parent][0] if (owner, parent) in _of_process else None
-        if directory is None or not directory.exists():
+        owned = _owned.get(parent)
+        if owned is None or not owned.directory.exists():
             parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(parent)
-            directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-", dir=parent))
-            _of_process[owner, parent] = directory, _start_janitor(owner, directory)
-    return Path(tempfile.mkdtemp(dir=directory))
+            if owned is not None:
+                os.close(owned.lock)
+            directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+            owned = _owned[parent] = _Owned(directory, _locked(directory), _start_janitor(directory))
+    return Path(tempfile.mkdtemp(dir=owned.directory))
 
 
-def _start_janitor(owner: int, directory: Path) -> subprocess.Popen[bytes]:
+def _locked(directory: Path) -> int:
+    """Lock a directory until this process ends. The file gets its name when it is locked: others try what they find."""
+    fresh = directory / f"{abandoned.LOCK}.new"
+    lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as error:
+        os.close(lock)
+        raise StorageError(
+            f'no file can be locked in "{directory.parent}": {error.strerror}',
+            hint="Set TMPDIR, or state.backend.rocksdb.localdir, to a directory of a local file system.",
+        ) from error
+    fresh.rename(directory / abandoned.LOCK)
+    return lock
+
+
+def _let_go() -> None:
+    """Leave the locks of a parent to the parent, in a child that was forked without another program."""
+    global _one_at_a_time  # another thread of the parent may hold it
+    _one_at_a_time = threading.Lock()
+    for owned in _owned.values():
+        os.close(owned.lock)
+    _owned.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def _start_janitor(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _WAIT_AND_REMOVE, str(owner), str(directory)],
+        [sys.executable, "-I", "-S", "-c", inspect.getsource(abandoned), str(directory)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -68,8 +94,24 @@ def _start_janitor(owner: int, directory: Path) -> subprocess.Popen[bytes]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove work directories whose owner is gone."""
+    """Remove this user's work directories whose owner is gone; one without a lock may be in the making and stays."""
     for directory in parent.glob(f"{PREFIX}*-*"):
-        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not is_alive(int(owner)):
-            shutil.rmtree(directory, ignore_errors=True)
+        if not _is_own(directory):
+            continue
+        lock = abandoned.take_lock(str(directory), wait=False)
+        if lock is None:
+            continue
+        try:
+            with suppress(OSError):  # its janitor is at it as well, or the next start has more luck
+                abandoned.remove(str(directory))
+        finally:
+            os.close(lock)
+
+
+def _is_own(directory: Path) -> bool:
+    """Whether this user has made the directory: others may put what they like where temporary files are."""
+    try:
+        status = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
