@@ -19,6 +19,7 @@ from checkdam.checkpoint.store import CheckpointStore
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.rest.snapshots import Cache
 from checkdam.runtime.records import CheckpointRecord, SnapshotKind
+from checkdam.state.hints import PickleType
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.types import type_info
@@ -214,3 +215,28 @@ def test_one_entry_of_a_map_by_places_is_told(served: Served, tmp_path: Path) ->
 
     assert (found["found"], found["value"]) == (True, 5)
     assert (missing["found"], missing["value"]) == (False, None)
+
+
+class Model:
+    """Counts how often one was unpickled."""
+
+    unpickled = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, ()
+
+
+def _unpickled() -> Model:
+    Model.unpickled += 1
+    return Model()
+
+
+def test_a_pickled_value_is_told_as_bytes_and_never_unpickled(served: Served, tmp_path: Path) -> None:
+    path = written(open_storage(str(tmp_path)), {"count": {("model", str, PickleType(Model)): {"a": Model()}}})
+    served.tells(msgspec.structs.replace(RECORD, checkpoints=(_completed(1, path),), savepoints=()))
+    before = Model.unpickled
+
+    told = served.of_job("/snapshots/chk-1/state/count/model", key='"a"')
+
+    assert set(told["value"]) == {"base64"}
+    assert Model.unpickled == before
