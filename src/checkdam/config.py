@@ -215,6 +215,12 @@ REST_BIND_ADDRESS = ConfigOption(
 REST_AUTH_TOKEN: ConfigOption[str | None] = ConfigOption(
     _REST + "auth.token", TEXT, None, 'What every request must carry as "Authorization: Bearer …"; unset: nothing.'
 )
+REST_AUTH_TOKEN_FILE: ConfigOption[str | None] = ConfigOption(
+    _REST + "auth.token-file",
+    TEXT,
+    None,
+    "A file whose first line is the token: a word on the command line can be read by every user of the machine.",
+)
 REST_ASYNC_STORE_DURATION = ConfigOption(
     _REST + "async.store-duration",
     DURATION,

@@ -184,6 +184,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "rest.address": None,
         "rest.bind-address": "localhost",
         "rest.auth.token": None,
+        "rest.auth.token-file": None,
         "rest.async.store-duration": timedelta(minutes=5),
         "rest.server.max-content-length": 16 << 20,
         "web.access-control-allow-origin": None,

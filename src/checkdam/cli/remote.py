@@ -18,7 +18,6 @@ from checkdam.cli.failures import say, told_to_user
 from checkdam.cli.progress import Progress
 from checkdam.config import (
     REST_ADDRESS,
-    REST_AUTH_TOKEN,
     REST_PORT,
     SAVEPOINT_DIR,
     Configuration,
@@ -27,6 +26,7 @@ from checkdam.config import (
 from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
 from checkdam.rest import registry
 from checkdam.rest.client import RestClient
+from checkdam.rest.security import rest_token
 from checkdam.runtime.records import JobStatus
 
 TOKEN_VARIABLE = "CHECKDAM_REST_TOKEN"
@@ -180,7 +180,7 @@ class Remote:
 
     def _token(self, of_server: str | None) -> str | None:
         """What a server of this machine has told of itself is right; the user may mean another one."""
-        return of_server or self.token or self.configuration.get(REST_AUTH_TOKEN)
+        return of_server or self.token or rest_token(self.configuration)
 
     def _default_address(self) -> str:
         return f"{self.configuration.get(REST_ADDRESS) or 'localhost'}:{self.configuration.get(REST_PORT) or 8081}"

@@ -9,19 +9,49 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
+import os
 import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from checkdam.config import REST_AUTH_TOKEN, REST_BIND_ADDRESS
+from checkdam.config import REST_AUTH_TOKEN, REST_AUTH_TOKEN_FILE, REST_BIND_ADDRESS, Configuration
 from checkdam.errors import ConfigError
 from checkdam.rest.errors import RestError
 
+_LOG = logging.getLogger(__name__)
+_LONGEST_TOKEN = 4096
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAME_SITE = ("same-origin", "none")  # none: typed by the user, no page behind it
+
+
+def rest_token(configuration: Configuration) -> str | None:
+    """Return the token that requests must carry, as set or from its file.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no token.
+    """
+    token, file = configuration.get(REST_AUTH_TOKEN), configuration.get(REST_AUTH_TOKEN_FILE)
+    if token is not None or file is None:
+        return token
+    path = Path(file).expanduser()
+    which = f'setting "{REST_AUTH_TOKEN_FILE.key}" names "{file}", '
+    try:
+        with path.open(encoding="utf-8") as lines:
+            mode = os.fstat(lines.fileno()).st_mode
+            token = lines.readline(_LONGEST_TOKEN).strip()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"{which}which cannot be read: {reason}", hint="Write the token into that file.") from error
+    if not token:
+        raise ConfigError(f"{which}whose first line is empty", hint="Write the token into that line.")
+    if mode & 0o077:
+        _LOG.warning("rest: other users can read the token in %s; chmod 600 makes it private", path)
+    return token
 
 
 def check_binding(address: str, token: str | None) -> None:
@@ -35,7 +65,7 @@ def check_binding(address: str, token: str | None) -> None:
         raise ConfigError(
             f'setting "{REST_BIND_ADDRESS.key}" is "{address}", where other machines can reach the server, '
             f'and "{REST_AUTH_TOKEN.key}" is not set',
-            hint=f"Set {REST_AUTH_TOKEN.key} to a secret that clients send, or listen on localhost.",
+            hint=f"Set {REST_AUTH_TOKEN_FILE.key} to a file with a secret that clients send, or listen on localhost.",
         )
 
 

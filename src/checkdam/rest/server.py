@@ -17,7 +17,6 @@ from checkdam.clock import Clock
 from checkdam.config import (
     REST_ADDRESS,
     REST_ASYNC_STORE_DURATION,
-    REST_AUTH_TOKEN,
     REST_BIND_ADDRESS,
     REST_MAX_CONTENT_LENGTH,
     WEB_ALLOW_ORIGIN,
@@ -30,7 +29,7 @@ from checkdam.rest.endpoint import Endpoint
 from checkdam.rest.known_jobs import Archive, Jobs
 from checkdam.rest.operations import Operations
 from checkdam.rest.ports import candidate_ports, listen
-from checkdam.rest.security import Guard, check_binding
+from checkdam.rest.security import Guard, check_binding, rest_token
 from checkdam.rest.served import endpoints
 from checkdam.runtime.control import RunningJob
 
@@ -53,7 +52,7 @@ class RestServer:
     ) -> None:
         self.jobs = Jobs(archive)
         self.operations = Operations(configuration.get(REST_ASYNC_STORE_DURATION), clock)
-        self.token = configuration.get(REST_AUTH_TOKEN)
+        self.token = rest_token(configuration)
         self._configuration = configuration
         self._extra = extra
         self._dispose = dispose

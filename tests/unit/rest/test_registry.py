@@ -40,8 +40,12 @@ def test_a_registered_server_is_found_with_its_token_and_jobs_until_it_closes(di
     assert _entries(directory) == []
 
 
-def test_only_the_user_can_read_what_may_hold_a_token(directory: Path) -> None:
-    register("http://localhost:8081", "secret", directory)
+def test_only_the_user_can_read_what_may_hold_a_token_whatever_the_umask(directory: Path) -> None:
+    before = os.umask(0)
+    try:
+        register("http://localhost:8081", "secret", directory)
+    finally:
+        os.umask(before)
 
     (file,) = directory.iterdir()
     assert file.stat().st_mode & 0o077 == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.rest.serving import Served, serving
 from checkdam.config import Configuration
 from checkdam.errors import ConfigError
 from checkdam.rest.errors import RestError
-from checkdam.rest.security import Guard
+from checkdam.rest.security import Guard, rest_token
 from checkdam.rest.server import RestServer
 
 TOKEN = "a-secret-of-the-operators"
@@ -216,3 +217,51 @@ def test_no_other_page_may_frame_this_one(served: Served) -> None:
 
     assert headers["x-frame-options"] == "DENY"
     assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_token_can_be_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\nand a note\n")
+    file.chmod(0o600)
+    configuration = Configuration().with_value("rest.auth.token-file", str(file)).with_value("rest.port", 0)
+
+    with RestServer(configuration) as server:
+        asked = [
+            httpx.get(f"{server.url}/overview", headers={"Authorization": f"Bearer {token}"}).status_code
+            for token in (TOKEN, "wrong")
+        ]
+
+    assert asked == [200, 401]
+
+
+def test_a_token_that_is_set_goes_before_the_file(tmp_path: Path) -> None:
+    configuration = Configuration().with_value("rest.auth.token-file", str(tmp_path / "none"))
+
+    assert rest_token(configuration.with_value("rest.auth.token", TOKEN)) == TOKEN
+    assert rest_token(Configuration()) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), (b"", "is empty"), (b"  \nx", "is empty"), (b"\xff\n", "not text")]
+)
+def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=reason):
+        rest_token(Configuration().with_value("rest.auth.token-file", str(file)))
+
+
+def test_a_token_file_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    configuration = Configuration().with_value("rest.auth.token-file", str(file))
+
+    file.chmod(0o640)
+    assert rest_token(configuration) == TOKEN
+    assert "chmod 600" in caplog.text
+    caplog.clear()
+    file.chmod(0o600)
+    rest_token(configuration)
+    assert caplog.text == ""
