@@ -16,7 +16,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _UNCAUGHT = 'Exception in thread "main" '
 _REASON_SECONDS = 5.0
 _NOISE = re.compile(
@@ -38,7 +38,7 @@ def start_quietly(conf: SparkConf) -> None:
     """
     if SparkContext._gateway is not None:
         return  # a JVM outlives its sessions; it keeps the output it was started with
-    conf.set(_JAVA_OPTIONS, f"{conf.get(_JAVA_OPTIONS, '') or ''} -Dlog4j2.configurationFile={_QUIET.as_uri()}".strip())
+    conf.set(JAVA_OPTIONS, f"{conf.get(JAVA_OPTIONS, '') or ''} -Dlog4j2.configurationFile={_QUIET.as_uri()}".strip())
     read_end, jvm_end = os.pipe()
     output = _JvmOutput(read_end)
     try:

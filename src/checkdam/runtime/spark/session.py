@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
-from checkdam.runtime.spark.jvm import JvmNotStartedError, leave_sigterm_to_driver, start_quietly
+from checkdam.runtime.spark.jvm import JAVA_OPTIONS, JvmNotStartedError, leave_sigterm_to_driver, start_quietly
 from checkdam.state_reader.spark import register
 
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
+_JAVA_TMPDIR = "-Djava.io.tmpdir="
 
 _DEFAULTS = {
     "spark.app.name": "checkdam",
@@ -53,6 +55,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
     if master.startswith("local"):
         merged.setdefault("spark.driver.host", "127.0.0.1")
         merged.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    _keep_private(merged, local_dir)
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(merged.items()))
     try:
         if _LOG_LEVEL not in settings:
@@ -66,6 +69,14 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
             f'Spark does not start on "{master}": {_first_line(error)}',
             hint="Check --master, the spark.* settings and the Java installation; -v shows Spark's log.",
         ) from error
+
+
+def _keep_private(settings: dict[str, str], local_dir: str) -> None:
+    """Let the JVM's temporary files, libraries it loads among them, lie where no other user can enter."""
+    os.makedirs(local_dir, mode=0o700, exist_ok=True)
+    options = settings.get(JAVA_OPTIONS, "")
+    if _JAVA_TMPDIR not in options:
+        settings[JAVA_OPTIONS] = f"{options} {shlex.quote(_JAVA_TMPDIR + local_dir)}".strip()
 
 
 def running_session() -> SparkSession | None:

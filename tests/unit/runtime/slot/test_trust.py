@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from checkdam.runtime.slot.control_messages import (
 )
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.runtime.slot.server import TOKEN_HEADER, SlotServer
+from checkdam.runtime.spark.launch import _own_address
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import (
     KeyedStateHandle,
@@ -231,3 +233,15 @@ class _Failing(SlotServer):
 def test_a_slot_that_has_not_been_configured_says_so_in_an_exchange(location: str) -> None:
     with pytest.raises(SlotLostError, match="has not been told what to run"):
         list(exchange(_address(location), TOKEN, 1, Epoch(1), pa.schema([]), []))
+
+
+def test_a_slot_on_tcp_listens_only_on_the_address_towards_the_driver() -> None:
+    assert _own_address("127.0.0.1") == "127.0.0.1"
+    server = SlotServer(f"grpc+tcp://{_own_address('127.0.0.1')}:0", TOKEN)
+
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", server.port), timeout=10)
+
+    server.shutdown()
