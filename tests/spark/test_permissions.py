@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,15 +13,22 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 JOB = """
-import os, re, sys
+import json, sys
 from pathlib import Path
 from checkdam import StreamExecutionEnvironment
+from checkdam.runtime.spark import engine
 
 directory, report = Path(sys.argv[1]), Path(sys.argv[2])
+start_slots, tokens = engine.start_slots, []
+
+def watched(session, count, attempt, token, *others):
+    tokens.append(token)
+    return start_slots(session, count, attempt, token, *others)
+
+engine.start_slots = watched
 
 def open_to_others(path):
-    status = path.lstat()
-    if not status.st_mode & 0o077 or path.is_symlink():
+    if path.is_symlink() or not path.lstat().st_mode & 0o077:
         return
     yield str(path)
     if path.is_dir():
@@ -28,16 +36,22 @@ def open_to_others(path):
             yield from open_to_others(entry)
 
 def look(word: str) -> str:
-    seen = [path for entry in directory.iterdir() for path in open_to_others(entry)]
-    told = [Path(f"/proc/self/{name}").read_bytes().decode() for name in ("cmdline", "environ")]
-    tokens = [word for text in told for word in re.findall("[0-9a-f]{32}", text)]
-    report.write_text(repr((len(list(directory.iterdir())), seen, tokens)))
+    entries = list(directory.iterdir())
+    seen = [path for entry in entries for path in open_to_others(entry)]
+    told = [Path(f"/proc/self/{name}").read_text() for name in ("cmdline", "environ")]
+    report.write_text(json.dumps({"entries": len(entries), "seen": seen, "told": told}))
     return word
 
 env = StreamExecutionEnvironment.get_execution_environment()
 env.from_collection(["a"]).key_by(lambda word: word, key_type=str).map(look).print()
-print(env.spark.sparkContext._jvm.java.lang.System.getProperty("java.io.tmpdir"), flush=True)
+temporary = env.spark.sparkContext._jvm.java.lang.System.getProperty("java.io.tmpdir")
 env.execute("look around")
+found = json.loads(report.read_text())
+told = found.pop("told")
+found["shows token"] = any(token in text for token in tokens for text in told)
+found["jvm is private"] = temporary.startswith(str(directory))
+found["tokens"] = len(tokens)
+report.write_text(json.dumps(found))
 """
 
 
@@ -56,6 +70,10 @@ def test_temporary_files_are_private_whatever_the_umask_and_a_slot_shows_no_toke
     )
 
     assert ended.returncode == 0, ended.stderr
-    assert report.read_text() == "(2, [], [])"  # the work directory and that of known servers
-    jvm_temporary = ended.stdout.splitlines()[0]
-    assert jvm_temporary.startswith(str(temporary))
+    assert json.loads(report.read_text()) == {
+        "entries": 2,  # the work directory, and that of the servers
+        "seen": [],
+        "shows token": False,
+        "jvm is private": True,
+        "tokens": 1,
+    }
