@@ -208,7 +208,7 @@ class VectorisedSum:
         """The output batch; None if this batch needs the record-by-record way (nulls, huge numbers)."""
         columns = batch.columns
         amounts_column, keys_column = columns.column(self._field), columns.column(1 - self._field)
-        if amounts_column.null_count or keys_column.null_count or not len(batch):
+        if amounts_column.null_count or not len(batch):
             return None
         amounts = amounts_column.to_numpy(zero_copy_only=False)
         encoded = keys_column.dictionary_encode()

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from checkdam.errors import StateAccessError
+from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
 from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
+from checkdam.runtime.slot.key_check import check_keys, refused_none
 from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
-from checkdam.state.fitting import has_floats, has_nan
 from checkdam.state.rows import column_to_list, to_arrow
 
 T = TypeVar("T")
@@ -116,8 +115,8 @@ class RunningLevel:
                 assert edge.target is not None
                 self._count(rows)
                 values, keys = records_and_keys(rows)
-                if keys is not None and has_floats(keys.type):
-                    _refuse_nan(keys, self.operators[edge.target].operator)
+                if keys is not None:
+                    check_keys(values, keys, self.operators[edge.target].operator.name)
                 yield from self.run(edge.target, values, keys, edge.side)
 
     def bring(self, source: int, batch: Batch) -> Iterator[pa.RecordBatch]:
@@ -232,26 +231,6 @@ def records_and_keys(rows: EdgeRows) -> tuple[Batch, Batch | None]:
     return values, keys
 
 
-def _refuse_nan(keys: Batch, operator: Operator) -> None:
-    """NaN is not equal to itself, so it would be another key with every record.
-
-    Raises:
-        StateAccessError: a key is or holds NaN.
-    """
-    if any(map(_has_nan, keys.columns.columns)):
-        found = next((key for key in keys.rows if has_nan(keys.type, key)), None)
-        raise StateAccessError(
-            f'a record for operator "{operator.name}" has the key {found!r}, and NaN cannot be a key',
-            hint="Leave such records out with filter(), or let key_by give another value for them.",
-        )
-
-
-def _has_nan(column: pa.Array) -> bool:
-    if pa.types.is_struct(column.type):
-        return any(map(_has_nan, column.flatten()))
-    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_nan(column)).as_py())
-
-
 def _split_key(rows: EdgeRows) -> tuple[Batch, Batch | None]:
     edge, key = rows.edge, rows.edge.key
     if key is None:
@@ -311,6 +290,13 @@ def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch
                 keys.append(select(value))
         except Exception as cause:
             raise user_error("key_by", value, cause) from cause
-        return wire.address(edge, wire.pack(edge, batch.columns, to_arrow(key.type, keys), batch.timestamps))
+        try:
+            columns = to_arrow(key.type, keys)
+        except JobGraphError:
+            for value, found in zip(batch.rows, keys, strict=True):
+                if found is None:  # that is no compound key; of others the receiver finds it
+                    raise refused_none("key_by", found, value) from None
+            raise
+        return wire.address(edge, wire.pack(edge, batch.columns, columns, batch.timestamps))
 
     return pack

@@ -99,15 +99,6 @@ def test_a_sum_that_the_state_cannot_hold_is_an_error_of_its_record() -> None:
     assert refused.value.record == repr(("a", 2**62))
 
 
-def test_a_null_key_is_a_key_like_any_other() -> None:
-    records = [(None, 1), ("a", 2), (None, 3)]
-
-    produced, kept = summed([records], type_info(tuple[str | None, int]), 1)
-
-    assert produced == [(None, 1), ("a", 2), (None, 4)]
-    assert kept == {None: (None, 4), "a": ("a", 2)}
-
-
 @pytest.mark.parametrize(
     ("how", "field", "of", "key"),
     [
