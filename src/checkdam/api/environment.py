@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, infer_common, produced_type
@@ -126,8 +126,15 @@ class StreamExecutionEnvironment:
         spec = StreamSource(format, {key: str(value) for key, value in options.items()}, schema)
         return self._source(format, spec, row_type(open_stream(self.spark, spec)))
 
-    def read_text(self, path: str, max_files_per_epoch: int | None = None) -> DataStream:
-        """The lines of the text files there are, as str; the source ends with the last of them."""
+    def read_text(
+        self, path: str, max_files_per_epoch: int | None = None, errors: Literal["strict", "replace"] = "strict"
+    ) -> DataStream:
+        """The lines of the text files there are, as str; the source ends with the last of them.
+
+        A line that is not UTF-8 is an error of that record; with errors="replace" U+FFFD stands for what is not.
+        """
+        if errors not in ("strict", "replace"):
+            raise JobGraphError(f"read_text: errors is {errors!r}", hint='It must be "strict" or "replace".')
         options = {"path": str(path)}
         if max_files_per_epoch is not None:
             if max_files_per_epoch < 1:
@@ -135,7 +142,7 @@ class StreamExecutionEnvironment:
             options["maxFilesPerTrigger"] = str(max_files_per_epoch)
         if "://" not in str(path) and not any(c in str(path) for c in "*?[{") and not Path(path).exists():
             raise JobGraphError(f'read_text: "{path}" does not exist', hint="Name a text file or a directory of them.")
-        return self._source(f"text({path})", StreamSource("text", options, bounded=True), type_info(str))
+        return self._source(f"text({path})", StreamSource("text", options, bounded=True, errors=errors), type_info(str))
 
     def socket_text_stream(self, host: str, port: int) -> DataStream:
         """Lines from a TCP server, as str, without end. A socket cannot be read again: only state survives."""

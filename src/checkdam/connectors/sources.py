@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class DataFrameSource:
 class StreamSource:
     """One of Spark's own streaming formats.
 
+    `errors` says what is done with text that is not UTF-8: "strict" makes it an error of its record, "replace" puts
+    U+FFFD in place of the bytes that cannot be read.
     `replayable` says whether records can be read again after a restore; of one that cannot, only the state survives.
     """
 
@@ -44,6 +46,7 @@ class StreamSource:
     schema: Any = None
     bounded: bool = False
     replayable: bool = True
+    errors: Literal["strict", "replace"] = "strict"
 
     @property
     def is_static(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -312,3 +313,15 @@ def test_a_call_that_cannot_be_meant_is_refused_where_it_is_written(case: str) -
 
     with pytest.raises(JobGraphError, match=message):
         build(pairs())
+
+
+def test_read_text_takes_pythons_words_for_what_to_do_with_text_that_is_not_utf8(tmp_path: Path) -> None:
+    environment = StreamExecutionEnvironment(Launch(Configuration()))
+    specs = [
+        environment._operators[environment.read_text(str(tmp_path), **options)._operator_id].kind.spec  # type: ignore[union-attr,arg-type]
+        for options in ({}, {"errors": "replace"})
+    ]
+
+    assert [spec.errors for spec in specs] == ["strict", "replace"]
+    with pytest.raises(JobGraphError, match=r"errors is 'ignore'\. It must be"):
+        environment.read_text(str(tmp_path), errors="ignore")  # type: ignore[arg-type]

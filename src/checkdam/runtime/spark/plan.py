@@ -20,6 +20,7 @@ from checkdam.runtime.failures import to_text
 from checkdam.runtime.slot.client import SlotAddress, exchange
 from checkdam.runtime.slot.level import NO_OUTPUT
 from checkdam.runtime.slot.source_level import source_level
+from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.spark.counting import Totals, tell
 from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
@@ -160,6 +161,7 @@ def _source_chain(
             level = source_level(operators, edges, wire, behind)
             for batch in batches:
                 if batch.num_rows:
+                    check_text(operators[source].name, source_type, batch)
                     yield from level.bring(source, Batch(source_type, columns=batch))
             yield from level.flush()
             tell(counts, level)

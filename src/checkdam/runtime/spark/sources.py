@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType
 
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, SourceSpec, StreamSource
 from checkdam.errors import JobGraphError
@@ -43,10 +45,18 @@ def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
     if spec.schema is not None:
         reader = reader.schema(spec.schema)
     try:
-        return reader.load()
+        dataframe = reader.load()
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise JobGraphError(f'source "{spec.format}" cannot be opened: {reason}') from error
+    if spec.errors == "strict":
+        return dataframe
+    return dataframe.select(
+        *(
+            F.make_valid_utf8(field.name).alias(field.name) if field.dataType == StringType() else F.col(field.name)
+            for field in dataframe.schema
+        )
+    )
 
 
 def row_type(dataframe: Any) -> TypeInfo:

@@ -1,0 +1,89 @@
+"""Text of a source that is not UTF-8."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkdam.connectors.sources import CollectionSource
+from checkdam.errors import UserFunctionError
+from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
+from checkdam.graph.operators import FilterKind, MapKind, Operator, SourceKind
+from checkdam.runtime.slot.event_time import EventTime
+from checkdam.runtime.slot.level import RunningOperator, running_level
+from checkdam.runtime.slot.process import Process
+from checkdam.runtime.slot.text_check import check_text
+from checkdam.state.types import named_tuple_type, type_info
+from checkdam.testing import ManualClock
+
+BAD = pa.array([b"good", b"b\xffd", b"\xed\xa0\x80"]).view(pa.string())
+TEXT = type_info(str)
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def test_the_record_is_shown_with_bytes_for_its_text_and_what_to_do() -> None:
+    with pytest.raises(UserFunctionError) as refused:
+        check_text("text(in)", TEXT, batch(value=BAD))
+
+    assert (refused.value.operator, refused.value.record) == ("text(in)", r"b'b\xffd'")
+    assert "not UTF-8: 'utf-8' codec can't decode byte 0xff in position 1" in refused.value.cause
+    assert 'errors="replace"' in refused.value.cause
+
+
+NUMBERS = pa.array([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (BAD, r"b'b\xffd'"),
+        (BAD.cast(pa.binary()).cast(pa.large_binary()).view(pa.large_string()), r"b'b\xffd'"),
+        (pa.StructArray.from_arrays([NUMBERS, BAD], names=["n", "t"]), r"{'n': 2, 't': b'b\xffd'}"),
+        (pa.ListArray.from_arrays([0, 1, 2, 3], BAD), r"[b'b\xffd']"),
+        (pa.MapArray.from_arrays([0, 1, 2, 3], BAD, NUMBERS), r"[(b'b\xffd', 2)]"),
+    ],
+)
+def test_text_is_found_in_columns_of_any_shape(column: Any, shown: str) -> None:
+    records = batch(id=NUMBERS, text=column)
+
+    with pytest.raises(UserFunctionError) as refused:
+        check_text("rows", named_tuple_type(records.schema), records)
+
+    assert refused.value.record == f"Row(id=2, text={shown})"
+
+
+def test_bytes_need_not_be_text() -> None:
+    check_text("rows", type_info(bytes), batch(value=BAD.cast(pa.binary())))
+    check_text("rows", TEXT, batch(value=pa.array(["é", None, ""])))
+
+
+def _level(*between: Operator) -> Any:
+    """Level 1 behind a source and these plain functions."""
+    source = Operator(0, "the source", SourceKind(CollectionSource(())), (), TEXT)
+    target = Operator(9, "sink", MapKind(str), (between[-1].id if between else 0,), TEXT)
+    edge = Edge(0, target.inputs[0], 9, 1, Partitioning.REBALANCE, 1, TEXT)
+    level = Level(1, 1, (target,), (edge,), ())
+    plan = JobPlan("job", (source, *between, target), (source, *between), (level,), (edge,), 128)
+    return running_level(plan, level, {9: RunningOperator(target, Process())}, EventTime(plan, ManualClock()))
+
+
+MAP = Operator(1, "map", MapKind(lambda line: line), (0,), TEXT)
+
+
+@pytest.mark.parametrize("between", [(), (MAP,)])
+def test_a_level_checks_what_spark_alone_has_brought(between: tuple[Operator, ...]) -> None:
+    with pytest.raises(UserFunctionError) as refused:
+        list(_level(*between).receive(batch(e0_0=BAD)))
+
+    assert refused.value.operator == "the source"
+
+
+def test_what_python_has_read_is_not_checked_again() -> None:
+    assert _level(replace(MAP, kind=FilterKind(bool))).unread == {}
+    assert _level(MAP).unread == {0: "the source"}
