@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from checkdam.cli.demo import processes
 
@@ -134,3 +135,15 @@ def test_each_sigterm_saves_the_state_and_the_output_of_both_runs_is_exact(tmp_p
     assert "WARNING" not in first.said + second.said
     assert published(tmp_path / "out") == Counter((word, n + 1) for word in totals for n in range(totals[word]))
     assert "a process that was told to go" not in first.printed + second.printed
+
+
+def test_the_jvm_leaves_sigterm_to_its_driver(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
+
+    ignored = re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    os.kill(pid, signal.SIGTERM)
+
+    assert ignored is not None
+    assert int(ignored[1], 16) & 1 << (signal.SIGTERM - 1)
+    assert spark.range(3).count() == 3
