@@ -20,7 +20,7 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli import figures
 from checkdam.cli.failures import say
 from checkdam.clock import Clock, SystemClock
-from checkdam.errors import CheckdamError
+from checkdam.errors import CheckdamError, FencedError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.records import SnapshotKind
@@ -50,6 +50,7 @@ class StatusReporter(JobListener):
         self._skipped: set[str] = set()
         self._restored: str | None = None  # what to tell once all slots have their state
         self._stopped_with: str | None = None  # the savepoint
+        self._is_replaced = False  # another driver has the job
         self.started_any = False
 
     def serving(self, url: str) -> None:
@@ -146,7 +147,13 @@ class StatusReporter(JobListener):
         if path is not None:
             self._tell(f"resume with: {self._resume(path)}")
 
+    def failed(self, failure: CheckdamError) -> None:
+        self._is_replaced = isinstance(failure, FencedError)
+
     def _tell_suspended(self, last_checkpoint: str | None) -> None:
+        if self._is_replaced:
+            self._tell("job suspended here: another driver runs it")
+            return
         if last_checkpoint is None:
             self._tell("job suspended: no checkpoint was completed, so there is nothing to resume from")
             return

@@ -111,6 +111,8 @@ def run(
         raise click.UsageError("-s and --resume exclude each other.")
     if claim_mode is not None and path is None:
         raise click.UsageError("--claim-mode says what becomes of what -s names, and there is no -s.")
+    if take_over and resume is None and path is None:
+        raise click.UsageError("--take-over needs --resume or -s: a new job is nobody's yet.")
     overrides = {
         SPARK_MASTER.key: master,
         DEFAULT_PARALLELISM.key: parallelism,

@@ -20,6 +20,7 @@ from pyarrow import fs as arrow_fs
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.names import checked_path, is_plain_name
+from checkdam.storage.s3_create import exclusive_create
 
 TEMPORARY_PREFIX = ".tmp-"
 """Files whose name begins so are half-written; whoever finds one that no living writer owns may remove it."""
@@ -223,6 +224,7 @@ class ArrowStorage:
         self._root = root.rstrip("/")
         self._uri = uri
         self._put = filesystem.type_name in _OBJECT_STORES
+        self._create = exclusive_create(uri, getattr(filesystem, "region", None))
 
     @property
     def uri(self) -> str:
@@ -245,13 +247,20 @@ class ArrowStorage:
                 self._filesystem.move(written, target)
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Create a file after a look whether it exists.
+        """Create a file: on S3 by a conditional put if obstore is installed, else after a look whether it exists.
 
-        HDFS does not rename over a file, so there the create is exclusive all the same. pyarrow has no conditional put
-        for object stores: between the look and the put another writer may put its own.
+        HDFS does not rename over a file, so there the create is exclusive, too. On other object stores, and on S3
+        without obstore, another writer may put its own file between the look and the put.
         """
+        target = self._resolve(path)
+        if self._create is not None:
+            try:
+                self._create(target.partition("/")[2], data)
+            except FileExistsError as error:
+                raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+            return
         if self.status(path) is not None:
-            raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), self._resolve(path))
+            raise _NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         self.write(path, data)
 
     def open_output(self, path: str) -> BinaryIO:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli.report import LiveReporter, PlainReporter
-from checkdam.errors import CheckpointDamagedError, SlotLostError
+from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, EpochStats
 from checkdam.runtime.records import SnapshotKind
@@ -254,3 +254,19 @@ def test_a_savepoint_scrolls_by_and_leaves_the_last_checkpoint_in_the_panel(live
     assert isinstance(console.file, io.StringIO)
     assert "savepoint 9 completed" in console.file.getvalue()
     assert "checkpoint  4" in _shown(reporter)
+
+
+def test_a_take_over_is_told_by_the_new_driver_and_the_old_one_does_not_say_how_to_resume(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    new, old = PlainReporter(resume=_resume), PlainReporter(resume=_resume)
+
+    new.taken_over("process 12 on pod-a")
+    old.failed(FencedError("process 1 on pod-b has taken over job j"))
+    old.job_ended(JobEnd.SUSPENDED, None)
+
+    told = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "WARNING: taken over from process 12 on pod-a, which may still run: it stops by itself when it notices",
+        "job suspended here: another driver runs it",
+    ]

@@ -75,6 +75,7 @@ def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
         (["run", "-p", "many", "none.py"], 'error: setting "parallelism.default" is "many", which is not'),
         (["run", "--config", "none.yaml", "none.py"], 'error: settings file "none.yaml" cannot be read'),
         (["run", "-s", "x", "--resume", "latest", "none.py"], "error: -s and --resume exclude each other."),
+        (["run", "--take-over", "none.py"], "error: --take-over needs --resume or -s: a new job is nobody's yet."),
         (
             ["run", "-cm", "claim", "none.py"],
             "error: --claim-mode says what becomes of what -s names, and there is no -s.",

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.rest.records import JOB_ID, checkpoint, job
 
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.errors import JobFailedError
+from checkdam.errors import FencedError, JobFailedError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.rest import archive as archive_module
 from checkdam.rest.archive import ArchivingListener, JobArchive
@@ -200,3 +200,15 @@ def test_more_than_fits_in_memory_is_not_read(
 
     assert [len(each) for each in found] == [2, 2]
     assert caplog.text.count("1 older jobs left out") == 1
+
+
+def test_a_driver_that_was_replaced_leaves_the_entry_to_its_successor() -> None:
+    storage, monitor = MemoryStorage(), Monitor()
+    listener = ArchivingListener(JobArchive(storage), monitor)
+    JobArchive(storage).save(job(restarts=7))  # the successor's
+
+    listener.failed(FencedError("another driver has the job"))
+    listener.job_ended(JobEnd.SUSPENDED, None)
+
+    assert listener.settle()
+    assert [each.restarts for each in JobArchive(storage).all()] == [7]

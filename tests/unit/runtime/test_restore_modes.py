@@ -121,6 +121,7 @@ def test_a_checkpoint_of_a_job_that_runs_cannot_be_claimed_until_it_ends(tmp_pat
         with pytest.raises(StateNotRestorableError, match=f"the job is running, in process {other.pid}"):
             from_path(last, CLAIM)
         assert not from_path(last).claim
+        assert from_path(last, CLAIM, take_over=True).claim
 
         other.stdin.close()
         other.wait(30)
