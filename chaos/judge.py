@@ -9,7 +9,9 @@ from chaos.contract import ChaosJob
 from chaos.place import Place
 from chaos.processes import survivors
 from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
+from checkdam.connectors.files import WITHDRAWN
 from checkdam.ids import JobId
+from checkdam.runtime.published import PUBLISHED
 from checkdam.state_reader import Savepoint
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 from checkdam.storage.subtree import subtree
@@ -38,11 +40,11 @@ def job_faults(job: ChaosJob, place: Place) -> Iterator[str]:
         yield from job.state_faults(place, Savepoint.load(str(path)))
     referenced = {f"shared/{Path(file.path).name}" for checkpoint in kept for file in checkpoint.files()}
     for status in subtree(storage, directory.name).list(""):
-        is_whole = status.path in referenced or status.path.endswith("/_metadata")
+        is_whole = status.path in referenced or status.path.endswith("/_metadata") or status.path.startswith(PUBLISHED)
         if TEMPORARY_PREFIX in status.path or not is_whole:
             yield f"orphaned file {status.path}"
     for sink in place.output.iterdir():
-        strangers = sorted(path.name for path in sink.iterdir() if not path.name.startswith("part-"))
+        strangers = sorted(path.name for path in sink.iterdir() if not path.name.startswith(("part-", WITHDRAWN)))
         if strangers:
             yield f"the sink {sink.name} holds {strangers}"
     yield from _savepoint_faults(job, place)

@@ -106,6 +106,12 @@ SUSPEND_GRACE_PERIOD = ConfigOption(
     timedelta(seconds=10),
     "How long a job that is told to go (SIGTERM) may take for its last checkpoint; less than its supervisor waits.",
 )
+ALLOW_REPEATED_OUTPUT = ConfigOption(
+    "execution.state-recovery.allow-repeated-output",
+    BOOLEAN,
+    default=False,
+    description="Whether a job may go back to an older checkpoint although a sink cannot withdraw what it published.",
+)
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
     choice("hashmap", "rocksdb", synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"}),

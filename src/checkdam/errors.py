@@ -10,6 +10,7 @@ CheckdamError
 │   ├── CheckpointNotFoundError
 │   ├── CheckpointDamagedError   truncated, altered, or a file of it is gone
 │   ├── FormatTooNewError        written by a newer version
+│   ├── RepeatedOutputError      going back to an older one would publish output again
 │   └── StateNotRestorableError  whole, but does not fit this job
 ├── StorageError                 the operation did not happen
 │   └── StorageUncertainError    it may have happened: the reply was lost
@@ -20,6 +21,7 @@ CheckdamError
 ├── CheckpointDeclinedError      a subtask could not take its snapshot
 ├── JobControlError              what was asked of a running job was not done; the job goes on as it would have
 └── JobFailedError               the job ended with a failure that restarts did not cure
+    ├── OutputLostError          output that was to be published is gone; an older checkpoint produces it again
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
     ├── SlotLostError            a slot or its executor is gone
     └── FencedError              another driver has taken the job over; this one has stopped, and touched nothing
@@ -90,6 +92,10 @@ class FormatTooNewError(RestoreError):
     pass
 
 
+class RepeatedOutputError(RestoreError):
+    pass
+
+
 class StateNotRestorableError(RestoreError):
     pass
 
@@ -127,6 +133,10 @@ class JobControlError(CheckdamError):
 
 
 class JobFailedError(CheckdamError):
+    pass
+
+
+class OutputLostError(JobFailedError):
     pass
 
 

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.slow
 
 EPOCHS = [["a", "b", "a", "c"], ["d", "a", "e"], ["b", "f", "a"], ["a", "g"]]
 DEATHS: dict[str, Deed] = {"slot 0": kill_slot(0), "slot 1": kill_slot(1), "driver": kill_driver}
-ABORTS = {Step.BEFORE_ABORTED, Step.AFTER_ABORTED}
+ELSEWHERE = {Step.BEFORE_ABORTED, Step.AFTER_ABORTED, Step.WITHDRAWING, Step.WITHDRAWN}
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
 @pytest.mark.parametrize("death", DEATHS)
-@pytest.mark.parametrize("step", [step for step in Step if step not in ABORTS and "SAVEPOINT" not in step.name])
+@pytest.mark.parametrize("step", [step for step in Step if step not in ELSEWHERE and "SAVEPOINT" not in step.name])
 def test_a_death_at_any_step_neither_loses_nor_repeats_nor_leaves_anything(step: Step, death: str, number: int) -> None:
     words = WordCount(EPOCHS)
     trouble = Trouble(step, DEATHS[death], number=min(number, 3) if "DISCARD" in step.name else number)

@@ -67,6 +67,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_next_older_with_a_warning(
     assert all(path.rpartition("/")[2] in str(reason) for _, reason in job.heard.skipped)
     assert [epoch for _, epoch in job.heard.restored_from][-1] == 3
     assert job.state(UID) == words.expected_state()
+    assert words.output() == words.expected_output()  # what the fourth had published is withdrawn
 
 
 def test_when_every_checkpoint_is_damaged_the_job_refuses_to_begin_anew() -> None:

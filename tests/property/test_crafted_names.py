@@ -34,7 +34,9 @@ from checkdam.cli.inspection import inspect_checkpoint
 from checkdam.connectors.files import FileCommitter, PartFile
 from checkdam.errors import CheckdamError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
+from checkdam.runtime.events import JobListener
 from checkdam.runtime.outputs import Outputs
+from checkdam.runtime.published import PUBLISHED
 from checkdam.runtime.restore import from_path
 from checkdam.runtime.spark.offsets import SourcePosition, lay_out
 from checkdam.state.snapshots import SavepointFormat
@@ -382,18 +384,20 @@ def outputs(made: World) -> Outputs:
 def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str, final: str, end: JobEnd) -> None:
     with world() as made:
         made.put(SINK)
-        paths = (each.replace(OUTSIDE, str(made.outside)) for each in (staged, final))
+        staged, final = (each.replace(OUTSIDE, str(made.outside)) for each in (staged, final))
         try:
-            crafted = msgspec.msgpack.encode(PartFile(*paths))
+            crafted = msgspec.msgpack.encode(PartFile(staged, final))
         except UnicodeEncodeError:
             return
         promises = {"version": 1, "committables": {UID: [crafted]}}
         open_storage(str(made.work)).write("_promised", msgspec.json.encode(promises))
+        history = {"version": 1, "revision": 1, "since": 0, "renamed": 1, "checkpoints": {"1": {UID: [crafted]}}}
+        open_storage(str(made.work)).write(PUBLISHED, msgspec.json.encode(history))
 
         only_own_errors(lambda: outputs(made).commit(UID, [crafted]))
         sink = outputs(made)
         only_own_errors(sink.recall)
-        only_own_errors(lambda: sink.resume(None))
+        only_own_errors(lambda: sink.resume(None, JobListener()))
         only_own_errors(lambda: sink.close(end))
 
         kept = {str(each.relative_to(made.place)): each.read_bytes() for each in made.place.iterdir() if each.is_file()}

@@ -25,7 +25,7 @@ from checkdam import StreamExecutionEnvironment
 from beside import as_line, words
 
 env = StreamExecutionEnvironment.get_execution_environment()
-(
+lines = (
     env.read_text(sys.argv[1], max_files_per_epoch=1)
     .flat_map(words, output_type=str)
     .map(lambda word: (word, 1), output_type=tuple[str, int])
@@ -33,8 +33,9 @@ env = StreamExecutionEnvironment.get_execution_environment()
     .sum(1)
     .uid("count")
     .map(as_line, output_type=str)
-    .print()
 )
+lines.print()
+lines.sink_to_files(sys.argv[1] + "-counted", "text").uid("out")
 env.execute("word count")
 """
 
@@ -122,7 +123,10 @@ def test_a_word_count_runs_and_resumes_past_a_damaged_checkpoint(tmp_path: Path)
 
     assert second.returncode == 0, second.stderr
     assert _counts(second.stdout) == ["be=2", "to=2"]  # from the first checkpoint on
-    warning = _line(second.stderr, "WARNING")
+    parts = [part.read_text().split() for part in (tmp_path / "texts-counted").glob("part-*")]
+    assert sorted(line for lines in parts for line in lines) == ["be=1", "be=2", "not=1", "or=1", "to=1", "to=2"]
+    assert ".checkdam-withdrawn" in _line(second.stderr, "WARNING: sink")
+    warning = _line(second.stderr, "WARNING: checkpoint")
     assert str(newest) in warning
     assert "is damaged: " in warning
 

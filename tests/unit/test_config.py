@@ -158,6 +158,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.checkpointing.savepoint-dir": None,
         "execution.suspend.grace-period": timedelta(seconds=10),
         "execution.state-recovery.claim-mode": "NO_CLAIM",
+        "execution.state-recovery.allow-repeated-output": False,
         "state.backend.type": "hashmap",
         "execution.checkpointing.incremental": True,
         "state.backend.rocksdb.memory.fixed-per-slot": None,

@@ -290,6 +290,7 @@ class StreamExecutionEnvironment:
             local_directory=self._configuration.get(config.ROCKSDB_LOCAL_DIR),
             checkpoints=checkpoints,
             parallelism=parallelism,
+            allow_repeated_output=self._configuration.get(config.ALLOW_REPEATED_OUTPUT),
             restart=self._restart
             or restart_strategy_from(self._configuration, checkpointing=checkpoints.storage is not None),
         )

@@ -20,9 +20,17 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli import figures
 from checkdam.cli.failures import say
 from checkdam.clock import Clock, SystemClock
+from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError, FencedError
-from checkdam.ids import CheckpointId, Epoch, JobId
-from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
+from checkdam.runtime.events import (
+    CheckpointStats,
+    EpochStats,
+    JobListener,
+    told_missing,
+    told_skipped,
+    told_withdrawn,
+)
 from checkdam.runtime.records import SnapshotKind
 
 _RATE_WINDOW_SECONDS = 10.0
@@ -92,7 +100,13 @@ class StatusReporter(JobListener):
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         if path not in self._skipped:  # every look for the newest whole checkpoint comes past it again
             self._skipped.add(path)
-            self._tell(f"WARNING: checkpoint {path} is passed over: {reason.message}")
+            self._tell(f"WARNING: {told_skipped(path, reason)}")
+
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        self._tell(f"WARNING: {told_withdrawn(uid, withdrawn)}")
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        self._tell(f"WARNING: {told_missing(path, files)}")
 
     def printed(self, lines: list[str]) -> None:
         with self._stdout_lock:

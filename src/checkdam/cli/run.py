@@ -21,6 +21,7 @@ from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, 
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import (
+    ALLOW_REPEATED_OUTPUT,
     DEFAULT_PARALLELISM,
     REST_PORT,
     RESTORE_MODE,
@@ -71,6 +72,11 @@ _SPARK_LOG_LEVEL = "spark.log.level"
     help="With --resume or a claim: take the job also from a process that runs it, but hangs; it stops when it wakes.",
 )
 @click.option("-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
+@click.option(
+    "--allow-repeated-output",
+    is_flag=True,
+    help="If the newest checkpoint is damaged, go on from an older one even where output cannot be withdrawn.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log, and whole stack traces.")
 @click.pass_context
 def run(
@@ -89,6 +95,7 @@ def run(
     no_rest: bool,
     allow_non_restored_state: bool,
     take_over: bool,
+    allow_repeated_output: bool,
     verbose: bool,
 ) -> None:
     """Run the Python program JOB, which builds a job and calls env.execute().
@@ -118,6 +125,7 @@ def run(
         DEFAULT_PARALLELISM.key: parallelism,
         REST_PORT.key: port,
         RESTORE_MODE.key: claim_mode,
+        ALLOW_REPEATED_OUTPUT.key: "true" if allow_repeated_output else None,
     }
     options = {"--master": master, "-p": parallelism, "--config": file, "--port": port}
 

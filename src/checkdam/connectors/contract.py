@@ -5,6 +5,8 @@ A sink's writer lives in a slot, its committer in the driver. Output goes throug
     written    the writer has it; lost with the slot, and then written again by the replay
     prepared   durable but invisible; named by committables that ride in the checkpoint
     committed  visible; done when the checkpoint is complete, and again after a restore, with the same result
+
+Going back behind a checkpoint whose output is committed takes that output back first (`withdraw`), where a sink can.
 """
 
 from __future__ import annotations
@@ -46,14 +48,36 @@ class SinkWriter(Protocol):
         """Let go; what was not prepared is dropped."""
 
 
+@dataclass(frozen=True)
+class Withdrawn:
+    """Output that a committer has taken back from readers: what it moved to `place`, and what it no longer found."""
+
+    place: str
+    moved: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+
+
 class SinkCommitter(Protocol):
     """Publishes prepared output."""
 
     def check(self) -> None:
         """Raise StorageError now if the sink could not be written."""
 
-    def commit(self, committables: Sequence[bytes]) -> None:
-        """Make the output visible. Committing again changes nothing, also when a reader has taken it away since."""
+    def missing(self, committables: Sequence[bytes]) -> list[str]:
+        """Return where prepared output should be and is not, or not whole."""
+
+    def commit(self, committables: Sequence[bytes]) -> list[str]:
+        """Make the output visible. Return where output should be that is neither prepared nor visible.
+
+        Committing again changes nothing. It then returns what a reader has taken away since.
+        """
+
+    @property
+    def can_withdraw(self) -> bool:
+        """Whether committed output can be hidden from readers again."""
+
+    def withdraw(self, committables: Sequence[bytes]) -> Withdrawn:
+        """Hide committed output from readers, and delete none of it. Safe to repeat after a crash half way."""
 
     def abandon_all_but(self, committables: Collection[bytes], check: Callable[[], None]) -> None:
         """Remove what earlier attempts of this job prepared and no checkpoint will ever commit.

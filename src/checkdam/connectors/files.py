@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow.parquet as pq
 
-from checkdam.connectors.contract import Prepare, WriterContext
-from checkdam.errors import CheckpointDamagedError, JobGraphError
+from checkdam.connectors.contract import Prepare, Withdrawn, WriterContext
+from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
 from checkdam.ids import JobId, OperatorUid
 from checkdam.state.batch import Batch
 from checkdam.storage.contract import Storage
@@ -21,6 +21,8 @@ from checkdam.storage.filesystem import open_storage
 FORMATS = ("json", "parquet", "text")
 STAGING = ".checkdam"
 """Where prepared files wait, inside the sink's own directory; readers of Spark and Hive skip such names."""
+WITHDRAWN = ".checkdam-withdrawn"
+"""Where withdrawn files go, beside it; they stay there until the user deletes them."""
 
 
 class PartFile(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +30,7 @@ class PartFile(msgspec.Struct, frozen=True, array_like=True):
 
     staged: str
     final: str
+    size: int | None = None  # None: written by a version that did not record it
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,13 @@ class FileWriter:
 
         def prepare() -> tuple[bytes, ...]:
             encoder.close()
-            return (msgspec.msgpack.encode(part),)
+            written = self._storage.status(part.staged)
+            if written is None:  # a file whose directory was deleted takes bytes and closes all the same
+                raise StorageError(
+                    f'"{self._storage.uri}/{part.staged}" was deleted while it was written',
+                    hint="Leave the directory of a sink alone while its job runs.",
+                )
+            return (msgspec.msgpack.encode(msgspec.structs.replace(part, size=written.size)),)
 
         return prepare
 
@@ -116,14 +125,49 @@ class FileCommitter:
         self._job_directory = f"{STAGING}/{job_id}"
         self._mark = _mark(uid)
         self._directory = f"{self._job_directory}/{self._mark}"
+        self._withdrawn = f"{WITHDRAWN}/{job_id}"
 
     def check(self) -> None:
         self._storage.check_writable()
 
-    def commit(self, committables: Sequence[bytes]) -> None:
+    def missing(self, committables: Sequence[bytes]) -> list[str]:
+        found = {status.path: status.size for status in self._storage.list(self._directory)}
+        return [
+            f"{self._storage.uri}/{part.staged}"
+            for part in self._parts(committables)
+            if part.staged not in found or part.size not in (None, found[part.staged])
+        ]
+
+    def commit(self, committables: Sequence[bytes]) -> list[str]:
+        lost = []
         for part in self._parts(committables):
-            if self._storage.status(part.staged) is not None:  # else it was published before
-                self._storage.rename(part.staged, part.final)
+            if not self._moved(part.staged, part.final) and self._storage.status(part.final) is None:
+                lost.append(f"{self._storage.uri}/{part.final}")
+        return lost
+
+    @property
+    def can_withdraw(self) -> bool:
+        return True
+
+    def withdraw(self, committables: Sequence[bytes]) -> Withdrawn:
+        moved, gone = [], []
+        for part in self._parts(committables):
+            aside = f"{self._withdrawn}/{part.final}"
+            if self._moved(part.final, aside) or self._storage.status(aside) is not None:
+                moved.append(part.final)
+            elif self._storage.status(part.staged) is None:  # else it was never published
+                gone.append(part.final)
+        return Withdrawn(f"{self._storage.uri}/{self._withdrawn}", tuple(moved), tuple(gone))
+
+    def _moved(self, source: str, target: str) -> bool:
+        """Rename a file. Return False if there is none."""
+        if self._storage.status(source) is None:
+            return False
+        try:
+            self._storage.rename(source, target)
+        except FileNotFoundError:  # taken away since the look
+            return False
+        return True
 
     def _parts(self, committables: Collection[bytes]) -> list[PartFile]:
         """The part files that committables name, all of them checked before the first is touched."""

@@ -35,6 +35,7 @@ from checkdam.errors import (
     FencedError,
     JobControlError,
     JobFailedError,
+    OutputLostError,
     SlotLostError,
     StorageError,
     StorageUncertainError,
@@ -183,9 +184,11 @@ class Checkpointing:
         """Checkpoints are off: the output of a bounded job becomes visible at its end."""
         once = self._coordinator.take_id()
         self._group.call(lambda slot: slot.seal(once, epoch))
-        for snapshot in self._group.call(lambda slot: slot.snapshot(once)):
-            for operator in snapshot.operators:
-                self._around.outputs.commit(operator.uid, operator.committables)
+        snapshots = self._group.call(lambda slot: slot.snapshot(once))
+        found = [(operator.uid, operator.committables) for each in snapshots for operator in each.operators]
+        self._around.outputs.verify(found)
+        for uid, committables in found:
+            self._around.outputs.commit(uid, committables)
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -322,22 +325,27 @@ class Checkpointing:
         checkpoint = completed_checkpoint(
             self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
         )
+        outputs = self._around.outputs
         try:
             missing = self._around.store.missing(checkpoint.files())
             if missing is not None:
                 self._files_missing(acknowledged.checkpoint_id, f"its {missing}")
                 return
+            outputs.verify((entry.uid, entry.committables) for entry in checkpoint.operators)
             path = self._around.store.write(checkpoint)
-        except StorageError as error:
-            if isinstance(error, StorageUncertainError):
-                self._maybe_complete.add(acknowledged.checkpoint_id)
-            with self._changed:
-                self._perform(self._coordinator.metadata_failed(acknowledged.checkpoint_id, str(error)))
-                self._changed.notify_all()
+        except (OutputLostError, StorageError) as error:
+            self._metadata_failed(acknowledged, error)
             return
         self._around.store.check()  # before it is published: a driver that takes over from now on has seen it
-        for entry in checkpoint.operators:
-            self._around.outputs.commit(entry.uid, entry.committables)
+        with self._changed:
+            oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
+        try:
+            outputs.publish(checkpoint, oldest)
+        except OutputLostError as error:
+            self._around.store.check()
+            self._around.store.discard(checkpoint.checkpoint_id)  # before anything else: nobody may go on from it
+            self._metadata_failed(acknowledged, error)
+            return
         stats = checkpoint_stats(acknowledged, checkpoint, path)
         self._around.listener.checkpoint_completed(replace(stats, metadata_bytes=self._around.store.metadata_bytes))
         if not self._slots_ended:  # before the coordinator goes on: the next cut must build on this one
@@ -347,6 +355,15 @@ class Checkpointing:
             self._changed.notify_all()
         self._answer(acknowledged.checkpoint_id, acknowledged.checkpoint_id)
         self._around.completed()
+
+    def _metadata_failed(self, acknowledged: AcknowledgedCheckpoint, error: CheckdamError) -> None:
+        if isinstance(error, StorageUncertainError):
+            self._maybe_complete.add(acknowledged.checkpoint_id)
+        if isinstance(error, OutputLostError):  # no later checkpoint could cover it: fail over, whatever is tolerated
+            self._fail(error)
+        with self._changed:
+            self._perform(self._coordinator.metadata_failed(acknowledged.checkpoint_id, str(error)))
+            self._changed.notify_all()
 
     def _write_savepoint(self, action: WriteSavepoint) -> None:
         """Make a savepoint complete. Its output is not published: that is left to the job's own checkpoints."""

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from checkdam.checkpoint.settings import JobEnd
+from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.levels import JobPlan
-from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
 from checkdam.runtime.records import JobStatus, SlotRecord, SnapshotKind
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.state.snapshots import SlotSnapshot
+
+_NAMED = 10  # of the files that a warning is about
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,12 @@ class JobListener:
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         """A damaged checkpoint was passed over for an older one."""
 
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        """The job goes on from an older checkpoint: what this sink published since is no longer shown to readers."""
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        """The checkpoint at `path` covers these files, which are gone: a reader has taken them, or they are lost."""
+
     def epoch_ended(self, stats: EpochStats) -> None: ...
 
     def printed(self, lines: list[str]) -> None:
@@ -125,6 +134,29 @@ class JobListener:
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
 
 
+def told_skipped(path: str, reason: CheckdamError) -> str:
+    return (
+        f"checkpoint {path} is passed over for an older one: {reason.message}; all that came since the older one is"
+        " processed again: part files published since are withdrawn first, other output is repeated"
+    )
+
+
+def told_withdrawn(uid: OperatorUid, withdrawn: Withdrawn) -> str:
+    text = f'sink "{uid}": {len(withdrawn.moved)} published files are withdrawn, now in {withdrawn.place}'
+    if withdrawn.gone:
+        text += f"; no longer there, so that their records are seen again: {_named(withdrawn.gone)}"
+    return text
+
+
+def told_missing(path: str, files: Sequence[str]) -> str:
+    return f"output that {path} covers is not there; unless a reader has taken it, it is lost: {_named(files)}"
+
+
+def _named(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return f"{', '.join(files[:_NAMED])}{more}"
+
+
 class PrintingListener(JobListener):
     """Shows what `print()` sinks say, and trouble on standard error: a job run as a plain Python program."""
 
@@ -138,7 +170,13 @@ class PrintingListener(JobListener):
         sys.stderr.write(f"warning: the job is taken over from {owner}, which may still run\n")
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
-        sys.stderr.write(f"warning: {path} is passed over for an older checkpoint: {reason}\n")
+        sys.stderr.write(f"warning: {told_skipped(path, reason)}\n")
+
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        sys.stderr.write(f"warning: {told_withdrawn(uid, withdrawn)}\n")
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        sys.stderr.write(f"warning: {told_missing(path, files)}\n")
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         sys.stderr.write(f"warning: checkpoint {checkpoint_id} failed: {reason}\n")

@@ -21,6 +21,7 @@ class Job:
     restart: RestartStrategy = field(default_factory=NoRestart)
     local_directory: str | None = None  # where slots keep working files; None: with other temporary files
     parallelism: int = 1  # of the operators that do not say otherwise
+    allow_repeated_output: bool = False  # when it goes back to an older checkpoint and a sink cannot withdraw
 
     def at_parallelism(self, parallelism: int) -> Job:
         """The same job, planned anew; operators that were given a parallelism of their own keep it.
@@ -37,6 +38,10 @@ class Job:
     def storage(self) -> str | None:
         """Where checkpoints go; None: there are none."""
         return self.checkpoints.storage
+
+    @property
+    def may_repeat_output(self) -> bool:
+        return self.allow_repeated_output or self.mode is CheckpointingMode.AT_LEAST_ONCE
 
     @property
     def mode(self) -> CheckpointingMode:

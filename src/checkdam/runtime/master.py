@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from checkdam.runtime.checkpointing import Surroundings
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
-from checkdam.runtime.outputs import Outputs
+from checkdam.runtime.outputs import Outputs, base_of
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.requests import (
     CheckpointRequest,
@@ -372,8 +372,17 @@ class JobMaster:
         self._engine = self._engines(job.plan)
         self._listener.replanned(job.plan)
 
-    def _has_begun(self) -> None:
-        """The slots of an attempt have their state."""
+    def _has_begun(self, restored: Restored | None, newer: Sequence[CheckpointId]) -> None:
+        """The slots of an attempt have their state, and nothing is produced yet: let the output be that of the state.
+
+        Newer checkpoints, which could not be restored, go first: nobody may go on from them when their output is gone.
+        """
+        if self._store is not None and newer:
+            self._store.check()
+            for checkpoint_id in reversed(newer):
+                self._store.discard(checkpoint_id)
+            self._listener.checkpoints_discarded(newer)
+        self._outputs.resume(restored, self._listener)
         self._enter(JobStatus.RUNNING)
         if self._rescaling is not None:
             request, _ = self._rescaling
@@ -419,13 +428,14 @@ class JobMaster:
 
     def _restorable(self) -> Iterator[Restored | None]:
         """What to start from, best first; None means from the beginning."""
-        own: list[Restored] = []
+        has_own = False
         if self._store is not None and self._storage is not None:
-            own = list(newest_first(self._store, self._storage, self._job.job_id, self._listener))
-        yield from own
+            for restored in newest_first(self._store, self._storage, self._job.job_id, self._listener):
+                has_own = True
+                yield restored
         if self._given is not None and not self._given.claim:
             yield self._given
-        elif not own and (self._store is None or not self._store.completed()):
+        elif not has_own and (self._store is None or not self._store.completed()):
             if self._has_checkpoint and self._store is not None:
                 raise StorageError(
                     f'"{self._store.uri}" holds no checkpoint any more, and to begin anew would repeat output',
@@ -434,18 +444,21 @@ class JobMaster:
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
+        self._outputs.check_covered(restored)
+        newer = self._newer_than(restored)
+        if not self._job.may_repeat_output:
+            self._outputs.check_going_back(restored, newer)
         kept = self._remains.sweep()
         first_id = max(self._next_id, self._store.next_checkpoint_id() if self._store else 1)
         if restored is not None:
             first_id = max(first_id, restored.checkpoint.checkpoint_id + 1)
             self._listener.restored(restored.path, restored.checkpoint.epoch)
-        self._outputs.resume(restored)
         coordinator = CheckpointCoordinator(
             self._job.checkpoints,
             self._job.plan.slots,
             self._clock,
             first_id=CheckpointId(first_id),
-            retained=[each.checkpoint for each in kept],
+            retained=[each.checkpoint for each in kept if each.checkpoint.checkpoint_id not in newer],
             foreign_files=() if restored is None or restored.claim else restored.checkpoint.files(),
         )
         around = Surroundings(
@@ -456,7 +469,7 @@ class JobMaster:
             self._listener,
             self._clock,
             self._term.number if self._term is not None else 0,
-            begun=self._has_begun,
+            begun=lambda: self._has_begun(restored, newer),
             completed=self._own_checkpoint_completed,
         )
         run = AttemptRun(self._job, new_attempt(), restored, around)
@@ -481,6 +494,11 @@ class JobMaster:
             self._is_done = run.is_done
             run.dispose()
             self._next_id = coordinator.next_id
+
+    def _newer_than(self, restored: Restored | None) -> list[CheckpointId]:
+        """Return the job's checkpoints later than this one, which cannot be restored."""
+        base = base_of(restored)
+        return [each for each in self._store.completed() if each > base] if self._store is not None else []
 
     def _own_checkpoint_completed(self) -> None:
         """A savepoint that was claimed has done its service with the job's first checkpoint."""

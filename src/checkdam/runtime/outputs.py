@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -11,10 +11,12 @@ from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.terms import Term
 from checkdam.connectors.contract import SinkCommitter
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, OutputLostError, RepeatedOutputError
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import SinkKind
-from checkdam.ids import JobId, OperatorUid
+from checkdam.ids import CheckpointId, JobId, OperatorUid
+from checkdam.runtime.events import JobListener
+from checkdam.runtime.published import PublishedOutput
 from checkdam.runtime.restore import Restored
 from checkdam.storage.contract import Storage
 from checkdam.storage.subtree import subtree
@@ -30,13 +32,19 @@ class _Promises(msgspec.Struct, frozen=True):
 
 
 class Outputs:
-    """Commits by operator uid. `files` is the job's own directory, where it remembers what savepoints refer to."""
+    """Commits by operator uid.
+
+    `files` is the job's own directory, where it remembers what savepoints refer to and what it has published.
+    """
 
     def __init__(self, committers: Mapping[OperatorUid, SinkCommitter], files: Storage | None = None) -> None:
         self._committers = committers
         self._files = files
         self._term: Term | None = None
         self._promised: dict[OperatorUid, set[bytes]] = {uid: set() for uid in committers}
+        self._published = PublishedOutput(files)
+        self._published_last: dict[OperatorUid, frozenset[bytes]] = {}
+        """With the last checkpoint. The next may name some of it again, if it began before this one was complete."""
 
     @classmethod
     def of(cls, plan: JobPlan, job_id: JobId, storage: Storage | None = None) -> Outputs:
@@ -53,10 +61,44 @@ class Outputs:
         for committer in self._committers.values():
             committer.check()
 
+    def verify(self, found: Iterable[tuple[OperatorUid, Sequence[bytes]]]) -> None:
+        """Check that prepared output is there, before a checkpoint that refers to it becomes complete.
+
+        Raises:
+            OutputLostError: some of it is gone; only an older checkpoint can produce it again.
+        """
+        for uid, committables in self._unpublished(found).items():
+            if committables:
+                _check_none_lost(self._committers[uid].missing(committables))
+
+    def publish(self, checkpoint: CompletedCheckpoint, oldest_kept: CheckpointId | None) -> None:
+        """Make the output of a checkpoint visible that has just become complete.
+
+        Raises:
+            OutputLostError: some of it is gone, so the checkpoint must not be restored.
+        """
+        found = {entry.uid: entry.committables for entry in checkpoint.operators}
+        new = self._unpublished(found.items())
+        self._published.add(checkpoint.checkpoint_id, new, oldest_kept)
+        for uid, committables in new.items():
+            self.commit(uid, committables)
+        self._published.note_renamed(checkpoint.checkpoint_id)
+        self._published_last = {uid: frozenset(committables) for uid, committables in found.items()}
+
     def commit(self, uid: OperatorUid, committables: Sequence[bytes]) -> None:
+        """Make output visible that has just been prepared. Raises OutputLostError if some of it is gone."""
         if committables and uid in self._committers:
-            self._committers[uid].commit(committables)
+            _check_none_lost(self._committers[uid].commit(committables))
             self._promised[uid].difference_update(committables)
+
+    def _unpublished(self, found: Iterable[tuple[OperatorUid, Sequence[bytes]]]) -> dict[OperatorUid, list[bytes]]:
+        """Leave out what was published with the last checkpoint: a reader may have taken it."""
+        new: dict[OperatorUid, list[bytes]] = {}
+        for uid, committables in found:
+            if uid in self._committers:
+                before = self._published_last.get(uid, frozenset())
+                new.setdefault(uid, []).extend(each for each in committables if each not in before)
+        return new
 
     def check_term(self) -> None:
         """Raise FencedError if another driver has taken the job."""
@@ -64,12 +106,13 @@ class Outputs:
             self._term.check()
 
     def recall(self, term: Term | None = None) -> None:
-        """Learn what earlier drivers of the job have promised, now that the job is taken.
+        """Learn what earlier drivers of the job have promised and published, now that the job is taken.
 
         Raises:
             CheckpointDamagedError, FormatTooNewError: a file that tells it cannot be read.
         """
         self._term = term
+        self._published.recall(term)
         for name in self._promise_files():
             self._recall(name)
 
@@ -118,19 +161,91 @@ class Outputs:
             if entry.uid in self._promised:
                 self._promised[entry.uid].update(entry.committables)
 
-    def resume(self, restored: Restored | None) -> None:
-        """Publish what the checkpoint covers, drop what came after it and no savepoint refers to."""
-        self.check_term()
+    def check_covered(self, restored: Restored | None) -> None:
+        """Raise CheckpointDamagedError if a checkpoint names output that no sink of the job has written."""
         for uid, committer in self._committers.items():
+            committer.missing(restored.committables(uid) if restored else ())
+
+    def has_published_after(self, checkpoint_id: CheckpointId) -> bool:
+        """Return whether a later checkpoint than this one is known to have existed."""
+        return self._published.has_later_than(checkpoint_id)
+
+    def check_going_back(self, restored: Restored | None, newer: Sequence[CheckpointId]) -> None:
+        """Refuse to go on from a checkpoint older than others were, if output would be repeated.
+
+        `newer` are the later ones that are still there, and cannot be restored.
+
+        Raises:
+            RepeatedOutputError: some sink cannot withdraw what it has published since, or it is not known what that is.
+        """
+        base = base_of(restored)
+        if not self._committers or not (newer or self._published.has_later_than(base)):
+            return
+        stuck = sorted(uid for uid in self._outdated(restored) if not self._can_withdraw(uid))
+        if stuck:
+            repeated = f"sink {', '.join(stuck)} cannot withdraw what it has published since and would publish it again"
+        elif not self._published.is_known_after(base):
+            repeated = "it is not known what was published since, which would be published again"
+        else:
+            return
+        damaged = f"checkpoint {', '.join(map(str, newer))} cannot be restored" if newer else "the newest one is gone"
+        start = "the beginning" if restored is None else restored.path
+        raise RepeatedOutputError(
+            f"{damaged}; the job could go on from {start}, but {repeated}",
+            hint="Bring back what is damaged, or resume with --allow-repeated-output.",
+        )
+
+    def _can_withdraw(self, uid: OperatorUid) -> bool:
+        return uid in self._committers and self._committers[uid].can_withdraw
+
+    def _outdated(self, restored: Restored | None) -> dict[OperatorUid, list[bytes]]:
+        """Return what was published with checkpoints later than this one."""
+        outdated = {}
+        for uid, committables in self._published.after(base_of(restored)).items():
             covered = restored.committables(uid) if restored else ()
-            committer.commit(covered)
-            self._promised[uid].difference_update(covered)
-            committer.abandon_all_but([*covered, *self._promised[uid]], self.check_term)
+            outdated[uid] = [each for each in committables if each not in covered]
+        return {uid: committables for uid, committables in outdated.items() if committables}
+
+    def resume(self, restored: Restored | None, listener: JobListener) -> None:
+        """Make the output that of a checkpoint, before the job goes on from it.
+
+        What was published with later checkpoints is withdrawn, then as `publish_again`.
+        """
+        self.check_term()
+        for uid, committables in self._outdated(restored).items():
+            if self._can_withdraw(uid):
+                listener.output_withdrawn(uid, self._committers[uid].withdraw(committables))
+        if self._committers:
+            self._published.go_back_to(base_of(restored))
+        self.publish_again(restored, listener)
+
+    def publish_again(self, restored: Restored | None, listener: JobListener) -> None:
+        """Publish what a checkpoint covers, and drop what came after it and no savepoint refers to."""
+        self.check_term()
+        base = base_of(restored)
+        covered = {uid: restored.committables(uid) if restored else () for uid in self._committers}
+        if restored is not None and restored.claim:
+            self._published.add(base, covered, None)
+        for uid, committer in self._committers.items():
+            missing = committer.commit(covered[uid])
+            if missing and restored is not None and restored.claim and not self._published.is_renamed(base):
+                listener.output_missing(restored.path, missing)
+            self._promised[uid].difference_update(covered[uid])
+            committer.abandon_all_but([*covered[uid], *self._promised[uid]], self.check_term)
+        self._published.note_renamed(base)
+        self._published_last = {uid: frozenset(committables) for uid, committables in covered.items()}
 
     def forget(self, job_id: JobId) -> None:
         """Drop what another job prepared, which died before its first checkpoint."""
         for committer in self._committers.values():
             committer.forget(job_id)
+
+    def keep_history(self, *, is_resumable: bool) -> None:
+        """The job has ended: what it published matters as long as it can be resumed."""
+        if is_resumable:
+            self._published.save()
+        else:
+            self._published.delete()
 
     def close(self, end: JobEnd) -> None:
         """The job has ended. One that has finished has published everything; one that was cancelled may have left
@@ -143,3 +258,17 @@ class Outputs:
             self.check_term()
             for name in names:
                 self._files.delete(name)
+
+
+def base_of(restored: Restored | None) -> CheckpointId:
+    """Return the job's own checkpoint that it goes on from; 0: none, it starts from the beginning or from another's."""
+    return restored.checkpoint.checkpoint_id if restored is not None and restored.claim else CheckpointId(0)
+
+
+def _check_none_lost(missing: Sequence[str]) -> None:
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise OutputLostError(
+            f'output that was not yet published is gone: "{missing[0]}"{more}',
+            hint="Leave the directory of a sink alone while its job runs.",
+        )

@@ -11,6 +11,7 @@ from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restore import Restored, newest_first
+from checkdam.runtime.slot.snapshot_writer import SHARED
 from checkdam.storage.contract import Storage
 
 _TRIES = 3
@@ -34,12 +35,19 @@ class Remains:
         self._term = term
 
     def sweep(self) -> list[Restored]:
-        """Remove what earlier attempts left half done; returns the job's checkpoints that stay."""
+        """Remove what earlier attempts left half done; returns the job's checkpoints that stay.
+
+        While the newest checkpoint is damaged or gone no state file goes: until the job has gone on from an older one,
+        somebody may bring it back.
+        """
         if self._storage is None:
             return []
         store = CheckpointStore(self._storage, self._job_id, self._term)
         kept = list(newest_first(store, self._storage, self._job_id, JobListener()))
-        store.sweep([each.checkpoint for each in kept])
+        whole = [each.checkpoint for each in kept]
+        newest = whole[0].checkpoint_id if whole else CheckpointId(0)
+        is_damaged = max(store.completed(), default=0) > newest or self._outputs.has_published_after(newest)
+        store.sweep(whole, in_flight=[f"{SHARED}/"] if is_damaged else ())
         return kept
 
     def clean_up(self, end: JobEnd, listener: JobListener) -> str | None:
@@ -53,7 +61,7 @@ class Remains:
         deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
             try:
-                last = self._tidy(end, deleted)
+                last = self._tidy(end, deleted, listener)
             except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     listener.left_behind(reason)
@@ -64,17 +72,19 @@ class Remains:
                 return last
         return None
 
-    def _tidy(self, end: JobEnd, deleted: list[CheckpointId]) -> str | None:
+    def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener) -> str | None:
         """Remove what is no longer needed; doing it again does the rest. Adds what retention does not keep."""
         kept = self.sweep()
         if end in (JobEnd.CANCELLED, JobEnd.SUSPENDED) and kept:
-            self._outputs.resume(kept[0])  # the end may have come between a checkpoint and the publishing of its output
+            # The end may have come between a checkpoint and the publishing of its output.
+            self._outputs.publish_again(kept[0], listener)
         if end is not JobEnd.FAILED:
             self._outputs.close(end)
         if self._storage is None:
             return None
         store = CheckpointStore(self._storage, self._job_id, self._term)
-        if keeps_checkpoints(self._checkpoints.retention, end):
+        is_kept = keeps_checkpoints(self._checkpoints.retention, end)
+        if is_kept:
             superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
         else:
             if self._term is not None and kept:
@@ -84,8 +94,12 @@ class Remains:
         store.check()
         for checkpoint_id in sorted(superfluous):
             store.discard(checkpoint_id)
-        if superfluous:
+        is_resumable = bool(store.completed()) or (is_kept and self._outputs.has_published_after(CheckpointId(0)))
+        if not is_resumable:
             store.sweep([])
+        elif superfluous:
+            self.sweep()
+        self._outputs.keep_history(is_resumable=is_resumable)
         if self._term is not None:
             self._term.let_go()
         return kept[0].path if kept else None

@@ -12,7 +12,6 @@ from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.operator_state import unpack
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.connectors.files import STAGING
 from checkdam.graph.contexts import (
     BroadcastContext,
@@ -36,6 +35,7 @@ from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
+from checkdam.testing.word_count import leftovers
 
 Record = tuple[str, int]
 
@@ -144,11 +144,4 @@ class EveryState:
         assert sum(count for _, count in found["counts"]) == len(records)
 
     def leftovers(self) -> list[str]:
-        """Files that no whole checkpoint refers to, and output that nobody will publish."""
-        store = CheckpointStore(self.storage, JOB_ID)
-        needed = set()
-        for checkpoint_id in store.completed():
-            needed.add(f"{JOB_ID}/chk-{checkpoint_id}/_metadata")
-            needed |= {f"{JOB_ID}/{file.path}" for file in store.load(checkpoint_id).files()}
-        kept = [each.path for each in self.storage.list("") if each.path not in needed]
-        return kept + [each.path for each in self.sink.list(STAGING)]
+        return leftovers(self.storage, self.sink)

@@ -18,6 +18,7 @@ from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, 
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
 from checkdam.config import Configuration
+from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
@@ -63,6 +64,8 @@ class Heard(JobListener):
     failed_checkpoints: list[tuple[CheckpointId, str]] = field(default_factory=list)
     skipped: list[tuple[str, CheckdamError]] = field(default_factory=list)
     restored_from: list[tuple[str, Epoch]] = field(default_factory=list)
+    withdrawn: list[tuple[str, Withdrawn]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     restarts: list[CheckdamError] = field(default_factory=list)
     statuses: list[JobStatus] = field(default_factory=list)
     progress: list[str | None] = field(default_factory=list)
@@ -83,6 +86,12 @@ class Heard(JobListener):
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         self.skipped.append((path, reason))
+
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        self.withdrawn.append((uid, withdrawn))
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        self.missing += files
 
     def epoch_ended(self, stats: EpochStats) -> None:
         with self._told:
@@ -166,6 +175,7 @@ class LocalJob:
         until: Gate | None = None,
         host: JobHost | None = None,
         name: str = "local job",
+        allow_repeated_output: bool = False,
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
@@ -184,6 +194,7 @@ class LocalJob:
         self._until = until
         self._host = host
         self._name = name
+        self._allow_repeated_output = allow_repeated_output
         self._thread: threading.Thread | None = None
         self._outcome: BaseException | None = None
         self._engine: LocalEngine | None = None
@@ -256,7 +267,11 @@ class LocalJob:
         )
         environment, checkpoints = self._built(launch), self._checkpoints
         restored = environment._find_restored(self._name, checkpoints)
-        job = replace(environment._job(self._name, environment._operators, checkpoints, restored), job_id=self._job_id)
+        job = replace(
+            environment._job(self._name, environment._operators, checkpoints, restored),
+            job_id=self._job_id,
+            allow_repeated_output=self._allow_repeated_output,
+        )
         engine = self._engine = LocalEngine(
             job.plan,
             self._troubles,

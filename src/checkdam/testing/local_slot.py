@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 import cloudpickle
 import pyarrow as pa
 
+from checkdam.connectors.files import WITHDRAWN
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.published import PUBLISHED
 from checkdam.runtime.slot.control_messages import pack_answer, unpack_answer
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.task import SlotTask
@@ -199,6 +201,7 @@ class DriverLife(Life):
         super().__init__("the driver")
         self._engine = engine
         self._last_checkpoint = 0
+        self._withdrawn = 0  # how many files
 
     def check(self) -> None:
         if self.is_dead:
@@ -219,6 +222,13 @@ class DriverLife(Life):
         elif operation == "write" and _SAVEPOINT_FILE.match(path) and path.endswith("/_metadata"):
             is_before = write is Step.BEFORE_METADATA
             self._engine.at(Moment(Step.BEFORE_SAVEPOINT_METADATA if is_before else Step.SAVEPOINT_WRITTEN, 0))
+        elif operation == "write" and f"/{PUBLISHED}" in path:
+            is_before = write is Step.BEFORE_METADATA
+            self._engine.at(Moment(Step.REMEMBERING if is_before else Step.REMEMBERED, self._last_checkpoint))
+        elif operation == "rename" and path.startswith(f"{WITHDRAWN}/"):
+            is_before = write is Step.BEFORE_METADATA
+            self._withdrawn += is_before
+            self._engine.at(Moment(Step.WITHDRAWING if is_before else Step.WITHDRAWN, self._withdrawn))
         elif operation == "rename":
             self._engine.at(Moment(rename, self._last_checkpoint))
         self.check()

@@ -12,6 +12,7 @@ from checkdam.api.streams import DataStream
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckdamError
+from checkdam.runtime.published import PUBLISHED
 from checkdam.storage.contract import Storage
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
@@ -65,14 +66,21 @@ class WordCount:
         return Counter(tuple(json.loads(line).values()) for line in lines)
 
     def leftovers(self) -> list[str]:
-        """Files that no whole checkpoint refers to, and output that nobody will publish."""
-        store = CheckpointStore(self.storage, JOB_ID)
-        needed = set()
-        for checkpoint_id in store.completed():
-            needed.add(f"{JOB_ID}/chk-{checkpoint_id}/_metadata")
-            needed |= {f"{JOB_ID}/{file.path}" for file in store.load(checkpoint_id).files()}
-        kept = [each.path for each in self.storage.list("") if each.path not in needed]
-        return kept + [each.path for each in self.sink.list(STAGING)]
+        return leftovers(self.storage, self.sink)
 
     def _counted(self) -> Counter[str]:
         return Counter(word for epoch in self.epochs for word in epoch)
+
+
+def leftovers(storage: Storage, sink: Storage) -> list[str]:
+    """Return the files that no whole checkpoint needs, and output that nobody will publish."""
+    store = CheckpointStore(storage, JOB_ID)
+    needed = set()
+    for checkpoint_id in store.completed():
+        needed.add(f"{JOB_ID}/chk-{checkpoint_id}/_metadata")
+        needed |= {f"{JOB_ID}/{file.path}" for file in store.load(checkpoint_id).files()}
+    kept = [each.path for each in storage.list("") if each.path not in needed]
+    if store.completed():
+        histories = [path for path in kept if path.startswith(f"{JOB_ID}/{PUBLISHED}")]
+        kept = [path for path in kept if path not in histories[:1]]
+    return kept + [each.path for each in sink.list(STAGING)]

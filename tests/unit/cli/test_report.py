@@ -11,8 +11,9 @@ from rich.console import Console
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli.report import LiveReporter, PlainReporter
+from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError
-from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
 from checkdam.runtime.events import CheckpointStats, EpochStats
 from checkdam.runtime.records import SnapshotKind
 from checkdam.testing import ManualClock
@@ -41,6 +42,8 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     damage = CheckpointDamagedError("its checksum does not match", hint="Try another.")
     reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)
     reporter.checkpoint_skipped("file:///ck/j/chk-5", damage)  # told once
+    reporter.output_withdrawn(OperatorUid("out"), Withdrawn("file:///out/.x", ("part-1", "part-2"), ("part-3",)))
+    reporter.output_missing("file:///ck/j/chk-3", [f"file:///out/part-{n}" for n in range(12)])
     reporter.serving("http://localhost:8081")
     reporter.serving("http://localhost:8081")  # told once
     reporter.job_started(JobId("j"), "words", 2)
@@ -62,7 +65,14 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     assert said.err.splitlines() == [
         f"2026-01-02T03:04:05Z {line}"
         for line in (
-            "WARNING: checkpoint file:///ck/j/chk-5 is passed over: its checksum does not match",
+            "WARNING: checkpoint file:///ck/j/chk-5 is passed over for an older one: its checksum does not match;"
+            " all that came since the older one is processed again: part files published since are withdrawn first,"
+            " other output is repeated",
+            'WARNING: sink "out": 2 published files are withdrawn, now in file:///out/.x;'
+            " no longer there, so that their records are seen again: part-3",
+            "WARNING: output that file:///ck/j/chk-3 covers is not there; unless a reader has taken it, it is lost: "
+            + ", ".join(f"file:///out/part-{n}" for n in range(10))
+            + " and 2 more",
             "web page and REST: http://localhost:8081",
             'job "words" started: id j, 2 slots',
             "restoring",

@@ -175,6 +175,16 @@ def test_a_program_that_exits_decides_the_exit_code() -> None:
     assert ended.value.code == 7
 
 
+@pytest.mark.parametrize(("options", "code"), [([], 3), (["--allow-repeated-output"], 4)])
+def test_repeated_output_is_allowed_by_a_flag_that_is_a_setting(options: list[str], code: int) -> None:
+    program = "import checkdam.config as c; raise SystemExit(3 + env.configuration.get(c.ALLOW_REPEATED_OUTPUT))"
+
+    with pytest.raises(SystemExit) as ended:
+        _run(PREPARED + program, *options)
+
+    assert ended.value.code == code
+
+
 def test_a_server_that_must_not_be_is_refused_before_the_program_runs() -> None:
     Path("job.py").write_text("open('it ran', 'w')")
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkdam.connectors.contract import WriterContext
-from checkdam.connectors.files import STAGING, FileCommitter, FileSink, FileWriter
-from checkdam.errors import CheckpointDamagedError, JobGraphError
+from checkdam.connectors.files import STAGING, WITHDRAWN, FileCommitter, FileSink, FileWriter
+from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.batch import Batch
 from checkdam.state.types import type_info
-from checkdam.storage import Storage
+from checkdam.storage import Storage, open_storage
 from checkdam.testing import MemoryStorage
 
 JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
@@ -234,7 +236,7 @@ def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged:
     crafted = msgspec.msgpack.encode([each.format(mark=mark, part=part) for each in (staged, final)])
     committer = FileCommitter(storage, JOB, UID)
 
-    for act in (committer.commit, committer.abandon_all_but):
+    for act in (committer.commit, committer.abandon_all_but, committer.missing, committer.withdraw):
         with pytest.raises(CheckpointDamagedError, match="committable"):
             act([*ours, crafted])
 
@@ -248,3 +250,62 @@ def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged:
 def test_bytes_that_are_no_committable_are_refused(committable: bytes) -> None:
     with pytest.raises(CheckpointDamagedError, match="committable"):
         FileCommitter(MemoryStorage(), JOB, UID).commit([committable])
+
+
+def test_prepared_output_that_is_gone_or_cut_short_is_named() -> None:
+    storage = MemoryStorage()
+    whole, gone, short = (prepared(storage, ("a", 1), attempt=each) for each in ("whole", "gone", "short"))
+    committer = FileCommitter(storage, JOB, UID)
+    for each in storage.list(STAGING):
+        if "-gone-" in each.path:
+            storage.delete(each.path)
+        elif "-short-" in each.path:
+            storage.write(each.path, storage.read(each.path)[:-1])
+
+    missing = committer.missing([*whole, *gone, *short])
+
+    assert [path.rpartition("/")[2].split("-")[3] for path in missing] == ["gone", "short"]
+
+
+def test_a_committable_of_a_version_that_recorded_no_size_is_taken_as_it_is() -> None:
+    storage = MemoryStorage()
+    [committable] = prepared(storage, ("a", 1))
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(committable)[:2])
+    committer = FileCommitter(storage, JOB, UID)
+
+    assert committer.missing([older]) == []
+    assert committer.commit([older]) == []
+    assert len(visible(storage)) == 1
+
+
+def test_a_file_whose_directory_was_deleted_while_it_was_written_is_not_prepared(tmp_path: Path) -> None:
+    a_writer = writer(open_storage(str(tmp_path / "out")))
+    a_writer.write(pairs(("a", 1)))
+    prepare = a_writer.cut()
+    shutil.rmtree(tmp_path / "out")
+
+    with pytest.raises(StorageError, match="was deleted while it was written"):
+        prepare()
+
+
+def test_withdrawn_files_are_moved_and_told_whichever_state_a_crash_left_them_in() -> None:
+    storage = MemoryStorage()
+    visible_one, aside, staged, gone = (
+        prepared(storage, ("a", 1), attempt=each) for each in ("visible", "aside", "staged", "gone")
+    )
+    committer = FileCommitter(storage, JOB, UID)
+    committer.commit([*visible_one, *aside, *gone])
+    committer.withdraw(aside)
+    [taken] = [path for path in visible(storage) if "-gone-" in path]
+    storage.delete(taken)
+
+    told = committer.withdraw([*visible_one, *aside, *staged, *gone])
+
+    assert visible(storage) == []
+    moved = [each.path for each in storage.list(WITHDRAWN)]
+    assert sorted(f"{WITHDRAWN}/{JOB}/{name}" for name in told.moved) == moved
+    assert len(moved) == 2
+    assert told.gone == (taken,)
+    committer.abandon_all_but([])
+    committer.close()
+    assert [each.path for each in storage.list("")] == moved  # the user's to delete

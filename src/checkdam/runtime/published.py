@@ -1,0 +1,181 @@
+"""What a job has published with which checkpoint, so that going back to an older one can withdraw it first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from checkdam.checkpoint.terms import Term
+from checkdam.errors import FormatTooNewError
+from checkdam.ids import CheckpointId, OperatorUid
+from checkdam.storage.contract import Storage
+
+PUBLISHED = "_published"
+"""The file, in a job's directory, with the number of the driver's term behind it. It stays while checkpoints do."""
+_VERSION = 1
+
+Committables = Mapping[OperatorUid, Sequence[bytes]]
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """The file: by checkpoint and operator uid, all that was published with the checkpoints later than `since`.
+
+    Every rename of output up to the checkpoint `renamed` is known to be done. Each driver writes a file of its own,
+    with a `revision` above all that it found: what a replaced driver still writes does not count.
+    """
+
+    version: int
+    revision: int
+    since: int
+    renamed: int
+    checkpoints: dict[int, dict[str, list[bytes]]]
+
+
+class PublishedOutput:
+    """The published output of one job. The file is written before output becomes visible, so it never tells too little.
+
+    Without `files` nothing is kept, and nothing is known.
+    """
+
+    def __init__(self, files: Storage | None) -> None:
+        self._files = files
+        self._since: int | None = None  # None: not known
+        self._renamed = 0
+        self._checkpoints: dict[int, Committables] = {}
+        self._is_written = False  # whether a file is there that says the same
+        self._term: Term | None = None
+        self._name = PUBLISHED
+        self._current: str | None = None  # the file that counts: the own one, once there is something to write
+        self._revision = 1
+
+    def recall(self, term: Term | None) -> None:
+        """Read what earlier drivers wrote. A missing or damaged file leaves it unknown what was published.
+
+        Raises:
+            FormatTooNewError: a newer version wrote it.
+        """
+        if self._files is None:
+            return
+        self._term = term
+        self._name = PUBLISHED if term is None else f"{PUBLISHED}-{term.number}"
+        found = {name: self._read(name) for name in self._names()}
+        known = {name: content for name, content in found.items() if content is not None}
+        self._revision = max((content.revision for content in known.values()), default=0) + 1
+        if not known or len(known) < len(found):  # the damaged one may be the newest
+            return
+        self._current, content = max(known.items(), key=lambda each: each[1].revision)
+        self._since, self._renamed, self._is_written = content.since, content.renamed, True
+        self._checkpoints = {
+            number: {OperatorUid(uid): committables for uid, committables in by_uid.items()}
+            for number, by_uid in content.checkpoints.items()
+        }
+
+    def _names(self) -> list[str]:
+        assert self._files is not None
+        return [status.path for status in self._files.list("") if status.path.startswith(PUBLISHED)]
+
+    def _read(self, name: str) -> _Content | None:
+        """Return what a file says, None if it is damaged."""
+        assert self._files is not None
+        try:
+            data = self._files.read(name)
+            version = msgspec.json.decode(data, type=_Version).version
+            if version > _VERSION:
+                raise FormatTooNewError(
+                    f'"{self._files.uri}/{name}" has format {version}; this Checkdam reads up to {_VERSION}',
+                    hint="Run the job with the Checkdam that wrote it, or a newer one.",
+                )
+            return msgspec.json.decode(data, type=_Content)
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def is_known_after(self, checkpoint: CheckpointId) -> bool:
+        return self._since is not None and self._since <= checkpoint
+
+    def is_renamed(self, checkpoint: CheckpointId) -> bool:
+        """Return whether all output of a checkpoint is known to have become visible."""
+        return checkpoint <= self._renamed
+
+    def has_later_than(self, checkpoint: CheckpointId) -> bool:
+        """Return whether a later checkpoint is known to have existed."""
+        return max([self._since or 0, self._renamed, *self._checkpoints]) > checkpoint
+
+    def after(self, checkpoint: CheckpointId) -> dict[OperatorUid, list[bytes]]:
+        """Return what was published with later checkpoints, as far as it is known."""
+        found: defaultdict[OperatorUid, list[bytes]] = defaultdict(list)
+        for number in sorted(self._checkpoints):
+            if number > checkpoint:
+                for uid, committables in self._checkpoints[number].items():
+                    found[uid] += committables
+        return dict(found)
+
+    def go_back_to(self, checkpoint: CheckpointId) -> None:
+        """Forget what was published with later checkpoints; from here on everything is known."""
+        if not self.is_known_after(checkpoint):
+            self._since, self._is_written = checkpoint, False
+        if self.has_later_than(checkpoint):
+            self._checkpoints = {number: each for number, each in self._checkpoints.items() if number <= checkpoint}
+            self._renamed, self._is_written = min(self._renamed, checkpoint), False
+        self._write()
+
+    def add(self, checkpoint: CheckpointId, committables: Committables, oldest_kept: CheckpointId | None) -> None:
+        """Remember what is about to be published, and drop what no checkpoint that is kept could go back behind."""
+        since = max(self._since or 0, oldest_kept or 0)
+        if checkpoint <= since or not any(committables.values()):
+            return
+        if checkpoint not in self._checkpoints:
+            self._since, self._is_written = since, False
+            self._checkpoints = {number: each for number, each in self._checkpoints.items() if number > since}
+            self._checkpoints[checkpoint] = {uid: each for uid, each in committables.items() if each}
+        self._write()  # also what an earlier try could not write
+
+    def note_renamed(self, checkpoint: CheckpointId) -> None:
+        """Remember that all output of a checkpoint is visible; the file tells it with the next `add` or `save`."""
+        if self._files is not None and checkpoint > self._renamed:
+            self._renamed, self._is_written = checkpoint, False
+
+    def save(self) -> None:
+        """Write down what is known, at the end of a job that leaves checkpoints."""
+        if self._files is not None and self._since is not None:
+            self._write()
+            self._delete_others()
+
+    def delete(self) -> None:
+        """Remove the file, at the end of a job that leaves no checkpoints."""
+        if self._files is not None:
+            self._current = None
+            self._delete_others()
+
+    def _delete_others(self) -> None:
+        """Remove all files but the one that counts."""
+        assert self._files is not None
+        others = [name for name in self._names() if name != self._current]
+        if others and self._term is not None:
+            self._term.check()  # behind the look: a later driver has a file of its own
+        for name in others:
+            self._files.delete(name)
+
+    def _write(self) -> None:
+        if self._files is None or self._is_written:
+            return
+        content = _Content(
+            _VERSION,
+            self._revision,
+            self._since or 0,
+            self._renamed,
+            {
+                number: {str(uid): list(each) for uid, each in by_uid.items()}
+                for number, by_uid in self._checkpoints.items()
+            },
+        )
+        self._files.write(self._name, msgspec.json.encode(content))
+        self._is_written = True
+        if self._current != self._name:
+            self._current = self._name
+            self._delete_others()
