@@ -26,9 +26,12 @@ from checkdam.runtime import janitor
 directory = janitor.work_directory(Path(sys.argv[1]))
 (directory / "file").touch()
 if "fork" in sys.argv:
+    heard, told = os.pipe()
     if os.fork() == 0:
+        os.write(told, b"!")
         sys.stdin.read()
         os._exit(0)
+    os.read(heard, 1)  # the child runs, so it has let go
 [owned] = janitor._owned.values()
 print(directory, owned.janitor.pid, flush=True)
 sys.stdin.read()
