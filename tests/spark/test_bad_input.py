@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def _file(directory: Path) -> str:
-    path = directory / "lines.txt"
-    path.write_bytes(b"good\nb\xff\xfed\n")
-    return str(path)
+def _texts(tmp_path: Path) -> str:
+    directory = tmp_path / "texts"
+    directory.mkdir()
+    (directory / "lines.txt").write_bytes(b"good\nb\xff\xfed\n")
+    return str(directory)
 
 
 @pytest.mark.parametrize("where", ["source side", "slot"])
@@ -30,7 +31,7 @@ def test_a_line_that_is_not_utf8_is_rejected_twice_and_then_fails_the_job(
     jobs: Jobs, tmp_path: Path, where: str
 ) -> None:
     env = jobs.environment(parallelism=1).set_restart_strategy(FixedDelayRestart(100, timedelta(0)))
-    lines = env.read_text(_file(tmp_path))
+    lines = env.read_text(_texts(tmp_path))
     keyed: Any = lines.key_by(lambda line: line)  # Spark alone brings these to their slot
     (keyed.reduce(lambda kept, added: added).uid("last") if where == "slot" else lines.map(str.upper)).print()
 
@@ -44,7 +45,7 @@ def test_a_line_that_is_not_utf8_is_rejected_twice_and_then_fails_the_job(
 
 def test_what_is_not_utf8_is_replaced_if_so_set(jobs: Jobs, tmp_path: Path) -> None:
     env = jobs.environment(parallelism=1)
-    env.read_text(_file(tmp_path), errors="replace").key_by(lambda line: line).reduce(lambda a, b: a).uid("r").print()
+    env.read_text(_texts(tmp_path), errors="replace").key_by(lambda line: line).reduce(lambda a, b: a).uid("r").print()
 
     env.execute()
 

@@ -15,6 +15,7 @@ from checkdam.graph.checks import check_max_parallelism, check_parallelism, chec
 from checkdam.graph.functions import has_timers
 from checkdam.graph.operators import (
     KeySelector,
+    MapKind,
     Operator,
     SideOutputKind,
     SinkKind,
@@ -52,6 +53,7 @@ class Edge:
     spark_sink: int | None = None
     side: int = 0  # 1: into the second side of a connected operator
     has_timestamps: bool = False  # its source is behind an assigner: records carry their event time, if they have one
+    unread_source: str | None = None  # the name of the source whose records Spark may bring here on its own, unread
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ def _edges(
                 key=op.second_key if side else op.key,
                 side=side,
                 has_timestamps=upstream in assigners,
+                unread_source=_unread_source(upstream, by_id),
             )
             edges.append(edge)
         if isinstance(op.kind, SinkKind) and op.kind.spec.returns_to_spark:
@@ -249,6 +252,14 @@ def _edges(
                 )
             )
     return tuple(edges)
+
+
+def _unread_source(upstream: int, by_id: Mapping[int, Operator]) -> str | None:
+    """The source before an operator, if only maps are between: where they just pick fields, no Python runs them."""
+    operator = by_id[upstream]
+    while isinstance(operator.kind, MapKind) and len(operator.inputs) == 1:
+        operator = by_id[operator.inputs[0]]
+    return operator.name if operator.is_source else None
 
 
 def _partitioning(target: Operator, side: int, *, same_slots: bool) -> Partitioning:

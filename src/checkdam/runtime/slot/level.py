@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
-from checkdam.graph.operators import ConnectKind, KeySelector, MapKind, Operator, SideOutputKind
+from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
 from checkdam.runtime.slot.key_check import check_keys, refused_none
@@ -74,7 +74,6 @@ class RunningLevel:
     wire_out: Wire | None
     carried: frozenset[int] = frozenset()
     event_time: SeenTimestamps | EventTime | None = None
-    unread: Mapping[int, str] = field(default_factory=dict)  # by edge that no Python has read yet, its source's name
     behind: int = 0  # how many partitions the next exchange has, which all are to hear of event time
     _downstream: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _aside: dict[tuple[int, str], list[int]] = field(default_factory=dict)
@@ -116,8 +115,8 @@ class RunningLevel:
             else:
                 assert edge.target is not None
                 self._count(rows)
-                if edge.id in self.unread:
-                    check_text(self.unread[edge.id], edge.type, rows.values)
+                if edge.unread_source is not None:
+                    check_text(edge.unread_source, edge.type, rows.values)
                 values, keys = records_and_keys(rows)
                 if keys is not None:
                     check_keys(values, keys, self.operators[edge.target].operator.name)
@@ -223,22 +222,8 @@ def running_level(
         wire_out=wire_before(plan, level.index + 1),
         carried=frozenset(edge.id for edge in level.carried),
         event_time=event_time,
-        unread=_unread(plan, level),
         behind=0 if is_last else plan.levels[level.index].parallelism,
     )
-
-
-def _unread(plan: JobPlan, level: Level) -> dict[int, str]:
-    """The edges whose records may come from a source as they are: then Spark alone has picked their fields."""
-    before = {op.id: op for op in plan.source_side}
-    unread = {}
-    for edge in plan.wire(level.index):
-        operator = before.get(edge.source)
-        while operator is not None and isinstance(operator.kind, MapKind) and len(operator.inputs) == 1:
-            operator = before[operator.inputs[0]]
-        if operator is not None and operator.is_source:
-            unread[edge.id] = operator.name
-    return unread
 
 
 def records_and_keys(rows: EdgeRows) -> tuple[Batch, Batch | None]:

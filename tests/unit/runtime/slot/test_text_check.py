@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from checkdam.connectors.sources import CollectionSource
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.launch import Launch
+from checkdam.api.streams import DataStream
+from checkdam.config import Configuration
 from checkdam.errors import UserFunctionError
-from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
-from checkdam.graph.operators import FilterKind, MapKind, Operator, SourceKind
+from checkdam.graph.levels import Edge, plan_job
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningOperator, running_level
 from checkdam.runtime.slot.process import Process
@@ -63,27 +65,30 @@ def test_bytes_need_not_be_text() -> None:
     check_text("rows", TEXT, batch(value=pa.array(["é", None, ""])))
 
 
-def _level(*between: Operator) -> Any:
-    """Level 1 behind a source and these plain functions."""
-    source = Operator(0, "the source", SourceKind(CollectionSource(())), (), TEXT)
-    target = Operator(9, "sink", MapKind(str), (between[-1].id if between else 0,), TEXT)
-    edge = Edge(0, target.inputs[0], 9, 1, Partitioning.REBALANCE, 1, TEXT)
-    level = Level(1, 1, (target,), (edge,), ())
-    plan = JobPlan("job", (source, *between, target), (source, *between), (level,), (edge,), 128)
-    return running_level(plan, level, {9: RunningOperator(target, Process())}, EventTime(plan, ManualClock()))
+def _planned(build: Callable[[DataStream], DataStream]) -> tuple[Any, Edge]:
+    """Level 1 of a job as a slot has it, and the edge into it."""
+    environment = StreamExecutionEnvironment(Launch(Configuration()))
+    build(environment.from_collection(["a"]).name("the source")).print()
+    plan = plan_job("job", environment._operators, parallelism=1, max_parallelism=None).for_slots()
+    [level] = plan.levels
+    operators = {op.id: RunningOperator(op, Process()) for op in level.operators}
+    return running_level(plan, level, operators, EventTime(plan, ManualClock())), plan.edges[0]
 
 
-MAP = Operator(1, "map", MapKind(lambda line: line), (0,), TEXT)
+def _keyed(stream: DataStream) -> DataStream:
+    return stream.key_by(lambda line: line).map(str.upper, output_type=str)
 
 
-@pytest.mark.parametrize("between", [(), (MAP,)])
-def test_a_level_checks_what_spark_alone_has_brought(between: tuple[Operator, ...]) -> None:
+@pytest.mark.parametrize("build", [_keyed, lambda stream: _keyed(stream.map(lambda line: line))])
+def test_a_slot_checks_what_spark_alone_has_brought(build: Any) -> None:
+    level, edge = _planned(build)
+
     with pytest.raises(UserFunctionError) as refused:
-        list(_level(*between).receive(batch(e0_0=BAD)))
+        list(level.receive(batch(**{f"e{edge.id}_0": BAD})))
 
     assert refused.value.operator == "the source"
 
 
 def test_what_python_has_read_is_not_checked_again() -> None:
-    assert _level(replace(MAP, kind=FilterKind(bool))).unread == {}
-    assert _level(MAP).unread == {0: "the source"}
+    assert _planned(lambda stream: _keyed(stream.filter(bool)))[1].unread_source is None
+    assert _planned(_keyed)[1].unread_source == "the source"
