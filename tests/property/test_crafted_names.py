@@ -403,3 +403,12 @@ def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str,
         kept = {str(each.relative_to(made.place)): each.read_bytes() for each in made.place.iterdir() if each.is_file()}
         published = {name: data for name, data in SINK.items() if "/" not in name}
         assert kept in (published, {**published, STAGED: b"ours"})
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"x":' + b"[" * 100_000, b'{"version":"\xff"}', b"\xff" * 9])
+def test_notes_of_output_that_cannot_be_read_raise_nothing_but_our_own_errors(content: bytes) -> None:
+    for name in ("_promised", PUBLISHED):
+        with world() as made:
+            open_storage(str(made.work)).write(name, content)
+
+            only_own_errors(outputs(made).recall)

@@ -92,7 +92,7 @@ class PublishedOutput:
                     hint="Run the job with the Checkdam that wrote it, or a newer one.",
                 )
             return msgspec.json.decode(data, type=_Content)
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        except (FileNotFoundError, ValueError, RecursionError):  # damaged; UnicodeDecodeError is a ValueError
             return None
 
     def is_known_after(self, checkpoint: CheckpointId) -> bool:
