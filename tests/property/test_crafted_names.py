@@ -379,7 +379,7 @@ def outputs(made: World) -> Outputs:
     return Outputs({UID: committer}, open_storage(str(made.work)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(staged=sink_paths, final=sink_paths, end=st.sampled_from([JobEnd.FINISHED, JobEnd.CANCELLED]))
 def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str, final: str, end: JobEnd) -> None:
     with world() as made:
