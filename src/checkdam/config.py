@@ -201,6 +201,21 @@ FAILURE_RATE_INTERVAL = ConfigOption(
 FAILURE_RATE_DELAY = ConfigOption(
     _RESTART + "failure-rate.delay", DURATION, timedelta(seconds=1), "Wait before each restart."
 )
+HEARTBEAT_INTERVAL = ConfigOption(
+    "heartbeat.interval", DURATION, timedelta(seconds=10), "How often the driver hears from each slot and from the JVM."
+)
+HEARTBEAT_TIMEOUT = ConfigOption(
+    "heartbeat.timeout",
+    DURATION,
+    timedelta(seconds=50),
+    "A slot, driver or JVM that is silent for longer is given up; longer than heartbeat.interval.",
+)
+CANCELLATION_TIMEOUT = ConfigOption(
+    "task.cancellation.timeout",
+    DURATION,
+    timedelta(minutes=3),
+    "A job that ends or fails over and stands still for longer is given up, and fails; 0: never.",
+)
 
 _REST = "rest."
 REST_PORT = ConfigOption(

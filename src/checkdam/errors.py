@@ -23,7 +23,9 @@ CheckdamError
 └── JobFailedError               the job ended with a failure that restarts did not cure
     ├── OutputLostError          output that was to be published is gone; an older checkpoint produces it again
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
-    ├── SlotLostError            a slot or its executor is gone
+    ├── SlotLostError            a slot or its executor is gone, or hangs
+    ├── EngineLostError          Spark itself is gone, or hangs: only another process can run the job again
+    ├── GivenUpError             the job was to end or to fail over, and hangs
     └── FencedError              another driver has taken the job over; this one has stopped, and touched nothing
 """
 
@@ -157,4 +159,12 @@ class SlotLostError(JobFailedError):
 
 
 class FencedError(JobFailedError):
+    pass
+
+
+class EngineLostError(JobFailedError):
+    pass
+
+
+class GivenUpError(JobFailedError):
     pass

@@ -29,6 +29,7 @@ from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
 from checkdam.ids import new_job_id
 from checkdam.runtime.backend_choice import backend_from
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster, JobResult
@@ -64,6 +65,7 @@ class StreamExecutionEnvironment:
         self._spark: Any = None
         self._work: Path | None = None
         self._owns_spark = False
+        self._watch: Any = None  # over the JVM, while a job runs
 
     @staticmethod
     def get_execution_environment(settings: Mapping[str, object] | None = None) -> StreamExecutionEnvironment:
@@ -189,6 +191,7 @@ class StreamExecutionEnvironment:
             SystemExit: the job was suspended; the exit code is 143.
         """
         from checkdam.runtime.spark.engine import SparkEngine
+        from checkdam.runtime.spark.spark_watch import SparkWatch
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
@@ -209,11 +212,12 @@ class StreamExecutionEnvironment:
             job = self._job(name, operators, checkpoints, restored)
             given = None if restored is None or restored.claim else restored
             session, work = self.spark, self._work_directory()
+            watch = self._watch = SparkWatch(session, job.heartbeat)
             with hosted(launch, job, self._configuration) as served:
                 master = served.by(
                     JobMaster(
                         job,
-                        lambda plan: SparkEngine(session, plan, work),
+                        lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch),
                         restored=given,
                         listener=served.listener,
                         resumes=restored is not None and restored.claim,
@@ -271,6 +275,7 @@ class StreamExecutionEnvironment:
     def _job(
         self, name: str, operators: Sequence[Operator], checkpoints: CheckpointConfig, restored: Restored | None
     ) -> Job:
+        heartbeat = Heartbeat.from_configuration(self._configuration)  # before Spark takes its seconds to start
         parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(
             self.spark.sparkContext.defaultParallelism
         )
@@ -289,6 +294,8 @@ class StreamExecutionEnvironment:
             backend=self._backend or backend_from(self._configuration),
             local_directory=self._configuration.get(config.ROCKSDB_LOCAL_DIR),
             checkpoints=checkpoints,
+            heartbeat=heartbeat,
+            cancellation_timeout=self._configuration.get(config.CANCELLATION_TIMEOUT),
             parallelism=parallelism,
             allow_repeated_output=self._configuration.get(config.ALLOW_REPEATED_OUTPUT),
             restart=self._restart
@@ -306,6 +313,8 @@ class StreamExecutionEnvironment:
 
             stop(self._spark)
             self._spark = None
+        if self._watch is not None:  # not before: to stop the session may hang as well
+            self._watch.stop()
 
 
 @contextmanager

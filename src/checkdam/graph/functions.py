@@ -149,7 +149,8 @@ class SourceFunction(RichFunction):
         """Yield records, for ever or until there are no more; called once, after `open`.
 
         What was yielded goes on when the epoch has taken enough, which is looked at after each record: a source that
-        waits long between two of them holds the first back. A subtask that has ended stays ended after a restore.
+        waits long between two of them holds the first back, and one that waits for longer than a checkpoint may take
+        counts as stuck. A subtask that has ended stays ended after a restore.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run(ctx)")
 

@@ -1,7 +1,8 @@
 """One execution of a job between two failovers: epochs run, checkpoints are cut and made durable, sinks commit.
 
-Four kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
-runs epochs without records; the one that does what is asked of the job; and those of the checkpoints under way.
+Five kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
+runs epochs without records; the one that does what is asked of the job; those of the checkpoints under way; and those
+that watch whether all the others still move.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
@@ -18,16 +20,22 @@ from checkdam.runtime.engine import Slot
 from checkdam.runtime.epochs import Epochs
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.fulfilment import Fulfilment
+from checkdam.runtime.hang_watch import HangWatch
 from checkdam.runtime.job import Job
 from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.requests import Requests, StopRequest, refuse
 from checkdam.runtime.restore import Restored
 from checkdam.runtime.slot.messages import SlotSetup
+from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.slot_group import LiveSlots, SlotGroup
+from checkdam.runtime.stalls import Stall
 from checkdam.runtime.ticking import Turns
 
 _TICK_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
+_LONGEST_START = timedelta(minutes=5)  # as long as Flink waits for slots
+_BREAK_OFF_SECONDS = 20.0
+"""How long an attempt that was interrupted may go on before its slots are killed; longer than engines take to stop."""
 
 
 class AttemptRun:
@@ -50,6 +58,13 @@ class AttemptRun:
         self.epochs = Epochs(job, around, self._group, self.checkpoints, self._changed, restored)
         self.requests = Requests(self._changed)
         self._fulfilment = Fulfilment(self, self.requests, self._changed)
+        self._hangs = HangWatch(
+            job.checkpoints.timeout,
+            job.heartbeat.interval,
+            around.clock,
+            around.engine.progress,
+            self.checkpoints.stall,
+        )
         self._failure: BaseException | None = None
         self._ended = False
         self._closed = False
@@ -61,6 +76,7 @@ class AttemptRun:
         self.is_done = False  # the input is used up, and all output published
 
     def run(self) -> None:
+        threading.Thread(target=self._watch_all, daemon=True, name="hang-watch").start()
         self._start_slots()
         position = self._restored.checkpoint.source_position if self._restored else b""
         engine = self._around.engine
@@ -83,17 +99,22 @@ class AttemptRun:
 
     def _start_slots(self) -> None:
         group, engine = self._group, self._around.engine
-        group.slots = engine.start_slots(self._attempt, self.job.plan.slots)
+        with self._hangs.expecting_progress("starting the slots", at_least=_LONGEST_START):
+            group.slots = engine.start_slots(self._attempt, self.job.plan.slots)
+        for slot in group.slots:  # from now on, since a slot that is not called ends
+            threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
         self.check()  # told before there was anything to stop
         self.listener.slots_started([self._record_of(slot) for slot in group.slots])
         if self._restored is not None:
             self.listener.progressed("restoring")
-        group.call(self._configure)
+        try:
+            group.call(self._configure)
+        except SlotLostError:
+            self.check()  # that a slot hangs, rather than that it was killed for it
+            raise
         if self._restored is not None:
             self.listener.progressed(None)
         self.has_begun = True
-        for slot in group.slots:
-            threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
 
     @property
     def live_slots(self) -> LiveSlots | None:
@@ -107,21 +128,38 @@ class AttemptRun:
         return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
 
     def interrupt(self, failure: BaseException) -> bool:
-        """Stop, for this reason; the first reason counts, and whether it was this is told."""
-        with self._changed:
-            if self._ended or self._failure is not None:
-                return False
-            self._failure = failure
-            self._changed.notify_all()
-        self._around.engine.interrupt()
-        return True
+        """Stop the attempt. Return False if it was already stopping for another reason."""
+        with self._changed:  # the engine, too: it is the next attempt's as soon as this one has ended
+            is_first = self._note(failure)
+            if is_first:
+                self._around.engine.interrupt()
+        return is_first
 
     def break_off(self, failure: BaseException) -> bool:
         """Stop at once: the epoch under way ends with its slots. Return False if the attempt was stopping already."""
-        is_first = self.interrupt(failure)
-        if is_first:
-            self._group.kill()
+        with self._changed:
+            is_first = self._note(failure)
+            if is_first:
+                self._group.kill()
+                self._around.engine.interrupt()
         return is_first
+
+    def _note(self, failure: BaseException) -> bool:
+        """Keep the first reason to stop, and see to it that the attempt ends."""
+        if self._ended or self._failure is not None:
+            return False
+        self._failure = failure
+        self._changed.notify_all()
+        self._around.interrupted()
+        timer = threading.Timer(_BREAK_OFF_SECONDS, self._kill_if_running)
+        timer.daemon = True
+        timer.start()
+        return True
+
+    def _kill_if_running(self) -> None:
+        """Kill the slots if the attempt still uses them, so that every call of them ends."""
+        if not self._ended:
+            self._group.kill()
 
     def look_again(self) -> None:
         """Time may have passed that nobody could wait for: see what is due."""
@@ -142,8 +180,13 @@ class AttemptRun:
         self.stopped_with = request, path
         self._around.engine.interrupt()
 
+    def stall(self) -> Stall | None:
+        """Tell where a thread stands still that the end of the attempt waits for."""
+        return self.checkpoints.stall()
+
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
+        self._around.interrupted()
         self._end()
         if not self._closed:
             self._around.engine.interrupt()
@@ -211,12 +254,38 @@ class AttemptRun:
             )
         )
 
+    # -- what hangs ---------------------------------------------------------------------------------------------
+
     def _watch(self, slot: Slot) -> None:
-        """Learn of a slot's death at once, also while no epoch runs."""
+        """Learn of a slot that is lost, is silent or stands still, also while no epoch runs."""
         try:
-            slot.hold()
+            slot.hold(lambda beat: self._beat(slot, beat))
         except CheckdamError as error:
-            self.interrupt(error)
+            self._lose(slot, error)
+
+    def _beat(self, slot: Slot, beat: Beat) -> None:
+        reason = self._hangs.beat(slot.subtask, beat)
+        if isinstance(reason, SlotLostError):
+            self._lose(slot, reason)
+        elif reason is not None:
+            self.interrupt(reason)
+
+    def _lose(self, slot: Slot, reason: CheckdamError) -> None:
+        """Fail over. A slot that hangs is killed at once, so that whatever waits for it ends."""
+        self.interrupt(reason)
+        if not self._ended:
+            slot.kill()
+
+    def _watch_all(self) -> None:
+        """Look regularly whether the attempt moves."""
+        while not self._is_over_within(self.job.heartbeat.interval_seconds):
+            reason = self._hangs.look()
+            if reason is not None:
+                self.interrupt(reason)
+
+    def _is_over_within(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self.is_over, seconds)
 
     # -- epochs -------------------------------------------------------------------------------------------------
 
@@ -233,7 +302,8 @@ class AttemptRun:
         if self.stopped_with is not None:
             return
         try:
-            self.epochs.run_next(execute)
+            with self._hangs.expecting_progress(f"epoch {self.epochs.last + 1}"):
+                self.epochs.run_next(execute)
         except BaseException as error:
             self.interrupt(error)
             raise

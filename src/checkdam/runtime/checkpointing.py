@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from checkdam.errors import (
     JobControlError,
     JobFailedError,
     OutputLostError,
+    SavepointError,
     SlotLostError,
     StorageError,
     StorageUncertainError,
@@ -48,9 +49,14 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.records import SnapshotKind
 from checkdam.runtime.slot_group import SlotGroup
+from checkdam.runtime.stalls import Stall
+from checkdam.runtime.workers import Workers, within
 from checkdam.state.snapshots import SavepointFormat, SlotSnapshot, StateFile
 
 A = TypeVar("A", bound=Action)
+T = TypeVar("T")
+
+_PATIENCE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Surroundings:
     term: int = 0  # of the driver; 0: the job keeps no checkpoints
     begun: Callable[[], None] = lambda: None  # called when the slots have their state
     completed: Callable[[], None] = lambda: None  # called behind each completed checkpoint
+    interrupted: Callable[[], None] = lambda: None  # called when the attempt begins to end
 
 
 @dataclass(frozen=True)
@@ -104,8 +111,8 @@ class Checkpointing:
         self._group = group
         self._changed = changed
         self._fail = fail
-        self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
-        self._savepoint_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="savepoint")
+        self._committer = Workers("committer")
+        self._savepoint_writer = Workers("savepoint")
         self._cuts: dict[CheckpointId, _Cut] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._savepoints: dict[CheckpointId, SavepointOrder] = {}
@@ -175,10 +182,19 @@ class Checkpointing:
             self._disposed = True
 
     def dispose(self) -> None:
-        self._savepoint_writer.shutdown(wait=True)
-        self._committer.shutdown(wait=True)
+        """Wait for what is being written. The place of a savepoint may hang, and is not waited for without end."""
+        if not self._savepoint_writer.join(_PATIENCE_SECONDS):
+            places = ", ".join(order.directory.uri for order in self._savepoints.values())
+            self._around.listener.left_behind(
+                SavepointError(f"the place of a savepoint does not answer, and something may be left there: {places}")
+            )
+        self._committer.join()
         for checkpoint_id in list(self._answers):
             self._refuse(checkpoint_id, f"barrier {checkpoint_id} was not settled before the attempt ended")
+
+    def stall(self) -> Stall | None:
+        """Tell where the committer stands still."""
+        return self._committer.stall("writing, publishing or removing checkpoints")
 
     def commit_without_checkpoint(self, epoch: Epoch) -> None:
         """Checkpoints are off: the output of a bounded job becomes visible at its end."""
@@ -379,7 +395,7 @@ class Checkpointing:
         )
         try:
             self._around.outputs.note(checkpoint)
-            path, metadata_bytes = order.directory.complete(checkpoint)
+            path, metadata_bytes = self._at_place(order, lambda: order.directory.complete(checkpoint))
             self._around.outputs.check_term()  # else a driver that has taken over may not keep its output
         except CheckdamError as error:
             if isinstance(error, FencedError):
@@ -418,10 +434,21 @@ class Checkpointing:
                 self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
         finally:
             try:
-                order.directory.abandon()
+                self._at_place(order, order.directory.abandon)
             except CheckdamError as error:  # the place is the user's: trouble there must not touch the job
                 reason = f"{reason}; and something of it is still at {order.directory.uri}: {error}"
             self._refuse(action.checkpoint_id, f"savepoint {action.checkpoint_id} failed: {reason}")
+
+    def _at_place(self, order: SavepointOrder, work: Callable[[], T]) -> T:
+        """Do something where a savepoint goes, which must not take longer than a checkpoint may.
+
+        Raises:
+            StorageUncertainError: the place does not answer.
+        """
+        try:
+            return within(self._job.checkpoints.timeout.total_seconds(), "savepoint-place", work)
+        except TimeoutError as error:
+            raise StorageUncertainError(f"{order.directory.uri} does not answer: {error}") from error
 
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)

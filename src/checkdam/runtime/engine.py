@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetup
+from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 RunEpoch = Callable[[Callable[[Epoch], None]], None]
@@ -14,7 +15,7 @@ RunEpoch = Callable[[Callable[[Epoch], None]], None]
 
 
 class Slot(Protocol):
-    """A slot as the driver sees it. Every call raises SlotLostError when the slot is gone."""
+    """A slot as the driver sees it. Every call raises SlotLostError when the slot is gone or does not answer."""
 
     @property
     def subtask(self) -> SubtaskIndex: ...
@@ -65,7 +66,11 @@ class Slot(Protocol):
         it is the first question; one call at a time.
         """
 
-    def hold(self) -> None: ...
+    def hold(self, on_beat: Callable[[Beat], None]) -> None:
+        """Return when the slot has ended in order; raise SlotLostError when it is lost or silent.
+
+        Until then `on_beat` is called with every heartbeat.
+        """
 
     def close(self) -> None: ...
 
@@ -93,6 +98,9 @@ class Engine(Protocol):
 
     def interrupt(self) -> None:
         """Let `run` return soon, from whatever thread."""
+
+    def progress(self) -> Hashable:
+        """Return something that changes when a task gets something done; None if that is not known. Never waits."""
 
     def position(self) -> bytes:
         """Where the sources stand after the last epoch; between epochs only."""

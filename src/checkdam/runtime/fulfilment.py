@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from checkdam.checkpoint.savepoint import SavepointDirectory
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.errors import CheckdamError, JobControlError, JobFailedError
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
 from checkdam.ids import CheckpointId
 from checkdam.runtime.checkpointing import SavepointOrder
 from checkdam.runtime.records import SnapshotKind
@@ -31,11 +31,14 @@ from checkdam.runtime.requests import (
     SuspendRequest,
     new_answer,
 )
+from checkdam.runtime.workers import within
 
 if TYPE_CHECKING:
     from checkdam.runtime.attempt import AttemptRun
 
 T = TypeVar("T")
+
+_PATIENCE_SECONDS = 5.0
 
 
 class Fulfilment:
@@ -138,7 +141,12 @@ class Fulfilment:
     ) -> SavepointOrder | None:
         """Find the place before an epoch has to wait for it."""
         try:
-            directory = SavepointDirectory.prepare(request.target, self._attempt.job.job_id)
+            target, job = request.target, self._attempt.job
+            directory = within(
+                job.checkpoints.timeout.total_seconds(),
+                f'looking at "{target}"',
+                lambda: SavepointDirectory.prepare(target, job.job_id),
+            )
         except CheckdamError as reason:
             self._requests.failed(request, reason)
             return None
@@ -150,9 +158,11 @@ class Fulfilment:
     def _give_up(self, order: SavepointOrder) -> None:
         """Nothing was written; but looking for a place may have made the directory."""
         try:
-            order.directory.abandon()
+            within(_PATIENCE_SECONDS, f"removing {order.directory.uri}", order.directory.abandon)
         except CheckdamError as reason:
             self._attempt.listener.left_behind(reason)
+        except TimeoutError as reason:
+            self._attempt.listener.left_behind(SavepointError(str(reason)))
 
     def _stop(self, request: StopRequest) -> None:
         saved: Future[str] = new_answer()

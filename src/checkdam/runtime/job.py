@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
+from checkdam import config
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode
 from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.ids import JobId
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.restart import NoRestart, RestartStrategy
 
 
@@ -20,6 +23,8 @@ class Job:
     checkpoints: CheckpointConfig
     restart: RestartStrategy = field(default_factory=NoRestart)
     local_directory: str | None = None  # where slots keep working files; None: with other temporary files
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    cancellation_timeout: timedelta = config.CANCELLATION_TIMEOUT.default
     parallelism: int = 1  # of the operators that do not say otherwise
     allow_repeated_output: bool = False  # when it goes back to an older checkpoint and a sink cannot withdraw
 

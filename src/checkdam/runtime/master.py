@@ -20,7 +20,9 @@ from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
     CheckpointNotFoundError,
+    EngineLostError,
     FencedError,
+    GivenUpError,
     JobControlError,
     JobFailedError,
     RestoreError,
@@ -32,6 +34,7 @@ from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, JobId, new_attempt
 from checkdam.runtime.attempt import AttemptRun
 from checkdam.runtime.checkpointing import Surroundings
+from checkdam.runtime.end_watch import EndWatch
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
@@ -52,6 +55,7 @@ from checkdam.runtime.requests import (
 )
 from checkdam.runtime.restore import Restored, give_up_savepoint, newest_first
 from checkdam.runtime.slot_group import LiveSlots
+from checkdam.runtime.stalls import Stall
 from checkdam.runtime.tidying import Remains
 from checkdam.state.snapshots import SavepointFormat
 from checkdam.storage.contract import Storage
@@ -116,6 +120,8 @@ class JobMaster:
         self._grace: threading.Timer | None = None  # runs while a suspension waits for its checkpoint
         self._next_id = CheckpointId(1)
         self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
+        self._end_watch = EndWatch(job.cancellation_timeout)
+        self._last_run: AttemptRun | None = None  # also while it is disposed of
         self._is_done = False  # all was done before something failed: to run it again would help nobody
 
     @property
@@ -166,6 +172,7 @@ class JobMaster:
         A job that is being suspended does not wait for its last checkpoint any more, and keeps what it has.
         """
         is_first = self._ask_for(JobEnd.CANCELLED)
+        self._end_watch.begin()
         if is_first:
             self._enter(JobStatus.CANCELLING)
         running = self._running
@@ -180,6 +187,8 @@ class JobMaster:
         if not self._ask_for(JobEnd.SUSPENDED):
             return
         running, suspended = self._running, EndRequested(JobEnd.SUSPENDED)
+        if running is None:
+            self._end_watch.begin()  # else when its attempt begins to end: the grace period may be long
         if self._store is None:
             self._listener.last_checkpoint_missed("the job takes no checkpoints")
             if running is not None:
@@ -231,6 +240,21 @@ class JobMaster:
 
     def run(self) -> JobResult:
         """Run the job until it has finished, was cancelled or suspended; raises what restarts did not cure."""
+        try:
+            return self._end_watch.run(self._run_as_owner, self._stall, self.cancel)
+        except GivenUpError as failure:
+            self._listener.failed(failure)
+            if self._last_run is not None:
+                self._last_run.requests.close(failure)
+            self._enter(JobStatus.FAILED)
+            self._listener.job_ended(JobEnd.FAILED, None)
+            raise
+
+    def _stall(self) -> Stall | None:
+        return self._last_run.stall() if self._last_run is not None else None
+
+    def _run_as_owner(self) -> JobResult:
+        """Run the job and give its term back, unless the job is given up: what hangs may still write."""
         try:
             return self._run()
         except FencedError as fenced:
@@ -347,16 +371,23 @@ class JobMaster:
                 if self._asked_end is JobEnd.SUSPENDED and not self._is_done:
                     self._listener.last_checkpoint_missed(str(failure))
                     return JobEnd.SUSPENDED
-                hopeless = self._is_done or _is_hopeless(failure, last_failure)
+                hopeless = self._is_done or isinstance(failure, EngineLostError) or _is_hopeless(failure, last_failure)
                 delay = None if hopeless else policy.on_failure()
                 if delay is None:
                     raise
                 last_failure = failure
                 self._listener.restarting(failure, delay)
                 self._enter(JobStatus.RESTARTING)
+                self._may_wait()
                 self._is_asked_to_end.wait(delay.total_seconds())
         assert self._asked_end is not None
         return self._asked_end
+
+    def _may_wait(self) -> None:
+        """Another attempt follows, which may wait for its time and for records, unless the job is to end."""
+        self._end_watch.end()
+        if self._is_asked_to_end.is_set():
+            self._end_watch.begin()
 
     # -- at another parallelism ---------------------------------------------------------------------------------
 
@@ -471,11 +502,13 @@ class JobMaster:
             self._term.number if self._term is not None else 0,
             begun=lambda: self._has_begun(restored, newer),
             completed=self._own_checkpoint_completed,
+            interrupted=self._end_watch.begin,
         )
-        run = AttemptRun(self._job, new_attempt(), restored, around)
+        run = self._last_run = AttemptRun(self._job, new_attempt(), restored, around)
         with self._asking:
             self._running = run
         try:
+            self._may_wait()
             if self._asked_end is not None:
                 raise EndRequested(self._asked_end)
             run.run()

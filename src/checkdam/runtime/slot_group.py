@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import TypeVar
 
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Attempt
 from checkdam.runtime.engine import Slot
+from checkdam.runtime.workers import Workers
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class LiveSlots:
 class SlotGroup:
     def __init__(self, size: int) -> None:
         self.slots: Sequence[Slot] = ()
-        self._pool = ThreadPoolExecutor(max_workers=3 * size + 2, thread_name_prefix="slots")
+        self._pool = Workers("slots", 3 * size + 2)
 
     def call(self, call: Callable[[Slot], T]) -> list[T]:
         """Call every slot; all have answered when this returns, or the first error is raised."""
@@ -48,8 +49,8 @@ class SlotGroup:
             slot.kill()
 
     def dispose(self) -> None:
-        """Wait for calls under way, which end at once with their slots."""
-        self._pool.shutdown(wait=True)
+        """Wait for calls under way: they end with their slots, or with the heartbeats of those out of reach."""
+        self._pool.join()
 
     def disconnect(self) -> None:
         for slot in self.slots:

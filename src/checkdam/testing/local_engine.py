@@ -17,6 +17,7 @@ from checkdam.graph.levels import JobPlan, Level, Partitioning
 from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.engine import RunEpoch, Slot
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.level import records_and_keys
 from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.source_level import source_level
@@ -50,7 +51,9 @@ class LocalEngine:
         clock: Clock | None = None,
         joins_batches: bool = True,
         until: Gate | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
+        self.heartbeat = heartbeat or Heartbeat()
         self._troubles = troubles
         self._until = until
         self._lockstep, self._joins_batches = lockstep, joins_batches
@@ -141,6 +144,9 @@ class LocalEngine:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def progress(self) -> None:
+        """The slots tell all there is to tell."""
 
     def position(self) -> bytes:
         return str(self._next_script).encode()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
@@ -24,6 +25,7 @@ from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.control import JobControl, JobHost
 from checkdam.runtime.events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster
 from checkdam.runtime.records import JobStatus
@@ -176,6 +178,8 @@ class LocalJob:
         host: JobHost | None = None,
         name: str = "local job",
         allow_repeated_output: bool = False,
+        heartbeat: Heartbeat | None = None,
+        cancellation_timeout: timedelta | None = None,
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
@@ -195,6 +199,8 @@ class LocalJob:
         self._host = host
         self._name = name
         self._allow_repeated_output = allow_repeated_output
+        self._heartbeat = heartbeat or Heartbeat()
+        self._cancellation_timeout = cancellation_timeout or config.CANCELLATION_TIMEOUT.default
         self._thread: threading.Thread | None = None
         self._outcome: BaseException | None = None
         self._engine: LocalEngine | None = None
@@ -271,6 +277,8 @@ class LocalJob:
             environment._job(self._name, environment._operators, checkpoints, restored),
             job_id=self._job_id,
             allow_repeated_output=self._allow_repeated_output,
+            heartbeat=self._heartbeat,
+            cancellation_timeout=self._cancellation_timeout,
         )
         engine = self._engine = LocalEngine(
             job.plan,
@@ -279,6 +287,7 @@ class LocalJob:
             clock=self._clock,
             joins_batches=self._joins_batches,
             until=self._until,
+            heartbeat=self._heartbeat,
         )
         given = None if restored is None or restored.claim else restored
         engine.settle_rest = self._settle_rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
@@ -15,6 +16,7 @@ from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.published import PUBLISHED
 from checkdam.runtime.slot.control_messages import pack_answer, unpack_answer
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
+from checkdam.runtime.slot.slot_watch import Beat, SlotWatch
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 from checkdam.testing.mounts import watched_by
@@ -38,6 +40,7 @@ class LocalSlot:
         self._life = _SlotLife(engine, subtask)
         self._ended = threading.Event()
         self._lock = threading.RLock()
+        self._watch = SlotWatch(engine.heartbeat.interval, engine.clock)
         self._task: SlotTask | None = None
         self._last_level: tuple[int, Epoch, list[pa.RecordBatch]] | None = None
 
@@ -66,7 +69,7 @@ class LocalSlot:
     def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         self._at(Step.BEFORE_LEVEL, epoch, level)
         self._last_level = (level, epoch, batches)
-        with self._lock:
+        with self._lock, self._watch.working(f"level {level} of epoch {epoch}"):
             produced = self._once(level, epoch, batches)
         self._at(Step.AFTER_LEVEL, epoch, level)
         self._life.check()
@@ -83,7 +86,7 @@ class LocalSlot:
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         self._at(Step.EPOCH_DONE, epoch)
-        with self._lock:
+        with self._lock, self._watch.working("end_epoch"):
             report = _sent("end_epoch", self._alive().end_epoch(epoch, commit=commit))
         self._at(Step.EPOCH_ENDED, epoch)
         self._life.check()
@@ -104,7 +107,7 @@ class LocalSlot:
         self._life.last_checkpoint = checkpoint_id
         self._engine.begun(checkpoint_id)
         self._at(Step.BEFORE_SEAL, checkpoint_id)
-        with self._lock, watched_by(self._life):  # it opens the place of a savepoint
+        with self._lock, self._watch.working("seal"), watched_by(self._life):  # it opens the place of a savepoint
             seconds = self._alive().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
         self._at(Step.SEALED, checkpoint_id)
         self._life.check()
@@ -142,8 +145,9 @@ class LocalSlot:
         self._life.check()
         return answers
 
-    def hold(self) -> None:
-        self._ended.wait()
+    def hold(self, on_beat: Callable[[Beat], None]) -> None:
+        while not self._ended.wait(self._engine.heartbeat.interval_seconds):
+            on_beat(self._watch.beat())
         self._life.check()
 
     def close(self) -> None:

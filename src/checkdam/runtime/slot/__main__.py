@@ -1,4 +1,7 @@
-"""The slot process: `python -m checkdam.runtime.slot`, started by a Spark task, ended by close, or with its parents."""
+"""The slot process: `python -m checkdam.runtime.slot`, started by a Spark task.
+
+It ends when it is told to close, with its executor or driver, and when its driver is silent.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,14 @@ import json
 import os
 import signal
 import sys
+import threading
 
+import msgspec
+
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.processes import when_any_exits
 from checkdam.runtime.slot.server import SlotServer
+from checkdam.runtime.slot.stack_dump import StackDump
 
 _ORPHAN_SECONDS = 120.0
 
@@ -21,17 +29,28 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 20)  # state is mostly long-lived: looking through it often finds nothing
     orders = json.loads(sys.stdin.readline())
     when_any_exits(orders["parents"], lambda: os._exit(1))
-    server = SlotServer(orders["location"], orders["token"])
+    heartbeat = msgspec.convert(orders["heartbeat"], Heartbeat)
+    server = SlotServer(orders["location"], orders["token"], heartbeat)
+    server.on_await = StackDump(orders["location"], heartbeat.timeout).put_off
     with os.fdopen(orders["ready_fd"], "w") as ready:
         ready.write(json.dumps({"port": server.port, "pid": os.getpid()}))
     if not server.configured.wait(_ORPHAN_SECONDS):
         os._exit(1)  # a sibling failed to start, and nobody knows of this slot
+    threading.Thread(target=_watch_driver, args=(server, heartbeat), daemon=True, name="driver-watch").start()
     server.stopped.wait()
     server.shutdown()
 
 
 def _leave_to_driver(number: int, frame: object) -> None:
     """Go on: a supervisor tells every process of a job to go, and the driver still needs this one to save its state."""
+
+
+def _watch_driver(server: SlotServer, heartbeat: Heartbeat) -> None:
+    """End with a driver that is stopped, or cannot be reached; also when the end of this slot hangs."""
+    server.silence.wait(until=threading.Event())
+    sys.stderr.write(f"slot process {os.getpid()} ends: nothing heard from its driver for {heartbeat.timeout}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,25 @@ import pyarrow.flight as flight
 
 from checkdam.errors import SlotLostError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
-from checkdam.runtime.slot.control_messages import pack_arguments, unpack_answer, unpack_error
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.slot.control_messages import (
+    AWAIT,
+    TASK_REPORTS,
+    Pending,
+    pack_arguments,
+    unpack_answer,
+    unpack_error,
+)
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.server import QUERIES, TOKEN_HEADER
+from checkdam.runtime.slot.slot_watch import Beat
+from checkdam.runtime.slot.stack_dump import last_dump
+from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 _SHORT_SECONDS = 5.0
 _LONG_SECONDS = 60.0
+_LEAST_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -38,15 +51,17 @@ class SlotAddress:
 
 
 class RemoteSlot:
-    """A slot as the driver sees it."""
+    """A slot as the driver sees it. Every call ends within the heartbeat's timeout if the slot does not answer."""
 
-    def __init__(self, address: SlotAddress, token: str) -> None:
+    def __init__(self, address: SlotAddress, token: str, heartbeat: Heartbeat | None = None) -> None:
         self.address = address
         self._client = flight.FlightClient(address.location)
         self._token = token
+        self._heartbeat = heartbeat or Heartbeat()
         self._options = _options(token)
         self._querying = threading.Lock()
         self._queries: tuple[Any, Any] | None = None
+        self._is_closing = False
 
     @property
     def subtask(self) -> SubtaskIndex:
@@ -116,11 +131,15 @@ class RemoteSlot:
             with suppress(flight.FlightError, pa.ArrowException, OSError):  # left to itself it would complain aloud
                 exchange[0].close()
 
-    def hold(self) -> None:
-        """Return when the slot has ended in order; raise SlotLostError at once when it is lost."""
-        self._call("hold")
+    def hold(self, on_beat: Callable[[Beat], None]) -> None:
+        try:
+            self._call("hold", on_beat=on_beat)
+        except SlotLostError:
+            if not self._is_closing:  # else it has ended between two heartbeats
+                raise
 
     def close(self) -> None:
+        self._is_closing = True
         self._call("close", timeout=_LONG_SECONDS)
         with self._querying:
             self._end_queries()
@@ -143,18 +162,55 @@ class RemoteSlot:
             self._end_queries()
         self._client.close()
 
-    def _call(self, name: str, *arguments: Any, timeout: float | None = None) -> Any:
+    def _call(
+        self,
+        name: str,
+        *arguments: Any,
+        timeout: float | None = None,
+        on_beat: Callable[[Beat], None] = lambda beat: None,
+    ) -> Any:
+        """Begin a call and ask for its answer until it is there. `timeout` is for the whole of it."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        answer = self._ask(name, name, arguments, ends)
+        while isinstance(answer, Pending):
+            on_beat(answer.beat)
+            answer = self._ask(name, AWAIT, (answer.ticket,), ends)
+        return answer
+
+    def _ask(self, call: str, name: str, arguments: tuple[Any, ...], ends: float | None) -> Any:
+        seconds = self._heartbeat.timeout_seconds
+        if ends is not None:
+            seconds = min(seconds, max(ends - time.monotonic(), _LEAST_SECONDS))
         action = flight.Action(name, pack_arguments(*arguments))
-        options = self._options if timeout is None else _options(self._token, timeout)
         try:
-            [result] = list(self._client.do_action(action, options))
+            [result] = list(self._client.do_action(action, _options(self._token, seconds)))
+        except flight.FlightTimedOutError as error:
+            dump = last_dump(self.location)
+            where = f", at:\n{dump.rstrip()}" if dump else ""
+            raise SlotLostError(f"{_who(self.address)} has not answered for {seconds:g} s{where}") from error
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise self._lost() from error
-        return unpack_answer(name, result.body.to_pybytes())
+        return unpack_answer(call, result.body.to_pybytes())
 
     def _lost(self) -> SlotLostError:
-        where = f"process {self.address.pid} on {self.address.host}"
-        return SlotLostError(f"slot {self.subtask} ({where}) does not answer")
+        return SlotLostError(f"{_who(self.address)} does not answer")
+
+
+def report_task(address: SlotAddress, token: str, task: str, stall: Stall | None, seconds: float) -> None:
+    """Tell a slot, and so the driver, that a Spark task works and moves, or where it stands still.
+
+    Raises:
+        SlotLostError: the slot was not reached; the driver learns of that by itself.
+    """
+    action = flight.Action(TASK_REPORTS, pack_arguments(task, stall))
+    try:
+        list(_connection(address.location).do_action(action, _options(token, seconds)))
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise SlotLostError(f"{_who(address)} does not answer") from error
+
+
+def _who(address: SlotAddress) -> str:
+    return f"slot {address.subtask} (process {address.pid} on {address.host})"
 
 
 def exchange(
@@ -181,9 +237,7 @@ def exchange(
             writer.done_writing()
             yield from answers.rest()
     except (flight.FlightError, pa.ArrowException, OSError) as error:
-        raise SlotLostError(
-            f"slot {address.subtask} (process {address.pid} on {address.host}) was lost: {str(error).splitlines()[0]}"
-        ) from None
+        raise SlotLostError(f"{_who(address)} was lost: {str(error).splitlines()[0]}") from None
 
 
 class _Answers:

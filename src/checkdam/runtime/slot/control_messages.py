@@ -1,5 +1,7 @@
 """The driver's control calls of a slot: what each takes and what it answers, as msgpack of fixed types.
 
+Every call is answered within a heartbeat, by `Pending` if it is not done by then; `await` with its ticket asks again.
+
 Only `configure` carries code: the user's functions, pickled by the driver. Its bytes are unpickled by the slot behind
 the check of the attempt's token. A slot's answer is data, so no slot can run code in the driver.
 """
@@ -15,6 +17,8 @@ from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import ErrorMessage
 from checkdam.runtime.slot.messages import EpochReport
+from checkdam.runtime.slot.slot_watch import Beat
+from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 
@@ -25,6 +29,9 @@ class Call:
     arguments: Any
     answer: Any = None
 
+
+AWAIT: Final = "await"
+TASK_REPORTS: Final = "task_reports"
 
 CALLS: Final = {
     "configure": Call(tuple[bytes]),  # a SlotSetup, pickled
@@ -38,8 +45,19 @@ CALLS: Final = {
     "hold": Call(tuple[()]),
     "die": Call(tuple[()]),
     "close": Call(tuple[()]),
+    AWAIT: Call(tuple[int]),  # answered as the call with this ticket
+    TASK_REPORTS: Call(tuple[str, Stall | None]),  # by a Spark task; the only call that is not the driver's
 }
 """Every call there is, by name."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """The call is under way, and the slot is alive."""
+
+    ticket: int
+    beat: Beat
+
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -56,6 +74,10 @@ def pack_answer(value: Any) -> bytes:
     return _encoder.encode((True, value))
 
 
+def pack_pending(pending: Pending) -> bytes:
+    return _encoder.encode((None, pending))
+
+
 def pack_failure(error: Exception) -> bytes:
     """Pack an error in place of an answer; one that is not Checkdam's own becomes a JobFailedError."""
     return _encoder.encode((False, msgspec.Raw(pack_error(error))))
@@ -66,14 +88,16 @@ def pack_error(error: Exception) -> bytes:
 
 
 def unpack_answer(call: str, data: bytes) -> Any:
-    """Return what a slot answered.
+    """Return what a slot answered, or Pending.
 
     Raises:
         CheckdamError: what the slot answered instead.
         SlotLostError: this is no answer to such a call.
     """
     try:
-        succeeded, value = msgspec.msgpack.decode(data, type=tuple[bool, msgspec.Raw])
+        succeeded, value = msgspec.msgpack.decode(data, type=tuple[bool | None, msgspec.Raw])
+        if succeeded is None:
+            return msgspec.msgpack.decode(value, type=Pending)
         if succeeded:
             return msgspec.msgpack.decode(value, type=CALLS[call].answer)
     except msgspec.DecodeError as reason:

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import hmac
+import itertools
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import cloudpickle
 import msgspec
 import pyarrow.flight as flight
 
+from checkdam.clock import SystemClock
 from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import Epoch
-from checkdam.runtime.slot.control_messages import pack_answer, pack_error, pack_failure, unpack_arguments
+from checkdam.runtime.heartbeat import Heartbeat, Silence
+from checkdam.runtime.slot.control_messages import (
+    AWAIT,
+    TASK_REPORTS,
+    Pending,
+    pack_answer,
+    pack_error,
+    pack_failure,
+    pack_pending,
+    unpack_arguments,
+)
+from checkdam.runtime.slot.slot_watch import SlotWatch
 from checkdam.runtime.slot.task import SlotTask
+from checkdam.runtime.stalls import Stall
 
 TOKEN_HEADER = "x-checkdam-token"
 QUERIES = b"queries"
@@ -28,10 +43,20 @@ _USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 
 
 class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves one SlotTask. A control call is answered with a value or an error (control_messages.py)."""
+    """Serves one SlotTask. A control call is answered with a value or an error (control_messages.py).
 
-    def __init__(self, location: str, token: str) -> None:
+    Each control call has a thread of its own, so that the driver hears of a slot that is alive within a heartbeat,
+    however long the call takes.
+    """
+
+    def __init__(self, location: str, token: str, heartbeat: Heartbeat | None = None) -> None:
         super().__init__(location, middleware={"token": _TokenCheck(token)})
+        self._heartbeat = heartbeat or Heartbeat()
+        self._watch = SlotWatch(self._heartbeat.interval, SystemClock())
+        self._calls: dict[int, _Call] = {}
+        self._tickets = itertools.count()
+        self.silence = Silence(self._heartbeat.timeout)  # of the driver
+        self.on_await: Callable[[], None] = lambda: None  # called in between whenever a call takes long
         self._task: SlotTask | None = None
         self._handlers: Mapping[str, Callable[..., Any]] = {
             "configure": self._on_configure,
@@ -45,6 +70,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             "hold": self._on_hold,
             "die": self._on_die,
             "close": self._on_close,
+            TASK_REPORTS: self._on_task_reports,
         }
         self._lock = threading.RLock()  # one record or control call at a time touches the task
         self.configured = threading.Event()
@@ -66,10 +92,11 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def _exchange(self, level: int, epoch: Epoch, reader: Any, writer: Any) -> None:
         run = self._configured().begin_level(level, epoch)
         writer.begin(run.output_schema)
+        work = f"level {level} of epoch {epoch}"
         for chunk in reader:
-            for produced in run.process(chunk.data):
+            for produced in self._watch.watched(work, run.process(chunk.data)):
                 writer.write_batch(produced)
-        for produced in run.finish():
+        for produced in self._watch.watched(work, run.finish()):
             writer.write_batch(produced)
 
     def _answer_queries(self, reader: Any, writer: Any) -> None:
@@ -87,36 +114,55 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write_metadata(queries.answer(asked.to_pybytes(), self._lock))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        if action.type != TASK_REPORTS:
+            self.silence.heard()
+        if action.type == AWAIT:
+            self.on_await()
         try:
-            handler = self._handlers.get(action.type)
-            if handler is None:
-                raise SlotLostError(f'a slot has no call "{action.type}"')
-            answer = pack_answer(handler(*unpack_arguments(action.type, action.body.to_pybytes())))
+            ticket, call = self._call(action.type, action.body.to_pybytes())
         except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
-            answer = _failure(error)
+            yield flight.Result(_failure(error))
+            return
+        if not call.done.wait(self._heartbeat.interval_seconds):
+            yield flight.Result(pack_pending(Pending(ticket, self._watch.beat())))
+            return
+        del self._calls[ticket]
         try:
-            yield flight.Result(answer)
+            yield flight.Result(call.answer)
         finally:
-            if action.type == "close":
+            if call.name == "close":
                 self.stopped.set()  # only now: the process must not end before its answer is out
+
+    def _call(self, name: str, body: bytes) -> tuple[int, _Call]:
+        """Begin a call, or find one that is under way."""
+        if name == AWAIT:
+            [ticket] = unpack_arguments(name, body)
+            return ticket, self._calls[ticket]
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise SlotLostError(f'a slot has no call "{name}"')
+        ticket, arguments = next(self._tickets), unpack_arguments(name, body)
+        call = self._calls[ticket] = _Call(name)
+        threading.Thread(target=call.run, args=(handler, arguments), daemon=True, name=f"call-{name}").start()
+        return ticket, call
 
     def _on_configure(self, setup: bytes) -> None:
         """Take the job over. The setup holds user code; only the driver can send one, since only it has the token."""
         self.configured.set()
-        with self._lock:
+        with self._at_work("configure"):
             self._task = SlotTask(cloudpickle.loads(setup))
             self._task.queries.on_change = _wait_less_for_python
 
     def _on_end_epoch(self, epoch: Epoch, commit: bool) -> Any:  # noqa: FBT001  a wire call
-        with self._lock:
+        with self._at_work("end_epoch"):
             return self._configured().end_epoch(epoch, commit=commit)
 
     def _on_end_of_input(self) -> None:
-        with self._lock:
+        with self._at_work("end_of_input"):
             self._configured().end_of_input()
 
     def _on_seal(self, checkpoint_id: Any, epoch: Epoch, savepoint: Any, full: bool) -> float:  # noqa: FBT001
-        with self._lock:
+        with self._at_work("seal"):
             return self._configured().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
 
     def _on_snapshot(self, checkpoint_id: Any) -> Any:
@@ -139,14 +185,39 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _on_close(self) -> None:
         """Close functions and writers; the process ends when this has been answered."""
-        with self._lock:
+        with self._at_work("close"):
             if self._task is not None:
                 self._task.close()
+
+    def _on_task_reports(self, task: str, stall: Stall | None) -> None:
+        self._watch.task_reports(task, stall)
+
+    @contextmanager
+    def _at_work(self, on: str) -> Iterator[None]:
+        """Have the task for this thread alone, and let it be watched. Waiting for the task is not work."""
+        with self._lock, self._watch.working(on):
+            yield
 
     def _configured(self) -> SlotTask:
         if self._task is None:
             raise SlotLostError("the slot has not been told what to run")
         return self._task
+
+
+class _Call:
+    """A control call, from its begin until its answer is fetched."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.done = threading.Event()
+        self.answer = b""
+
+    def run(self, handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        try:
+            self.answer = pack_answer(handler(*arguments))
+        except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
+            self.answer = _failure(error)
+        self.done.set()
 
 
 def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it is told

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import xxhash
 
 from checkdam.backends.contract import KeyedStateStore, Sealed
 from checkdam.checkpoint.operator_state import keep
 from checkdam.connectors.contract import Prepare, SinkWriter
-from checkdam.errors import SlotLostError, StorageError
+from checkdam.errors import CheckpointDeclinedError, SlotLostError, StorageError
 from checkdam.graph.operators import SinkKind
 from checkdam.ids import CheckpointId
 from checkdam.runtime.slot.context import SnapshotContext
@@ -95,6 +96,15 @@ class _Written:
 
     snapshot: Future[SlotSnapshot]
     savepoint: _Savepoint | None
+    is_aborted: threading.Event = field(default_factory=threading.Event)
+    is_settled: threading.Event = field(default_factory=threading.Event)  # written, failed or aborted
+
+    def __post_init__(self) -> None:
+        self.snapshot.add_done_callback(lambda _: self.is_settled.set())
+
+    def abort(self) -> None:
+        self.is_aborted.set()
+        self.is_settled.set()
 
 
 class SnapshotWriter:
@@ -147,9 +157,13 @@ class SnapshotWriter:
         return elapsed
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
-        """Wait for the asynchronous part of a checkpoint."""
+        """Wait for the asynchronous part of a checkpoint, or for its being aborted: its storage may hang."""
+        written = self._written[checkpoint_id]
         try:
-            return self._written[checkpoint_id].snapshot.result()
+            written.is_settled.wait()
+            if written.is_aborted.is_set():
+                raise CheckpointDeclinedError(f"checkpoint {checkpoint_id} was aborted")
+            return written.snapshot.result()
         finally:
             self._written.pop(checkpoint_id, None)
 
@@ -166,6 +180,7 @@ class SnapshotWriter:
             store.aborted(checkpoint_id)
         written = self._written.pop(checkpoint_id, None)
         if written is not None:
+            written.abort()
             (self._writing if written.savepoint is None else self._saving).submit(self._undo, written)
 
     def released(self, checkpoint_id: CheckpointId) -> None:

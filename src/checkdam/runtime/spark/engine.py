@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from checkdam.connectors.simple_sinks import SparkSink
 from checkdam.connectors.sources import StreamSource
-from checkdam.errors import CheckdamError, JobFailedError, StateNotRestorableError
+from checkdam.errors import CheckdamError, EngineLostError, JobFailedError, StateNotRestorableError
 from checkdam.graph.levels import Edge, JobPlan
 from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, Epoch
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.failures import find_error, user_error
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.client import RemoteSlot
 from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.spark.counting import SourceCounting
 from checkdam.runtime.spark.launch import start_slots
 from checkdam.runtime.spark.offsets import capture, lay_out, sources_of
-from checkdam.runtime.spark.plan import EPOCH_PROPERTY, job_dataframe, spark_sink_rows
+from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
 from checkdam.runtime.spark.session import is_on_one_machine
 from checkdam.runtime.spark.sources import describe, is_bounded, open_source
+from checkdam.runtime.spark.spark_watch import SparkWatch
 
 _PATIENCE_SECONDS = 10.0
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
@@ -40,10 +45,15 @@ _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into abou
 class SparkEngine:
     """Runs one job on Spark. Epoch 0 holds what is there from the start; the others come as micro-batches."""
 
-    def __init__(self, session: SparkSession, plan: JobPlan, work: Path) -> None:
+    def __init__(
+        self, session: SparkSession, plan: JobPlan, work: Path, heartbeat: Heartbeat, watch: SparkWatch
+    ) -> None:
         self._session = session
         self._plan = plan
         self._work = work
+        self._heartbeat = heartbeat
+        self._watch = watch
+        self._properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the thread that executes
         self._token = secrets.token_hex(16)
         self._query_directory = work / "query"
         self._stop = threading.Event()
@@ -65,14 +75,14 @@ class SparkEngine:
 
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[RemoteSlot]:
         self._stop.clear()
+        with self._meanings():
+            self._session.sparkContext._jsc.sc().setLocalProperties(self._properties)
         self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
         near = is_on_one_machine(self._session) and len(str(self._work)) <= _LONGEST_SOCKET_DIRECTORY
         sockets = str(self._work) if near else None
-        try:
-            addresses = start_slots(self._session, count, attempt, self._token, sockets)
-        except PySparkException as failure:
-            raise meaning_of(failure, self._token) from failure
-        return [RemoteSlot(address, self._token) for address in addresses]
+        with self._meanings(), self._as_group("start slots"):
+            addresses = start_slots(self._session, count, attempt, self._token, sockets, self._heartbeat)
+        return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
         if position:
@@ -81,26 +91,42 @@ class SparkEngine:
         self._last_epoch, self._resumed, self._batch, self._extra = last_epoch, position, None, None
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        if self._static and self._last_epoch < 0:
-            sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._static.items()}
-            self._run_outside(self._flow(sources, slots), "epoch 0", run_epoch)
-        if self._streams and not self._stop.is_set():
-            self._run_query(slots, run_epoch)
+        with self._meanings():
+            if self._static and self._last_epoch < 0:
+                sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._static.items()}
+                self._run_outside(self._flow(sources, slots), "epoch 0", run_epoch)
+            if self._streams and not self._stop.is_set():
+                self._run_query(slots, run_epoch)
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        if self._extra is None:
-            self._extra = self._flow({}, slots)
-        # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
-        flow = self._extra if len(self._plan.levels) == 1 and not self._plan.spark_sinks else self._extra.select("*")
-        self._run_outside(flow, "epoch without records", run_epoch)
+        with self._meanings():
+            if self._extra is None:
+                self._extra = self._flow({}, slots)
+            # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
+            is_one_stage = len(self._plan.levels) == 1 and not self._plan.spark_sinks
+            flow = self._extra if is_one_stage else self._extra.select("*")
+            self._run_outside(flow, "epoch without records", run_epoch)
+
+    @contextmanager
+    def _meanings(self) -> Iterator[None]:
+        """Raise what lies behind an exception of Spark instead of it."""
+        try:
+            yield
+        except (PySparkException, Py4JError, OSError) as failure:
+            raise self._meaning_of(failure) from failure
 
     def _run_outside(self, flow: DataFrame, description: str, run_epoch: RunEpoch) -> None:
         """An epoch of its own, which is no micro-batch of the query."""
-        context = self._session.sparkContext
-        group = self._group = f"checkdam-{secrets.token_hex(4)}"
-        context.setJobGroup(group, description, interruptOnCancel=True)
-        try:
+        with self._as_group(description):
             run_epoch(lambda epoch: self._execute(flow, epoch))
+
+    @contextmanager
+    def _as_group(self, description: str) -> Iterator[None]:
+        """Let Spark jobs of this thread be broken off."""
+        group = self._group = f"checkdam-{secrets.token_hex(4)}"
+        self._session.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
+        try:
+            yield
         finally:
             self._group = None
 
@@ -108,13 +134,15 @@ class SparkEngine:
         self._lay_out(self._resumed)
         sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._streams.items()}
         failures: list[BaseException] = []
+        in_epoch = self._in_epoch = threading.Lock()  # its own: an epoch of an earlier query may hang, and hold that
 
         def on_batch(flow: DataFrame, batch: int) -> None:
             def execute(epoch: Epoch) -> None:
                 self._execute(flow, epoch)
-                self._batch = batch  # from now on positions are those after it
+                if in_epoch is self._in_epoch:
+                    self._batch = batch  # from now on positions are those after it
 
-            with self._in_epoch:
+            with in_epoch:
                 try:
                     if not self._stop.is_set():
                         run_epoch(execute)
@@ -136,16 +164,19 @@ class SparkEngine:
         if self._stop.is_set():
             self._stop_query(query)
         if failures:
-            raise meaning_of(failures[0], self._token)
+            raise self._meaning_of(failures[0])
         failure = query.exception()
         if failure is not None and not self._stop.is_set():
-            raise meaning_of(failure, self._token)
+            raise self._meaning_of(failure)
 
     def _stop_query(self, query: StreamingQuery) -> None:
-        """Between two epochs if possible; an epoch that takes too long is broken off."""
+        """Between two epochs if possible; an epoch that takes too long is broken off, and then left to itself."""
         if self._in_epoch.acquire(timeout=_PATIENCE_SECONDS):
             self._in_epoch.release()
-        query.stop()
+        try:
+            query.stop()
+        except (PySparkException, Py4JError) as failure:  # spark.sql.streaming.stopTimeout
+            sys.stderr.write(f"warning: Spark did not end the query: {str(failure).splitlines()[0]}\n")
 
     def interrupt(self) -> None:
         self._stop.set()
@@ -158,7 +189,11 @@ class SparkEngine:
     def _break_off(self, group: str) -> None:
         """An epoch outside the query takes too long to be waited for."""
         if self._group == group:
-            self._session.sparkContext.cancelJobGroup(group)
+            with suppress(Py4JError, OSError):  # a JVM that is gone has no job to cancel
+                self._session.sparkContext.cancelJobGroup(group)
+
+    def progress(self) -> Hashable:
+        return self._watch.progress
 
     def position(self) -> bytes:
         if self._batch is None and self._resumed:
@@ -187,8 +222,9 @@ class SparkEngine:
             )
 
     def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
-        addresses = [slot.address for slot in slots if isinstance(slot, RemoteSlot)]
-        return job_dataframe(self._plan, self._session, sources, addresses, self._token, self._counting.accumulator)
+        addresses = tuple(slot.address for slot in slots if isinstance(slot, RemoteSlot))
+        reach = SlotsInReach(addresses, self._token, self._heartbeat)
+        return job_dataframe(self._plan, self._session, sources, reach, self._counting.accumulator)
 
     def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
         """Move one epoch's records; what leaves for Spark is kept until every Spark sink has seen it."""
@@ -208,7 +244,7 @@ class SparkEngine:
         except CheckdamError:
             raise
         except Exception as failure:
-            raise meaning_of(failure, self._token) from failure
+            raise self._meaning_of(failure) from failure
 
     def _hand_over(self, edge: Edge, flow: DataFrame, epoch: Epoch) -> None:
         try:
@@ -223,11 +259,22 @@ class SparkEngine:
         assert kind.spec.function is not None
         return kind.spec.function
 
+    def _meaning_of(self, failure: BaseException) -> BaseException:
+        """Find the cause of one of Spark's exceptions: an error that a task signed, else its first line."""
+        if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
+            return failure
+        if self._watch.is_lost(failure):
+            return EngineLostError(self._watch.reason, hint="Start the job again; --resume latest goes on.")
+        text = str(failure)
+        return find_error(text, self._token) or JobFailedError(
+            f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
+        )
+
 
 def _watch(query: StreamingQuery, ended: threading.Event) -> None:
     try:
         query.awaitTermination()
-    except StreamingQueryException:
+    except (StreamingQueryException, Py4JError, OSError):
         pass  # told by query.exception() to the thread that waits
     finally:
         ended.set()
@@ -235,13 +282,3 @@ def _watch(query: StreamingQuery, ended: threading.Event) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-def meaning_of(failure: BaseException, token: str) -> BaseException:
-    """Find the cause of one of Spark's exceptions: an error that a task sent with this token, else its first line."""
-    if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
-        return failure
-    text = str(failure)
-    return find_error(text, token) or JobFailedError(
-        f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
-    )

@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from checkdam.ids import Attempt, SubtaskIndex
+from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.processes import parent_of
 from checkdam.runtime.slot.client import SlotAddress
 
 
 def start_slots(
-    session: SparkSession, count: int, attempt: Attempt, token: str, sockets: str | None
+    session: SparkSession, count: int, attempt: Attempt, token: str, sockets: str | None, heartbeat: Heartbeat
 ) -> list[SlotAddress]:
     """One slot per subtask, on Unix sockets in the directory given, or on TCP where slots are elsewhere."""
     driver = os.getpid() if sockets is not None else None
@@ -31,7 +33,7 @@ def start_slots(
                 if sockets
                 else f"grpc+tcp://{_own_address(driver_host)}:0"
             )
-            yield _start_slot(SubtaskIndex(index), location, token, driver)
+            yield _start_slot(SubtaskIndex(index), location, token, driver, heartbeat)
 
     context.setJobDescription("start slots")
     addresses = context.parallelize(range(count), count).mapPartitions(start).collect()
@@ -39,7 +41,9 @@ def start_slots(
     return sorted(addresses, key=lambda address: address.subtask)
 
 
-def _start_slot(index: SubtaskIndex, location: str, token: str, driver: int | None) -> SlotAddress:
+def _start_slot(
+    index: SubtaskIndex, location: str, token: str, driver: int | None, heartbeat: Heartbeat
+) -> SlotAddress:
     """Runs in a Spark task: worker ← daemon ← executor. The slot lives as long as the executor does."""
     executor = parent_of(os.getppid())
     host = os.uname().nodename
@@ -58,6 +62,7 @@ def _start_slot(index: SubtaskIndex, location: str, token: str, driver: int | No
             "location": location,
             "token": token,
             "ready_fd": ready_fd,
+            "heartbeat": msgspec.to_builtins(heartbeat),
         }
         assert process.stdin is not None
         process.stdin.write(json.dumps(orders) + "\n")

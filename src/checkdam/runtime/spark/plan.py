@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,11 +17,14 @@ from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
 from checkdam.graph.operators import MapKind, Operator, SourceKind
 from checkdam.ids import Epoch
 from checkdam.runtime.failures import to_text
-from checkdam.runtime.slot.client import SlotAddress, exchange
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.slot.client import SlotAddress, exchange, report_task
 from checkdam.runtime.slot.level import NO_OUTPUT
 from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.spark.counting import Totals, tell
+from checkdam.runtime.spark.task_watch import task_watch
+from checkdam.runtime.stalls import Stall
 from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.projection import FieldRef, projection_of
@@ -30,24 +33,44 @@ EPOCH_PROPERTY = "checkdam.epoch"
 """The Spark local property by which the driver tells a job's tasks their epoch."""
 
 
+@dataclass(frozen=True)
+class SlotsInReach:
+    """How a Spark task reaches the slots of its attempt."""
+
+    addresses: tuple[SlotAddress, ...]
+    token: str
+    heartbeat: Heartbeat
+
+    def watched(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """In a task: return what lets the task be watched while it produces batches."""
+        context = TaskContext.get()
+        assert context is not None
+        address = self.addresses[context.partitionId() % len(self.addresses)]
+        task = str(context.taskAttemptId())
+        work = f"the source side of epoch {context.getLocalProperty(EPOCH_PROPERTY)} (Spark task {task})"
+        watch = task_watch(self.heartbeat.interval)
+
+        def report(stall: Stall | None) -> None:
+            report_task(address, self.token, task, stall, self.heartbeat.timeout_seconds)
+
+        return lambda produced: watch.watched(work, report, produced)
+
+
 def job_dataframe(
     plan: JobPlan,
     session: SparkSession,
     sources: Mapping[int, DataFrame],
-    addresses: Sequence[SlotAddress],
-    token: str,
+    reach: SlotsInReach,
     counts: Accumulator[Totals],
 ) -> DataFrame:
     """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
-    flow = _source_side(plan, session, sources, counts, token)
+    flow = _source_side(plan, session, sources, counts, reach)
     for level in plan.levels:
         wire = _wire_before(plan, level.index)
         flow = flow.repartitionById(level.parallelism, F.expr(_partition(plan, level, wire)))
         following = wire_before(plan, level.index + 1)
         schema = NO_OUTPUT if following is None else following.schema
-        flow = flow.mapInArrow(
-            _through_slot(level.index, wire.schema, tuple(addresses), token), from_arrow_schema(schema)
-        )
+        flow = flow.mapInArrow(_through_slot(level.index, wire.schema, reach), from_arrow_schema(schema))
     return flow
 
 
@@ -70,10 +93,10 @@ def _source_side(
     session: SparkSession,
     sources: Mapping[int, DataFrame],
     counts: Accumulator[Totals],
-    token: str,
+    reach: SlotsInReach,
 ) -> DataFrame:
     wire = _wire_before(plan, 1)
-    flows = [_one_source(plan, wire, source, dataframe, counts, token) for source, dataframe in sources.items()]
+    flows = [_one_source(plan, wire, source, dataframe, counts, reach) for source, dataframe in sources.items()]
     if not flows:
         return _no_records(session, wire)
     together = flows[0]
@@ -89,13 +112,13 @@ def _no_records(session: SparkSession, wire: Wire) -> DataFrame:
 
 
 def _one_source(
-    plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame, counts: Accumulator[Totals], token: str
+    plan: JobPlan, wire: Wire, source: int, dataframe: DataFrame, counts: Accumulator[Totals], reach: SlotsInReach
 ) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
     columns = _columns_only(chain, edges, source, dataframe)
     if columns is None or wire.is_copied(edges[0]):
-        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts, token)
+        run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts, reach)
         return dataframe.mapInArrow(run, from_arrow_schema(wire.schema))
     [edge] = edges
     own = dict(zip(wire.columns[edge.id].values, columns, strict=True))
@@ -150,23 +173,24 @@ def _source_chain(
     source: int,
     behind: int,
     counts: Accumulator[Totals],
-    token: str,
+    reach: SlotsInReach,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     # What the source reads from stays with the driver: a DataFrame does not travel.
     operators = {op.id: replace(op, kind=SourceKind(None)) if op.id == source else op for op in chain.values()}
     source_type = chain[source].output_type
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        watched = reach.watched()
         try:
             level = source_level(operators, edges, wire, behind)
             for batch in batches:
                 if batch.num_rows:
                     check_text(operators[source].name, source_type, batch)
-                    yield from level.bring(source, Batch(source_type, columns=batch))
-            yield from level.flush()
+                    yield from watched(level.bring(source, Batch(source_type, columns=batch)))
+            yield from watched(level.flush())
             tell(counts, level)
         except CheckdamError as error:
-            raise RuntimeError(to_text(error, token)) from None
+            raise RuntimeError(to_text(error, reach.token)) from None
 
     return run
 
@@ -196,7 +220,7 @@ def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
 
 
 def _through_slot(
-    level: int, schema: pa.Schema, addresses: tuple[SlotAddress, ...], token: str
+    level: int, schema: pa.Schema, reach: SlotsInReach
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task of one subtask: stream the partition through its slot and yield what comes back."""
 
@@ -204,10 +228,10 @@ def _through_slot(
         context = TaskContext.get()
         assert context is not None
         epoch = Epoch(int(context.getLocalProperty(EPOCH_PROPERTY) or -1))
-        address = addresses[context.partitionId()]
+        address = reach.addresses[context.partitionId()]
         try:
-            yield from exchange(address, token, level, epoch, schema, batches)
+            yield from exchange(address, reach.token, level, epoch, schema, batches)
         except CheckdamError as error:
-            raise RuntimeError(to_text(error, token)) from None
+            raise RuntimeError(to_text(error, reach.token)) from None
 
     return run

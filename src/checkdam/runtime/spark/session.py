@@ -21,6 +21,8 @@ from checkdam.state_reader.spark import register
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
+_STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
+"""How long to wait for a query to end. Spark's own default is for ever."""
 
 _DEFAULTS = {
     "spark.app.name": "checkdam",
@@ -29,6 +31,7 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
+    _STOP_TIMEOUT: "30s",
 }
 
 _REQUIRED = {
@@ -48,6 +51,8 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
     if running is not None:
         running.sparkContext.pythonExec = sys.executable
         running.conf.set("spark.sql.adaptive.enabled", "false")
+        if running.conf.get(_STOP_TIMEOUT) == "0":
+            running.conf.set(_STOP_TIMEOUT, _DEFAULTS[_STOP_TIMEOUT])
         return running
     os.environ.setdefault("SPARK_WORKER_DIR", f"{local_dir}/work")  # where local-cluster's executors run
     master = settings.get("spark.master", DEFAULT_MASTER)

@@ -18,6 +18,7 @@ from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.client import RemoteSlot, SlotAddress, exchange
 from checkdam.runtime.slot.control_messages import (
+    AWAIT,
     CALLS,
     pack_answer,
     pack_arguments,
@@ -118,7 +119,7 @@ def test_only_calls_of_the_table_are_there(name: str, location: str) -> None:
 
 def test_the_server_answers_every_call_of_the_table(location: str) -> None:
     server = SlotServer(f"{location}2", TOKEN)
-    assert set(server._handlers) == set(CALLS)
+    assert {*server._handlers, AWAIT} == set(CALLS)
     server.shutdown()
 
 
@@ -141,7 +142,11 @@ def test_no_answer_of_a_slot_runs_code_in_the_driver_or_a_task(tmp_path: Path) -
     server = _Liar(f"grpc+unix://{tmp_path}/s", bomb)
     slot = RemoteSlot(_address(f"grpc+unix://{tmp_path}/s"), TOKEN)
 
-    for call in (lambda: slot.end_epoch(Epoch(1), commit=False), lambda: slot.snapshot(CheckpointId(1)), slot.hold):
+    for call in (
+        lambda: slot.end_epoch(Epoch(1), commit=False),
+        lambda: slot.snapshot(CheckpointId(1)),
+        lambda: slot.hold(lambda beat: None),
+    ):
         with pytest.raises(SlotLostError):
             call()
     with pytest.raises(SlotLostError):

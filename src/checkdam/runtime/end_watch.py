@@ -1,0 +1,89 @@
+"""Bounds the end of a job: what hangs while the job ends or fails over is given up."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import TypeVar
+
+from checkdam.clock import SystemClock
+from checkdam.errors import GivenUpError
+from checkdam.runtime.stalls import StackWatch, Stall
+
+T = TypeVar("T")
+
+_LOOKS = 20  # within the patience
+_HINT = (
+    "What it waits for has to answer before the job can run again; "
+    "task.cancellation.timeout says how long that is waited for."
+)
+
+
+class EndWatch:
+    """Runs a job in a thread of its own, and leaves that behind if the job is to end and stands still.
+
+    A thread cannot be ended from outside: one that waits for a storage that does not answer, or in a function of the
+    user, ends with the process. So the job fails, and does not start again in this process.
+    """
+
+    def __init__(self, patience: timedelta) -> None:
+        self._patience = patience
+        self._is_ending = threading.Event()
+
+    def begin(self) -> None:
+        """From now on the job has to move: it ends, or fails over."""
+        self._is_ending.set()
+
+    def end(self) -> None:
+        """It has failed over: it may wait for its restart, and for records."""
+        self._is_ending.clear()
+
+    def run(self, job: Callable[[], T], others: Callable[[], Stall | None], cancel: Callable[[], None]) -> T:
+        """Run a job to its end; `others` tells of threads that it waits for, `cancel` ends it.
+
+        Raises:
+            GivenUpError: it stood still while it was to end.
+        """
+        if not self._patience:
+            return job()
+        done: Future[T] = Future()
+        here, began = contextvars.copy_context(), threading.Event()
+        watches: list[StackWatch] = []
+
+        def work() -> None:
+            watches.append(StackWatch(SystemClock(), 2 * self._patience / _LOOKS))
+            began.set()
+            try:
+                result = here.run(job)
+            except BaseException as error:  # noqa: BLE001  raised by the one who waits
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        threading.Thread(target=work, daemon=True, name="job").start()
+        began.wait()
+        try:
+            self._wait(done, watches[0], others)
+        except GivenUpError:
+            raise
+        except BaseException:
+            cancel()  # whoever waits is interrupted: the job must not go on without it
+            self.begin()
+            self._wait(done, watches[0], others)
+            raise
+        return done.result()
+
+    def _wait(self, done: Future[T], watch: StackWatch, others: Callable[[], Stall | None]) -> None:
+        still = 0.0
+        ended = threading.Event()
+        done.add_done_callback(lambda _: ended.set())
+        look = (self._patience / _LOOKS).total_seconds()
+        while not ended.wait(look):
+            waits = others()
+            is_still = watch.seconds_still() > 0.0 and (waits is None or waits.seconds > 0.0)
+            still = still + look if is_still and self._is_ending.is_set() else 0.0
+            if still >= self._patience.total_seconds():
+                raise GivenUpError(f"the job does not come to an end: {waits or watch.stall('its thread')}\n{_HINT}")

@@ -1,0 +1,103 @@
+"""Notices that an attempt no longer moves: a slot, the Spark job of an epoch, or the storage of its checkpoints."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from checkdam.clock import Clock
+from checkdam.errors import CheckdamError, JobFailedError, SlotLostError
+from checkdam.ids import SubtaskIndex
+from checkdam.runtime.slot.slot_watch import Beat
+from checkdam.runtime.stalls import StackWatch, Stall
+
+_HINT = "If it only needs longer, raise execution.checkpointing.timeout."
+
+
+class HangWatch:
+    """Decides when an attempt counts as hung: after `patience`, the timeout of checkpoints.
+
+    In Flink a stuck task lets checkpoints expire, which fails the job over. Here no checkpoint begins while an epoch
+    hangs, so the epoch itself is watched.
+    """
+
+    def __init__(
+        self,
+        patience: timedelta,
+        interval: timedelta,
+        clock: Clock,
+        engine_progress: Callable[[], Hashable],
+        committer_stall: Callable[[], Stall | None],
+    ) -> None:
+        self._patience = patience.total_seconds()
+        self._longest_look = 2 * interval  # a driver that was stopped itself has not looked meanwhile
+        self._clock = clock
+        self._engine_progress = engine_progress
+        self._committer_stall = committer_stall
+        self._lock = threading.Lock()
+        self._beats: dict[SubtaskIndex, Beat] = {}
+        self._work: tuple[str, StackWatch] | None = None
+        self._work_patience = self._patience
+        self._progress: Hashable = None
+        self._still = 0.0  # seconds without progress
+        self._looked_at = clock.monotonic()
+
+    @contextmanager
+    def expecting_progress(self, work: str, at_least: timedelta = timedelta(0)) -> Iterator[None]:
+        """Until this ends, something has to move: this thread, a slot or a Spark task.
+
+        `at_least` lengthens the patience for work that shows no progress while all is well.
+        """
+        with self._lock:
+            self._work_patience = max(self._patience, at_least.total_seconds())
+            self._work = work, StackWatch(self._clock, self._longest_look)
+            self._still, self._progress = 0.0, None
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._work = None
+
+    def beat(self, subtask: SubtaskIndex, beat: Beat) -> CheckdamError | None:
+        """Take in a slot's heartbeat; return the reason if the slot, or a Spark task, counts as hung."""
+        with self._lock:
+            self._beats[subtask] = beat
+        return _reason(subtask, beat, self._patience)
+
+    def look(self) -> CheckdamError | None:
+        """Look at the whole attempt; return the reason if it counts as hung."""
+        stall = self._committer_stall()
+        if stall is not None and stall.seconds >= self._patience:
+            return JobFailedError(f"{stall}\n{_HINT}")
+        engine = self._engine_progress()  # outside the lock: heartbeats must not wait for it
+        with self._lock:
+            now, before = self._clock.monotonic(), self._looked_at
+            self._looked_at = now
+            if self._work is None:
+                return None
+            work, thread = self._work
+            progress = engine, tuple((subtask, beat.steps) for subtask, beat in self._beats.items())
+            if progress != self._progress or thread.seconds_still() == 0.0:
+                self._progress, self._still = progress, 0.0
+                return None
+            self._still += min(now - before, self._longest_look.total_seconds())
+            if self._still < self._work_patience:
+                return None
+            where = thread.stall(work)
+            known = [reason for each, beat in self._beats.items() if (reason := _reason(each, beat, 0.0)) is not None]
+        if known:
+            return known[0]  # better than that nothing moves: what does not
+        return JobFailedError(
+            f"{work} hangs: no slot and no Spark task has got anything done for {self._still:.0f} s; "
+            f"the driver waits at:\n{where.stack.rstrip()}\n{_HINT}"
+        )
+
+
+def _reason(subtask: SubtaskIndex, beat: Beat, patience: float) -> CheckdamError | None:
+    if beat.stall is not None and beat.stall.seconds >= patience:
+        return SlotLostError(f"slot {subtask} hangs: {beat.stall}\n{_HINT}")
+    if beat.task_stall is not None and beat.task_stall.seconds >= patience:
+        return JobFailedError(f"{beat.task_stall}\n{_HINT}")
+    return None

@@ -1,0 +1,103 @@
+"""What a slot says of itself with each heartbeat: whether it moves, and where it stands if it does not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from checkdam.clock import Clock
+from checkdam.runtime.stalls import StackWatch, Stall
+
+T = TypeVar("T")
+
+_FORGOTTEN_AFTER = 3
+"""A Spark task that reports nothing for so many heartbeats is gone."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """`steps` grows with whatever the slot, or a Spark task that reports to it, gets done."""
+
+    steps: int
+    stall: Stall | None = None  # of the slot itself
+    task_stall: Stall | None = None  # of a Spark task
+
+
+@dataclass
+class _Work:
+    on: str
+    watch: StackWatch
+    seen: bool = False
+
+
+class SlotWatch:
+    """Watches the threads that work for the driver. Safe from many threads.
+
+    A thread is watched only while it works itself: one that waits for records from Spark, for its output to be taken,
+    or for another thread of the slot, does not stand still.
+    """
+
+    def __init__(self, interval: timedelta, clock: Clock) -> None:
+        self._clock = clock
+        self._interval = interval
+        self._forgotten_after = _FORGOTTEN_AFTER * interval.total_seconds()
+        self._lock = threading.Lock()
+        self._working: dict[int, _Work] = {}  # by thread
+        self._tasks: dict[str, tuple[Stall, float]] = {}  # by task, and when it was reported
+        self._steps = 0
+
+    @contextmanager
+    def working(self, on: str) -> Iterator[None]:
+        """Watch this thread meanwhile."""
+        me = threading.get_ident()
+        with self._lock:
+            self._steps += 1
+            self._working[me] = _Work(on, StackWatch(self._clock, 2 * self._interval))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._steps += 1
+                del self._working[me]
+
+    def watched(self, on: str, produced: Iterator[T]) -> Iterator[T]:
+        """Watch this thread while it produces, not while it hands on what it has produced."""
+        while True:
+            with self.working(on):
+                try:
+                    each = next(produced)
+                except StopIteration:
+                    return
+            yield each
+
+    def task_reports(self, task: str, stall: Stall | None) -> None:
+        """A Spark task works for long, and moves; or stands still."""
+        with self._lock:
+            if stall is None:
+                self._steps += 1
+                self._tasks.pop(task, None)
+            else:
+                self._tasks[task] = stall, self._clock.monotonic()
+
+    def beat(self) -> Beat:
+        """Look at what is under way."""
+        with self._lock:
+            stalls = [stall for work in self._working.values() if (stall := self._look(work)) is not None]
+            since = self._clock.monotonic() - self._forgotten_after
+            self._tasks = {task: (stall, at) for task, (stall, at) in self._tasks.items() if at >= since}
+            return Beat(self._steps, _longest(stalls), _longest([stall for stall, _ in self._tasks.values()]))
+
+    def _look(self, work: _Work) -> Stall | None:
+        if work.watch.seconds_still() == 0.0:
+            self._steps += work.seen  # it has moved since it was last looked at
+            work.seen = True
+            return None
+        return work.watch.stall(work.on)
+
+
+def _longest(stalls: list[Stall]) -> Stall | None:
+    return max(stalls, key=lambda stall: stall.seconds, default=None)

@@ -1,0 +1,81 @@
+"""The JVM as something that may hang: asked regularly, and killed when it does not answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Hashable
+from contextlib import suppress
+
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from checkdam.runtime.heartbeat import Heartbeat, Silence
+
+
+class SparkWatch:
+    """Asks Spark how far its tasks are, every heartbeat. `progress` changes when some task gets something done.
+
+    A call into a JVM that is stopped, or busy collecting garbage, returns when the JVM goes on, or never. Killing it
+    lets every call return, with an error.
+    """
+
+    def __init__(self, session: SparkSession, heartbeat: Heartbeat) -> None:
+        self._session = session
+        self._heartbeat = heartbeat
+        self._pid = int(session._jvm.java.lang.ProcessHandle.current().pid())
+        self._stages = session.sparkContext._jsc.sc().statusStore()
+        self._silence = Silence(heartbeat.timeout)
+        self._stopped = threading.Event()
+        self.progress: Hashable = None
+        self._lost: str | None = None  # why the JVM cannot be used any more
+        for work, name in ((self._ask, "spark-progress"), (self._wait, "spark-watch")):
+            threading.Thread(target=work, daemon=True, name=name).start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped.set()
+
+    def is_lost(self, failure: Exception) -> bool:
+        """Return whether this is what comes of calling a JVM that is gone."""
+        return self._lost is not None or isinstance(failure, Py4JNetworkError | ConnectionError)
+
+    @property
+    def reason(self) -> str:
+        return self._lost or f"the JVM of Spark (process {self._pid}) is gone"
+
+    def _ask(self) -> None:
+        while not self._stopped.wait(self._heartbeat.interval_seconds):
+            try:
+                self.progress = self._look()
+            except Py4JJavaError:
+                pass  # an answer, too: a stage that has just ended, or a session that was stopped
+            except (Py4JNetworkError, OSError):
+                self._stopped.set()  # whoever uses it learns of that by itself
+                return
+            self._silence.heard()
+
+    def _look(self) -> Hashable:
+        stages = self._stages.activeStages()
+        return tuple(
+            (
+                stage.stageId(),
+                stage.numActiveTasks(),
+                stage.numCompleteTasks(),
+                stage.numFailedTasks(),
+                stage.inputRecords(),
+                stage.outputRecords(),
+                stage.shuffleReadRecords(),
+                stage.shuffleWriteRecords(),
+                stage.memoryBytesSpilled(),
+            )
+            for stage in (stages.apply(index) for index in range(stages.size()))
+        )
+
+    def _wait(self) -> None:
+        if self._silence.wait(self._stopped):
+            silent = self._heartbeat.timeout_seconds
+            self._lost = f"the JVM of Spark (process {self._pid}) has not answered for {silent:g} s and was killed"
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)

@@ -1,0 +1,228 @@
+"""Whole jobs in which something hangs: they fail over, or end, and say where it hung."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.streams import DataStream
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.errors import EngineLostError, GivenUpError, JobControlError, SlotLostError
+from checkdam.runtime.control import SavepointFormat
+from checkdam.runtime.end_watch import EndWatch
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.stalls import Stall
+from checkdam.testing.gate import Gate
+from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
+from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.testing.places import SavepointPlace
+from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
+from checkdam.testing.word_count import UID, WordCount
+
+FAST = Heartbeat(timedelta(milliseconds=20), timedelta(seconds=10))
+IMPATIENT = replace(EVERY_EPOCH, timeout=timedelta(milliseconds=200))
+SOON = timedelta(milliseconds=300)
+
+
+class Lock:
+    """Taken once, by the first record that comes."""
+
+    begun, gate = threading.Event(), threading.Event()
+
+    @classmethod
+    def take(cls, word: str) -> str:
+        if not cls.begun.is_set():
+            cls.begun.set()
+            cls.gate.wait(60)
+        return word
+
+
+@pytest.fixture(autouse=True)
+def _open() -> Iterator[None]:
+    Lock.begun.clear()
+    Lock.gate.clear()
+    yield
+    Lock.gate.set()
+
+
+def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    keyed = stream.key_by(lambda word: word, key_type=str)
+    ones = keyed.map(Lock.take, output_type=str).name("take").map(lambda word: (word, 1), output_type=tuple[str, int])
+    ones.key_by(0, key_type=str).sum(1).uid(UID).print()
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
+    job = LocalJob(build, [["a", "b"], ["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
+    job.start()
+    assert Lock.begun.wait(30)
+    wait_until(lambda: job._engine is not None and job._engine.is_stopped)
+    Lock.gate.set()  # a slot of its own process would be killed; this one is let go
+    heard = job.join()
+
+    [failure] = heard.restarts
+    assert isinstance(failure, SlotLostError)
+    assert 'hangs: operator "take" in level 1 of epoch 1 has stood still for' in str(failure)
+    assert "in take\n    cls.gate.wait(60)" in str(failure)
+    assert job.state(UID) == {"a": ("a", 2), "b": ("b", 1)}
+
+
+def test_a_cancelled_job_ends_though_a_function_never_returns() -> None:
+    job = LocalJob(build, [["a"]], MemoryStorage(), heartbeat=FAST, cancellation_timeout=SOON, record_type=str)
+    job.start()
+    assert Lock.begun.wait(30)
+
+    job.cancel()
+
+    with pytest.raises(GivenUpError, match=r"(?s)does not come to an end: .*in take\n    cls\.gate\.wait\(60\)"):
+        job.join()
+    assert job.heard.end is JobEnd.FAILED
+
+
+def test_a_storage_that_hangs_fails_the_job_and_not_only_its_checkpoints() -> None:
+    words, gate = WordCount([["a"], ["b"], ["c"]]), threading.Event()
+    hang = Trouble(Step.BEFORE_METADATA, wait_for(gate), number=2)
+    job = words.job(troubles=[hang], lockstep=False, checkpoints=IMPATIENT, heartbeat=FAST, cancellation_timeout=SOON)
+    try:
+        with pytest.raises(GivenUpError, match="writing, publishing or removing checkpoints has stood still"):
+            job.run()
+    finally:
+        gate.set()
+
+    assert job.heard.end is JobEnd.FAILED
+
+
+@pytest.mark.slow
+def test_a_stop_whose_place_hangs_can_be_cancelled() -> None:
+    words, place, gate, until = WordCount([["a"]]), SavepointPlace(), threading.Event(), Gate()
+    hang = Trouble(Step.BEFORE_SAVEPOINT_METADATA, wait_for(gate))
+    job = words.job(troubles=[hang], until=until, heartbeat=FAST, cancellation_timeout=timedelta(seconds=30))
+    control = job.start()
+    job.heard.wait_for_epoch(1)
+    stopping = control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
+    assert hang.happened.wait(30)
+
+    job.cancel()
+
+    try:
+        assert job.join().end is JobEnd.CANCELLED
+        assert isinstance(stopping.exception(30), JobControlError)
+        assert "does not answer" in str(job.heard.left[0])
+    finally:
+        gate.set()
+
+
+def test_a_stop_whose_place_hangs_fails_in_the_time_of_a_checkpoint_and_the_job_goes_on() -> None:
+    words, place, gate, until = WordCount([["a"]]), SavepointPlace(), threading.Event(), Gate()
+    hang = Trouble(Step.BEFORE_SAVEPOINT_METADATA, wait_for(gate))
+    job = words.job(troubles=[hang], until=until, heartbeat=FAST, checkpoints=IMPATIENT)
+    control = job.start()
+    job.heard.wait_for_epoch(1)
+
+    stopping = control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
+
+    try:
+        assert "does not answer" in str(stopping.exception(30))
+        assert control.trigger_checkpoint().result(30) > 0  # the turn was given back
+        until.open()
+        assert job.join().end is JobEnd.FINISHED
+    finally:
+        gate.set()
+
+
+def test_a_snapshot_that_hangs_is_not_waited_for_once_its_checkpoint_is_given_up() -> None:
+    words, gate = WordCount([["a"], ["b"]]), threading.Event()
+    hang = Trouble(Step.WRITING, wait_for(gate), number=1)
+    job = words.job(
+        troubles=[hang], lockstep=False, checkpoints=replace(IMPATIENT, tolerable_failures=9), until=(until := Gate())
+    )
+    job.start()
+    wait_until(lambda: job.heard.failed_checkpoints)
+    wait_until(lambda: not any(thread.name == "snapshot-wait" for thread in threading.enumerate()))
+    gate.set()
+    until.open()
+
+    assert job.join().end is JobEnd.FINISHED
+    assert words.output() == words.expected_output()
+
+
+def test_an_interruption_never_reaches_the_next_attempt() -> None:
+    """It would end it as if its input were used up."""
+    words, started, calls = WordCount([["a", "b"], ["a"], ["b"]]), threading.Event(), itertools.count()
+
+    def hold_up(engine: LocalEngine, moment: Moment) -> None:
+        interrupt, start_slots = engine.interrupt, engine.start_slots
+
+        def interrupt_late() -> None:
+            if next(calls) == 0:
+                started.wait(0.3)
+            interrupt()
+
+        def start(*arguments: Any) -> Any:
+            slots = start_slots(*arguments)
+            started.set()
+            return slots
+
+        engine.interrupt, engine.start_slots = interrupt_late, start  # type: ignore[method-assign, assignment]
+
+    troubles = [Trouble(Step.BEFORE_EPOCH, hold_up, number=1), Trouble(Step.EPOCH_DONE, kill_slot(), number=2)]
+    job = words.job(troubles=troubles)
+
+    job.run()
+
+    assert len(job.heard.restarts) == 1
+    assert words.output() == words.expected_output()
+
+
+def test_what_only_another_process_can_cure_is_not_tried_again() -> None:
+    def lose(engine: object, moment: Moment) -> None:
+        raise EngineLostError("the JVM of Spark (process 7) has not answered for 50 s and was killed")
+
+    job = WordCount([["a"]]).job(troubles=[Trouble(Step.BEFORE_EPOCH, lose)])
+
+    with pytest.raises(EngineLostError):
+        job.run()
+    assert job.heard.restarts == []
+
+
+def test_an_end_that_moves_is_waited_for_however_long_it_takes() -> None:
+    watch, stalls = EndWatch(timedelta(milliseconds=100)), [Stall("moving", 0.0, "")]
+    watch.begin()
+
+    def end() -> str:
+        threading.Event().wait(0.5)
+        return "ended"
+
+    assert watch.run(end, lambda: stalls[0], lambda: None) == "ended"
+    with pytest.raises(GivenUpError):
+        watch.run(end, lambda: None, lambda: None)
+
+
+def test_whoever_waits_for_a_job_and_is_interrupted_cancels_it() -> None:
+    watch, cancelled = EndWatch(timedelta(seconds=1)), threading.Event()
+
+    def others() -> Stall | None:
+        if not cancelled.is_set():
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(KeyboardInterrupt):
+        watch.run(lambda: cancelled.wait(30), others, cancelled.set)
+
+    assert cancelled.is_set()
