@@ -18,15 +18,18 @@ from chaos.local import LOCAL_KINDS
 from chaos.rounds import PROCESS_KINDS, Outcome, archive_classes, process_round
 
 SEQUENCE = (
-    "slot",
+    "frozen-driver",
     "storage",
-    "driver",
-    "step",
     "sigterm",
-    "storage",
-    "executor",
-    "step",
+    "vanished",
+    "damage",
+    "shared-tmp",
     "control",
+    "executor",
+    "slot",
+    "step",
+    "driver",
+    "storage",
     "step",
 )
 """The kinds of round, one after the other and again; some hit a step or a storage operation inside one process."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.contract import ChaosJob
 from chaos.judge import job_faults, rest_faults
 from chaos.place import Place
-from chaos.processes import MARK, kill_all
+from chaos.processes import MARK, is_stopped, kill_all, marked, send
 from chaos.traps import Moment, When
 from chaos.warm_start import quick_environment, quick_settings
+from checkdam.errors import CheckdamError
 
 KILLED = -9
 TERMINATED = 143
@@ -43,6 +46,24 @@ class Driver:
             return self._process.wait(_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             raise RoundFailed(f"a driver did not end within {_LIMIT_SECONDS:.0f} s: {self.log}") from None
+
+    def wait_for(self, condition: Callable[[], bool]) -> bool:
+        """Wait until something holds. Return False if the driver ended before."""
+        deadline = time.monotonic() + _LIMIT_SECONDS
+        while not condition():
+            if self._process.poll() is not None:
+                return condition()
+            if time.monotonic() > deadline:
+                raise RoundFailed(f"a driver did not come far enough within {_LIMIT_SECONDS:.0f} s: {self.log}")
+            time.sleep(0.05)
+        return True
+
+    def has_frozen(self) -> bool:
+        """Wait until the process is stopped. Return False if it ended before."""
+        return self.wait_for(lambda: is_stopped(self._process.pid))
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def must_end_with(self, *codes: int) -> int:
         code = self.wait()
@@ -87,17 +108,21 @@ class Fire:
     def start(
         self,
         *moments: Moment,
+        place: Place | None = None,
         settings: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        take_over: bool = False,
     ) -> Driver:
         """Start a driver with these traps. It resumes the job if there is something to resume from."""
         self._starts += 1
         self.told += [str(moment) for moment in moments]
-        command = [sys.executable, "-m", "chaos.job", self.job.name, str(self.place.root)]
+        command = [*prefix, sys.executable, "-m", "chaos.job", self.job.name, str((place or self.place).root)]
+        command += ["--take-over"] if take_over else []
         command += ["--victim", str(self.rng.randint(0, 9))]
         for moment in moments:
             command += ["--moment", str(moment)]
-        common = {"spark.master": "local[2]", "parallelism.default": "2", **quick_settings()}
-        for key, value in {**common, **self.settings, **(settings or {})}.items():
+        wanted = {"spark.master": "local[2]", "parallelism.default": "2", **self.settings, **(settings or {})}
+        for key, value in {**quick_settings(wanted["spark.master"]), **wanted}.items():
             command += ["-D", f"{key}={value}"]
         environment = {**os.environ, **quick_environment(), MARK: self._mark, "TMPDIR": str(self.place.temporary)}
         log = self.directory / f"log-{self._starts}"
@@ -119,9 +144,16 @@ class Fire:
             if self.start(*moments).must_end_with(0, *(interrupted if moments else ())) == 0:
                 return
 
+    def wake(self) -> None:
+        """Let all processes go on that were frozen."""
+        send(signal.SIGCONT, marked(self._mark))
+
     def judge(self, patience_seconds: float = 15.0) -> None:
         """Find what is wrong after the round; its processes get this long to end."""
-        self.faults += job_faults(self.job, self.place)
+        try:
+            self.faults += job_faults(self.job, self.place)
+        except CheckdamError as error:
+            self.faults.append(f"what the job has left cannot be read: {error}")
         self.faults += rest_faults(self.place.temporary, self._mark, patience_seconds)
 
     @property

@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--moment", type=Moment.parse, action="append", default=[])
     parser.add_argument("--victim", type=int, default=0)
+    parser.add_argument("--take-over", action="store_true")
     parser.add_argument("-D", dest="settings", action="append", default=[])
     arguments = parser.parse_args()
     place = Place(arguments.root, Path(tempfile.gettempdir()))
@@ -38,7 +39,7 @@ def main() -> None:
     traps = Traps(arguments.moment, arguments.victim, place, host)
     traps.install()
     configuration = Configuration.load(None, dict(setting.split("=", 1) for setting in arguments.settings))
-    set_launch(Launch(configuration, resume=Resume.AUTO, listener=traps, host=host))
+    set_launch(Launch(configuration, resume=Resume.AUTO, take_over=arguments.take_over, listener=traps, host=host))
     environment = StreamExecutionEnvironment.get_execution_environment()
     environment.enable_checkpointing(
         CheckpointConfig(

@@ -9,11 +9,12 @@ from chaos.contract import ChaosJob
 from chaos.place import Place
 from chaos.processes import survivors
 from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
+from checkdam.checkpoint.terms import TERMS
 from checkdam.connectors.files import WITHDRAWN
 from checkdam.ids import JobId
 from checkdam.runtime.published import PUBLISHED
 from checkdam.state_reader import Savepoint
-from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
+from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
 
 
@@ -24,30 +25,37 @@ def job_faults(job: ChaosJob, place: Place) -> Iterator[str]:
         yield f"{len(directories)} jobs in the checkpoint directory"
         return
     [directory] = directories
-    storage = open_storage(str(place.checkpoints))
-    store = CheckpointStore(storage, JobId(directory.name))
-    kept = [store.load(checkpoint_id) for checkpoint_id in store.completed()]
+    store = CheckpointStore(open_storage(str(place.checkpoints)), JobId(directory.name))
+    kept = store.completed()
     if not kept:
         yield "no complete checkpoint"
         return
-    for checkpoint in kept:
-        store.verify(checkpoint)
-    paths = [directory / f"chk-{checkpoint.checkpoint_id}" for checkpoint in kept]
-    last = Savepoint.load(str(paths[-1]))
+    for checkpoint_id in kept:
+        store.verify(store.load(checkpoint_id))
+    *older, last = [Savepoint.load(str(directory / f"chk-{checkpoint_id}")) for checkpoint_id in kept]
     yield from job.output_faults(place, last)
     yield from job.final_state_faults(place, last)
-    for path in paths[:-1]:
-        yield from job.state_faults(place, Savepoint.load(str(path)))
-    referenced = {f"shared/{Path(file.path).name}" for checkpoint in kept for file in checkpoint.files()}
-    for status in subtree(storage, directory.name).list(""):
-        is_whole = status.path in referenced or status.path.endswith("/_metadata") or status.path.startswith(PUBLISHED)
-        if TEMPORARY_PREFIX in status.path or not is_whole:
-            yield f"orphaned file {status.path}"
-    for sink in place.output.iterdir():
-        strangers = sorted(path.name for path in sink.iterdir() if not path.name.startswith(("part-", WITHDRAWN)))
-        if strangers:
-            yield f"the sink {sink.name} holds {strangers}"
+    for checkpoint in older:
+        yield from job.state_faults(place, checkpoint)
     yield from _savepoint_faults(job, place)
+    yield from (f"orphaned file {path}" for path in orphans(place))
+
+
+def orphans(place: Place) -> Iterator[str]:
+    """Yield the files of a job's directory and of its sinks that no whole checkpoint and no reader needs."""
+    storage = open_storage(str(place.checkpoints))
+    for directory in place.job_directories():
+        store = CheckpointStore(storage, JobId(directory.name))
+        kept = [store.load(checkpoint_id) for checkpoint_id in store.completed()]
+        needed = {file.path for checkpoint in kept for file in checkpoint.files()}
+        needed |= {f"chk-{checkpoint.checkpoint_id}/_metadata" for checkpoint in kept}
+        for status in subtree(storage, directory.name).list(""):
+            if status.path not in needed and not status.path.startswith((PUBLISHED, f"{TERMS}/")):
+                yield status.path
+    for sink in place.output.iterdir():
+        for path in sink.iterdir():
+            if not path.name.startswith("part-") and path.name != WITHDRAWN:
+                yield f"{sink.name}/{path.name}"
 
 
 def rest_faults(temporary: Path, mark: str, patience_seconds: float) -> Iterator[str]:

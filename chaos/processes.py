@@ -52,6 +52,14 @@ def send(number: signal.Signals, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
 def executors_of(driver: int) -> list[int]:
     """Return the executor processes below a driver, in a local cluster."""
     return [pid for pid in descendants(driver) if b"CoarseGrainedExecutorBackend" in command_of(pid)]

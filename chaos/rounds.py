@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.contract import ChaosJob
-from chaos.fire import KILLED, TERMINATED, Fire, RoundFailed
+from chaos.damage import damage_newest
+from chaos.fire import KILLED, TERMINATED, Driver, Fire, RoundFailed
 from chaos.job import STOPPED
 from chaos.jobs import JOBS
+from chaos.judge import job_faults, orphans
+from chaos.place import Place
 from chaos.traps import Moment, When
 from chaos.warm_start import CLASS_ARCHIVE, archiving_settings
+from checkdam.runtime.janitor import remove_abandoned
 
 _IN_A_CHECKPOINT = (When.SEAL, When.SNAPSHOT)
 _AROUND_METADATA = (When.BEFORE_METADATA, When.AFTER_METADATA)
 _IN_BETWEEN = (When.EPOCH, When.EPOCH)
 _AT_THE_START = (When.SLOTS,)
+
+_OWN_PROCESS_IDS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,23 @@ def driver_round(fire: Fire) -> None:
     fire.run_to_the_end(*([fire.moment("kill-driver", *whens, last=3)] for _ in range(2)))
 
 
+def frozen_driver_round(fire: Fire) -> None:
+    """The driver, or all its processes, freeze; a second driver takes over, and the first one wakes and must end."""
+    act = fire.rng.choice(["freeze-driver", "freeze-all"])
+    frozen = fire.start(fire.moment(act, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA, first=2))
+    if not frozen.has_frozen():
+        frozen.must_end_with(0)
+        return
+    wakes = [fire.moment("wake", *_IN_BETWEEN, *_AROUND_METADATA, last=4)] if fire.rng.random() < 0.7 else []
+    fire.start(*wakes, take_over=True).must_end_with(0)
+    fire.wake()
+    if frozen.wait() <= 0:
+        raise RoundFailed(f"the driver that was replaced ended with {frozen.wait()}: {frozen.log}")
+    if any(orphans(fire.place)):
+        fire.told.append("resumed once more, to clear what the replaced driver's slots have written")
+        fire.run_to_the_end()
+
+
 def sigterm_round(fire: Fire) -> None:
     """The driver, or its whole process group, is told to go; it suspends the job, and another process resumes."""
     act = fire.rng.choice(["terminate-driver", "terminate-driver", "terminate-group"])
@@ -69,14 +94,65 @@ def control_round(fire: Fire) -> None:
     fire.run_to_the_end(*starts, interrupted=(KILLED, STOPPED))
 
 
+def vanished_round(fire: Fire) -> None:
+    """The checkpoints, or the output that is not published yet, are removed under the running job."""
+    act = fire.rng.choice(["vanish-checkpoints", "vanish-staging"])
+    whens = (*_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
+    fire.run_to_the_end([fire.moment(act, *whens, last=4)], interrupted=())
+
+
+def damage_round(fire: Fire) -> None:
+    """The driver dies and the newest checkpoint is damaged; another process goes back to the one before."""
+    killed = fire.start(fire.moment("kill-driver", *_IN_BETWEEN, *_AROUND_METADATA, first=3))
+    if killed.must_end_with(0, KILLED) == KILLED:
+        fire.told.append(damage_newest(fire.place, fire.rng))
+        fire.run_to_the_end()
+
+
+def shared_temporary_round(fire: Fire) -> None:
+    """Another job, with process ids of its own, starts and ends or is killed; both use one temporary directory."""
+    other = Place(fire.directory / "other", fire.place.temporary)
+    other.make()
+    fire.job.write_input(other, fire.rng)
+    prefix = _OWN_PROCESS_IDS if _may_have_own_process_ids() else ()
+    other_first, pause = fire.rng.random() < 0.5, fire.rng.uniform(0, 4)
+    is_killed = fire.rng.random() < 0.5
+    fire.told.append(f"the other job {'before' if other_first else 'after'} by {pause:.1f} s")
+    starts: list[Callable[[], Driver]] = [fire.start, lambda: fire.start(place=other, prefix=prefix)]
+    drivers = []
+    for start in reversed(starts) if other_first else starts:
+        drivers.append(start())
+        time.sleep(0 if len(drivers) == 2 else pause)
+    first, second = reversed(drivers) if other_first else drivers
+    if is_killed:
+        fire.told.append("and killed after a checkpoint")
+        second.wait_for(lambda: any(other.checkpoints.glob("*/chk-*/_metadata")))
+        second.kill()
+        second.wait()
+    first.must_end_with(0)
+    if not is_killed:
+        second.must_end_with(0)
+        fire.faults += [f"the other job: {fault}" for fault in job_faults(fire.job, other)]
+    else:
+        remove_abandoned(fire.place.temporary)  # as the next driver would
+
+
+def _may_have_own_process_ids() -> bool:
+    return subprocess.run([*_OWN_PROCESS_IDS, "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
 Kind = Callable[[Fire], None]
 
 PROCESS_KINDS: dict[str, Kind] = {
     "slot": slot_round,
     "executor": executor_round,
     "driver": driver_round,
+    "frozen-driver": frozen_driver_round,
     "sigterm": sigterm_round,
     "control": control_round,
+    "vanished": vanished_round,
+    "damage": damage_round,
+    "shared-tmp": shared_temporary_round,
 }
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from chaos.place import Place
-from chaos.processes import executors_of, send
+from chaos.processes import MARK, descendants, executors_of, marked, send
+from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.control import JobControl, RunningJob, SavepointFormat
@@ -71,8 +74,8 @@ class Host:
 class Traps(PrintingListener):
     """Listens to the job and steps into its checkpoints.
 
-    Acts: kill-slot, kill-executor, {kill,terminate}-driver, terminate-group, and ask-VERB with checkpoint, savepoint,
-    stop or rescale-N.
+    Acts: {kill,freeze}-slot, {kill,freeze,terminate}-driver, freeze-all, terminate-group, kill-executor, wake,
+    vanish-checkpoints, vanish-staging, and ask-VERB with checkpoint, savepoint, stop or rescale-N.
     """
 
     def __init__(self, moments: Sequence[Moment], victim: int, place: Place, host: Host) -> None:
@@ -148,10 +151,16 @@ class Traps(PrintingListener):
         me = os.getpid()
         acts: dict[str, Callable[[], object]] = {
             "kill-slot": lambda: send(signal.SIGKILL, self._one_of(self._slots)),
+            "freeze-slot": lambda: send(signal.SIGSTOP, self._one_of(self._slots)),
             "kill-executor": lambda: send(signal.SIGKILL, self._one_of(executors_of(me))),
             "kill-driver": lambda: send(signal.SIGKILL, [me]),
+            "freeze-driver": lambda: send(signal.SIGSTOP, [me]),
+            "freeze-all": lambda: send(signal.SIGSTOP, [*descendants(me), me]),
             "terminate-driver": lambda: send(signal.SIGTERM, [me]),
             "terminate-group": lambda: os.killpg(os.getpgrp(), signal.SIGTERM),
+            "wake": lambda: send(signal.SIGCONT, marked(os.environ[MARK])),
+            "vanish-checkpoints": lambda: _remove(self._place.job_directories()),
+            "vanish-staging": lambda: _remove(self._place.output.glob(f"*/{STAGING}")),
         }
         if verb == "ask":
             self._ask(what)
@@ -184,3 +193,9 @@ def _asked(control: JobControl, verb: str, savepoints: str) -> Future[Any]:
     if verb == "stop":
         return control.stop_with_savepoint(savepoints, SavepointFormat.CANONICAL, drain=False)
     return control.rescale(int(verb.removeprefix("rescale-")))
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Do what `rm -rf` does; what appears there meanwhile may stay."""
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What lets drivers start quickly: most of a round is the start of JVMs, and much of that is loading classes.
 
 The JVM maps Spark's classes from an archive that an earlier one has written, and compiles its code only once. An
-archive that does not fit, such as one of another Java, is ignored by the JVM.
+archive that does not fit, such as one of another Java, is ignored by the JVM. For Python workers see `quick_daemon`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ _FLAGS = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSeria
 CLASS_ARCHIVE = Path(__file__).parent.parent / "build" / f"spark-{pyspark.__version__}.jsa"
 
 
-def quick_settings() -> dict[str, str]:
+def quick_settings(master: str) -> dict[str, str]:
     """Return settings for a driver that uses the archive, if there is one."""
-    return {_OPTIONS: f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"} if CLASS_ARCHIVE.exists() else {}
+    settings = {_OPTIONS: f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"} if CLASS_ARCHIVE.exists() else {}
+    if master.startswith("local["):  # else the workers are not where this package is
+        settings["spark.python.daemon.module"] = "chaos.quick_daemon"
+    return settings
 
 
 def archiving_settings(target: Path) -> dict[str, str]:

@@ -1,0 +1,33 @@
+"""PySpark's daemon, for workers that start at once: forked with all modules loaded that they would load one by one.
+
+It does without Spark's zip files of PySpark, which is installed: reading them anew takes each worker half a second.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+_MODULES = (
+    "pandas",
+    "pyarrow.flight",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.worker",
+    "checkdam.runtime.slot.client",
+    "checkdam.runtime.slot.source_level",
+    "checkdam.runtime.spark.launch",
+    "checkdam.runtime.spark.plan",
+)
+
+
+def main() -> None:
+    sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
+    for path in [path for path in sys.path_importer_cache if ".zip" in path]:
+        del sys.path_importer_cache[path]
+    for module in _MODULES:
+        importlib.import_module(module)
+    importlib.import_module("pyspark.daemon").manager()
+
+
+if __name__ == "__main__":
+    main()
