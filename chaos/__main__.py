@@ -18,8 +18,10 @@ from chaos.local import LOCAL_KINDS
 from chaos.rounds import PROCESS_KINDS, Outcome, archive_classes, process_round
 
 SEQUENCE = (
-    "frozen-driver",
+    "frozen-slot",
     "storage",
+    "frozen-driver",
+    "step",
     "sigterm",
     "vanished",
     "damage",
@@ -27,9 +29,8 @@ SEQUENCE = (
     "control",
     "executor",
     "slot",
-    "step",
-    "driver",
     "storage",
+    "driver",
     "step",
 )
 """The kinds of round, one after the other and again; some hit a step or a storage operation inside one process."""

@@ -26,6 +26,7 @@ _AROUND_METADATA = (When.BEFORE_METADATA, When.AFTER_METADATA)
 _IN_BETWEEN = (When.EPOCH, When.EPOCH)
 _AT_THE_START = (When.SLOTS,)
 
+_HEARTBEATS = {"heartbeat.interval": "500ms", "heartbeat.timeout": "4s"}
 _OWN_PROCESS_IDS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -45,6 +46,12 @@ def slot_round(fire: Fire) -> None:
     fire.run_to_the_end([fire.moment("kill-slot", *_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT)])
 
 
+def frozen_slot_round(fire: Fire) -> None:
+    """A slot stops answering; the driver gives it up and recovers."""
+    fire.settings = _HEARTBEATS
+    fire.run_to_the_end([fire.moment("freeze-slot", *_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT)])
+
+
 def executor_round(fire: Fire) -> None:
     """An executor dies, and with it the slots on it."""
     fire.settings = {"spark.master": "local-cluster[2,1,1024]"}
@@ -59,6 +66,7 @@ def driver_round(fire: Fire) -> None:
 
 def frozen_driver_round(fire: Fire) -> None:
     """The driver, or all its processes, freeze; a second driver takes over, and the first one wakes and must end."""
+    fire.settings = _HEARTBEATS
     act = fire.rng.choice(["freeze-driver", "freeze-all"])
     frozen = fire.start(fire.moment(act, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA, first=2))
     if not frozen.has_frozen():
@@ -145,6 +153,7 @@ Kind = Callable[[Fire], None]
 
 PROCESS_KINDS: dict[str, Kind] = {
     "slot": slot_round,
+    "frozen-slot": frozen_slot_round,
     "executor": executor_round,
     "driver": driver_round,
     "frozen-driver": frozen_driver_round,
