@@ -59,7 +59,14 @@ class Pending:
     beat: Beat
 
 
+# Made here, by one thread: msgspec looks into a class when it first decodes one, and two threads that do so at the same
+# time crash the process. Slots answer in as many threads as there are slots.
 _encoder = msgspec.msgpack.Encoder()
+_arguments = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}
+_answers = {name: msgspec.msgpack.Decoder(call.answer) for name, call in CALLS.items()}
+_envelope = msgspec.msgpack.Decoder(tuple[bool | None, msgspec.Raw])
+_pending = msgspec.msgpack.Decoder(Pending)
+_error = msgspec.msgpack.Decoder(ErrorMessage)
 
 
 def pack_arguments(*arguments: Any) -> bytes:
@@ -67,7 +74,7 @@ def pack_arguments(*arguments: Any) -> bytes:
 
 
 def unpack_arguments(call: str, data: bytes) -> tuple[Any, ...]:
-    return msgspec.msgpack.decode(data, type=CALLS[call].arguments)  # type: ignore[no-any-return]  # per call
+    return _arguments[call].decode(data)  # type: ignore[no-any-return]  # per call
 
 
 def pack_answer(value: Any) -> bytes:
@@ -95,11 +102,11 @@ def unpack_answer(call: str, data: bytes) -> Any:
         SlotLostError: this is no answer to such a call.
     """
     try:
-        succeeded, value = msgspec.msgpack.decode(data, type=tuple[bool | None, msgspec.Raw])
+        succeeded, value = _envelope.decode(data)
         if succeeded is None:
-            return msgspec.msgpack.decode(value, type=Pending)
+            return _pending.decode(value)
         if succeeded:
-            return msgspec.msgpack.decode(value, type=CALLS[call].answer)
+            return _answers[call].decode(value)
     except msgspec.DecodeError as reason:
         raise SlotLostError(f'a slot answered "{call}" with something else: {reason}') from reason
     raise unpack_error(value)
@@ -108,6 +115,6 @@ def unpack_answer(call: str, data: bytes) -> Any:
 def unpack_error(data: bytes | msgspec.Raw) -> CheckdamError:
     """Return the error that a slot sent."""
     try:
-        return msgspec.msgpack.decode(data, type=ErrorMessage).error()
+        return _error.decode(data).error()
     except ValueError as reason:  # a DecodeError of msgspec, too
         return SlotLostError(f"a slot sent an error that is none: {reason}")
