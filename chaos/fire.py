@@ -124,7 +124,13 @@ class Fire:
         wanted = {"spark.master": "local[2]", "parallelism.default": "2", **self.settings, **(settings or {})}
         for key, value in {**quick_settings(wanted["spark.master"]), **wanted}.items():
             command += ["-D", f"{key}={value}"]
-        environment = {**os.environ, **quick_environment(), MARK: self._mark, "TMPDIR": str(self.place.temporary)}
+        environment = {
+            **os.environ,
+            **quick_environment(),
+            MARK: self._mark,
+            "TMPDIR": str(self.place.temporary),
+            "PYTHONPATH": str(_REPOSITORY),  # executors run elsewhere and need the jobs' modules
+        }
         log = self.directory / f"log-{self._starts}"
         with log.open("w") as output:
             process = subprocess.Popen(

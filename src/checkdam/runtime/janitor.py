@@ -1,12 +1,16 @@
 """Temporary directories that are gone when their owner is, however it ended.
 
 The owner holds a lock on a file in the directory for as long as it lives. The kernel releases the lock when the process
-ends, and it counts in every container that shares the directory, where process ids mean nothing. A small process waits
-for the lock and then removes the directory; should it be killed as well, the next start removes what it finds unlocked.
+ends, and it counts in every container that shares the directory, where process ids mean nothing.
+
+An owner that ends by itself removes the directory. A small process waits for the lock and removes what is still there:
+all of it, if the owner was killed. A container kills that process too when its first one ends; then the next start
+removes what it finds unlocked.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import inspect
 import os
@@ -81,6 +85,13 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+@atexit.register
+def _remove_own() -> None:
+    for owned in _owned.values():
+        with suppress(OSError):  # children may still write here; the janitor comes after them
+            abandoned.remove(str(owned.directory))
 
 
 def _start_janitor(directory: Path) -> subprocess.Popen[bytes]:

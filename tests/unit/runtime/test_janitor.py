@@ -103,6 +103,16 @@ def test_only_its_owner_can_enter_the_directory_whatever_the_umask_and_it_goes_w
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_owner_that_ends_by_itself_needs_no_janitor(owners: Callable[..., Owner], tmp_path: Path) -> None:
+    """As in a container: when its first process ends, all others are killed."""
+    owner = owners(tmp_path)
+    os.kill(owner.janitor, signal.SIGKILL)
+
+    owner.process.communicate()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_living_owner_keeps_its_directory_though_its_process_id_says_nothing(
     owners: Callable[..., Owner], tmp_path: Path
 ) -> None:
