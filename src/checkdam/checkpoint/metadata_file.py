@@ -109,6 +109,11 @@ class _KeyedDescription(msgspec.Struct, frozen=True):
     backend: str
 
 
+_decode_description = msgspec.msgpack.Decoder(_Description).decode
+_decode_coordinator = msgspec.msgpack.Decoder(_Coordinator).decode
+_decode_keyed = msgspec.msgpack.Decoder(_KeyedDescription).decode
+
+
 # ---------------------------------------------------------------------------------------------- writing
 
 
@@ -292,7 +297,7 @@ def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
             hint="Use the version of Checkdam that wrote it, or a newer one.",
         )
     try:
-        return _checkpoint(metadata, msgspec.msgpack.decode(own.payload, type=_Description))
+        return _checkpoint(metadata, _decode_description(own.payload))
     except (ValueError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
         raise _damaged(path, str(error)) from error
 
@@ -330,7 +335,7 @@ def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
     _check_widths(f'operator "{operator.uid[:100]}"', operator.parallelism, operator.max_parallelism)
     packed = _Coordinator((), b"")
     if operator.coordinator is not None:
-        packed = msgspec.msgpack.decode(operator.coordinator.data, type=_Coordinator)
+        packed = _decode_coordinator(operator.coordinator.data)
     running = {
         SubtaskIndex(index): subtask for index, subtask in operator.subtasks or () if isinstance(subtask, SubtaskState)
     }
@@ -360,7 +365,7 @@ def _keyed_handles(
             raise ValueError(f"keyed state in an unexpected form: {type(handle).__name__}")
         if handle.first < 0 or handle.count < 0 or handle.first + handle.count > max_parallelism:
             raise ValueError(f"{handle.count} key groups from {handle.first} on, of {max_parallelism}")
-        described = msgspec.msgpack.decode(handle.meta.data, type=_KeyedDescription)
+        described = _decode_keyed(handle.meta.data)
         files = tuple(
             _named_file(position, file, above) for position, file in enumerate(handle.shared + handle.private)
         )

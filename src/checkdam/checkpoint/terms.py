@@ -102,6 +102,10 @@ class TermFile(msgspec.Struct, frozen=True):
     """Id and term of each checkpoint that was complete when the term began; None until the driver has looked."""
 
 
+_decode_term = msgspec.json.Decoder(TermFile).decode
+_decode_owner = msgspec.json.Decoder(Owner).decode
+
+
 @dataclass(frozen=True, order=True)
 class TermName:
     """The name of a term's file; a temporary one is being written, or was left by a killed process."""
@@ -134,7 +138,7 @@ def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | Non
     """
     path = f"{job_id}/{TERMS}/{name.file}"
     try:
-        found = msgspec.json.decode(storage.read(path), type=TermFile)
+        found = _decode_term(storage.read(path))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     if found.version > _VERSION:
@@ -165,7 +169,7 @@ def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
 def older_owner(storage: Storage, job_id: JobId) -> Owner | None:
     """The owner as versions without terms noted it."""
     try:
-        return msgspec.json.decode(storage.read(f"{job_id}/{OWNER}"), type=Owner)
+        return _decode_owner(storage.read(f"{job_id}/{OWNER}"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
 

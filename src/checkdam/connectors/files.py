@@ -33,6 +33,9 @@ class PartFile(msgspec.Struct, frozen=True, array_like=True):
     size: int | None = None  # None: written by a version that did not record it
 
 
+_decode_part = msgspec.msgpack.Decoder(PartFile).decode
+
+
 @dataclass(frozen=True)
 class FileSink:
     """Part files below one directory, in one format."""
@@ -206,7 +209,7 @@ def _decode(committable: bytes, mark: str) -> PartFile:
         CheckpointDamagedError: it names something that the sink of this mark does not write.
     """
     try:
-        part = msgspec.msgpack.decode(committable, type=PartFile)
+        part = _decode_part(committable)
     except (ValueError, RecursionError) as error:
         raise _damaged(str(error)) from error
     staged = _STAGED.fullmatch(part.staged)

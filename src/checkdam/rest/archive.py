@@ -47,6 +47,10 @@ class _Format(msgspec.Struct):
     format: int = FORMAT
 
 
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_record = msgspec.json.Decoder(JobRecord).decode
+
+
 class JobArchive:
     """The entries of one checkpoint directory. Safe from any thread, and beside other processes."""
 
@@ -121,10 +125,10 @@ def _record_of(status: FileStatus, storage: Storage) -> JobRecord:
     if status.size > MOST_BYTES:
         raise ValueError(f"it has {status.size} bytes")
     data = storage.read(status.path)
-    version = msgspec.json.decode(data, type=_Format).format
+    version = _decode_format(data).format
     if version > FORMAT:
         raise ValueError(f"its format {version} is that of a newer Checkdam")
-    record = msgspec.json.decode(data, type=JobRecord)
+    record = _decode_record(data)
     if _path(record.id) != status.path:
         raise ValueError(f"it is about job {record.id}")
     return record

@@ -32,6 +32,9 @@ class Server(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...] = ()
 
 
+_decode = msgspec.json.Decoder(Server).decode
+
+
 class Registration:
     """This process's entry. Failing to write it costs a convenience, never the job, so it is only logged."""
 
@@ -95,7 +98,7 @@ def servers(directory: Path | None = None) -> Sequence[Server]:
 
 def _read(file: Path) -> Server | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Server)
+        return _decode(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -106,6 +106,9 @@ class ErrorMessage(msgspec.Struct, frozen=True):
         return error
 
 
+_decode = msgspec.json.Decoder(ErrorMessage).decode
+
+
 def to_text(error: CheckdamError, token: str) -> str:
     """Write the error for people, followed by a signed message for `find_error`. The token itself is not in it."""
     payload = base64.b64encode(msgspec.json.encode(ErrorMessage.of(error))).decode()
@@ -119,7 +122,7 @@ def find_error(text: str, token: str) -> CheckdamError | None:
     """
     for signature, payload in _MARK.findall(text):
         if hmac.compare_digest(signature, _signature(payload, token)):
-            return msgspec.json.decode(base64.b64decode(payload), type=ErrorMessage).error()
+            return _decode(base64.b64decode(payload)).error()
     return None
 
 

@@ -31,6 +31,9 @@ class _Promises(msgspec.Struct, frozen=True):
     committables: dict[str, list[bytes]]
 
 
+_decode = msgspec.json.Decoder(_Promises).decode
+
+
 class Outputs:
     """Commits by operator uid.
 
@@ -124,7 +127,7 @@ class Outputs:
     def _recall(self, name: str) -> None:
         assert self._files is not None
         try:
-            kept = msgspec.json.decode(self._files.read(name), type=_Promises)
+            kept = _decode(self._files.read(name))
         except FileNotFoundError:
             return
         except (ValueError, RecursionError) as error:

@@ -37,6 +37,10 @@ class _Content(msgspec.Struct, frozen=True):
     checkpoints: dict[int, dict[str, list[bytes]]]
 
 
+_decode_version = msgspec.json.Decoder(_Version).decode
+_decode_content = msgspec.json.Decoder(_Content).decode
+
+
 class PublishedOutput:
     """The published output of one job. The file is written before output becomes visible, so it never tells too little.
 
@@ -85,13 +89,13 @@ class PublishedOutput:
         assert self._files is not None
         try:
             data = self._files.read(name)
-            version = msgspec.json.decode(data, type=_Version).version
+            version = _decode_version(data).version
             if version > _VERSION:
                 raise FormatTooNewError(
                     f'"{self._files.uri}/{name}" has format {version}; this Checkdam reads up to {_VERSION}',
                     hint="Run the job with the Checkdam that wrote it, or a newer one.",
                 )
-            return msgspec.json.decode(data, type=_Content)
+            return _decode_content(data)
         except (FileNotFoundError, ValueError, RecursionError):  # damaged; UnicodeDecodeError is a ValueError
             return None
 

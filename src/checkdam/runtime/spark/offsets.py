@@ -35,6 +35,9 @@ class SourcePosition(msgspec.Struct, frozen=True):
     sources: list[str]  # what they are, in order
 
 
+_decode = msgspec.msgpack.Decoder(SourcePosition).decode
+
+
 def capture(directory: Path, batch: int, sources: list[str]) -> bytes:
     """The position after a batch, while the query may already be planning the next."""
     files = _needed_files(directory, batch) if batch >= 0 else {}
@@ -53,7 +56,7 @@ def decode(position: bytes) -> SourcePosition:
         CheckpointDamagedError: it is not one, or names what no position names.
     """
     try:
-        decoded = msgspec.msgpack.decode(position, type=SourcePosition)
+        decoded = _decode(position)
     except (ValueError, RecursionError) as error:
         raise _damaged(str(error)) from error
     files, batch = decoded.files, decoded.batch
