@@ -19,8 +19,9 @@ from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, FileI
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import key_groups
-from checkdam.state.serializers import Serializer, serializer
+from checkdam.state.serializers import Serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.type_text import text_of
 from checkdam.storage.contract import Storage
 
 _SAMPLE = 1000
@@ -198,7 +199,7 @@ class HashMapSealed:
             subtask=owner.subtask,
             checkpoint_id=self._checkpoint_id,
             max_parallelism=owner.max_parallelism,
-            key_type=serializer(owner.key_type).spec,
+            key_type=text_of(owner.key_type),
             states=[table.info for table in tables] + [state for state, _ in carried],
         )
         writer = StateFileWriter(storage, path, info)

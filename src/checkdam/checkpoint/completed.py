@@ -93,7 +93,7 @@ class CompletedCheckpoint:
     def term(self) -> int:
         """The term of the driver that completed it; 0 if that had none."""
         text = self.settings.get(TERM_SETTING, "0")
-        return int(text) if text.isascii() and text.isdigit() else 0
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
     @property
     def state_bytes(self) -> int:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import (
+    MOST_TERMS,
     OWNER,
     TERMS,
     Owner,
@@ -28,7 +29,7 @@ from checkdam.storage.contract import Storage
 PROMISED = "_promised"
 """Tells, in a job's directory, of prepared output that a savepoint refers to: whoever restores it publishes that."""
 
-_OF_AN_OWNER = re.compile(rf"(?P<job>[^/]+)/(?:{OWNER}|{TERMS}/[^/]+)")
+_OF_AN_OWNER = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:{OWNER}|{TERMS}/[^/]+)")
 
 
 def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
@@ -46,6 +47,11 @@ def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
             f"job {job_id} is running: {before.running} owns its checkpoints",
             hint="Stop that process first, or start a new job without --resume. If it hangs, --take-over takes the job"
             " from it; it stops by itself when it wakes.",
+        )
+    if before.highest >= MOST_TERMS:
+        raise StorageError(
+            f"job {job_id} has a term file of number {before.highest}, above all that drivers write",
+            hint=f'Delete the files in "{storage.uri}/{job_id}/{TERMS}" while no driver runs the job.',
         )
     content = TermFile(this_process(), has_rivals=before.has_rivals)
     term = Term(storage, job_id, before.highest + 1, secrets.token_hex(8), content)
@@ -135,7 +141,10 @@ def clear_abandoned(storage: Storage) -> list[JobId]:
     matches = (_OF_AN_OWNER.fullmatch(path) for path in paths)
     cleared = []
     for job_id in sorted({JobId(match["job"]) for match in matches if match}):
-        before = _Before(storage, job_id)
+        try:
+            before = _Before(storage, job_id)
+        except CheckdamError:
+            continue  # of a newer version, or not readable: it is not known to be abandoned
         is_promised = any(path.startswith(f"{job_id}/{PROMISED}") for path in paths)
         is_dead = before.is_known and not before.has_rivals
         if is_dead and not is_promised and not CheckpointStore(storage, job_id).completed():

@@ -29,9 +29,11 @@ from checkdam.storage.contract import FileStatus, Storage, create_once
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 
 METADATA = "_metadata"
-_CHECKPOINT = re.compile(r"chk-(\d+)/")
-_COMPLETE = re.compile(r"(?:(?P<above>.*)/)?chk-(?P<id>\d+)/_metadata")
-_RESTORABLE = re.compile(r"(?:.*/)?(?:chk-\d+|savepoint-[^/]+)/_metadata")
+NUMBER = r"(?:0|[1-9][0-9]{0,17})"
+"""Matches the number of a checkpoint as Checkdam writes it: another text of the same number names another file."""
+_CHECKPOINT = re.compile(rf"chk-({NUMBER})/")
+_COMPLETE = re.compile(rf"(?:(?P<above>.*)/)?chk-(?P<id>{NUMBER})/_metadata")
+_RESTORABLE = re.compile(rf"(?:.*/)?(?:chk-{NUMBER}|savepoint-[^/]+)/_metadata")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _LISTED = 5
 LOOKS = 20
@@ -124,6 +126,11 @@ class CheckpointStore:
             complete = [self.checkpoint_uri(other) for other in _complete_ids(self._paths())]
             raise _not_found(self.checkpoint_uri(checkpoint_id), complete) from error
         checkpoint = from_metadata(data, path)
+        if (checkpoint.checkpoint_id, checkpoint.job_id) != (checkpoint_id, self._job_id):
+            raise CheckpointDamagedError(
+                f'"{path}" is checkpoint {checkpoint.checkpoint_id} of job {checkpoint.job_id}: it was moved or copied',
+                hint="Move its directory back, or restore it by its path, with -s.",
+            )
         if checkpoint.is_savepoint:
             raise CheckpointDamagedError(
                 f'"{path}" is a savepoint, and not one of the checkpoints among which it lies',
@@ -314,7 +321,7 @@ def find_latest(storage: Storage, job_name: str) -> list[FoundCheckpoint]:
         StorageError: a running job replaced its checkpoints faster than they could be read.
     """
     for _ in range(LOOKS):
-        by_job, have_gone = _by_job(storage)
+        by_job, have_gone = _by_job(storage, job_name)
         if not have_gone:
             break
     else:
@@ -330,23 +337,40 @@ def changing(place: str) -> StorageError:
     )
 
 
-def _by_job(storage: Storage) -> tuple[dict[str, list[tuple[FoundCheckpoint, datetime]]], bool]:
-    """The checkpoints that count, by job, with when their files were changed; and whether one went meanwhile."""
+def _by_job(storage: Storage, job_name: str) -> tuple[dict[str, list[tuple[FoundCheckpoint, datetime]]], bool]:
+    """Return the checkpoints that count, by job, with when their files were changed; and whether one went meanwhile.
+
+    A job that only has checkpoints of another name is left out before its terms are read.
+    """
     by_job: dict[str, list[tuple[FoundCheckpoint, datetime]]] = {}
-    fences: dict[str, Fence | None] = {}
-    have_gone = False
     for status in storage.list(""):
         match = _COMPLETE.fullmatch(status.path)
         if match and match["above"] and "/" not in match["above"]:
             found = _read_outcome(storage, JobId(match["above"]), CheckpointId(int(match["id"])))
-            if found.job_id not in fences:
-                fences[found.job_id] = fence_of(storage, found.job_id)
-            have_gone |= isinstance(found.outcome, CheckpointNotFoundError)
-            if _is_excluded(found.outcome, fences[found.job_id]):
-                continue
-            if not isinstance(found.outcome, StateNotRestorableError | CheckpointNotFoundError):
-                by_job.setdefault(found.job_id, []).append((found, status.modified_at))
-    return by_job, have_gone
+            by_job.setdefault(found.job_id, []).append((found, status.modified_at))
+    have_gone = any(isinstance(each.outcome, CheckpointNotFoundError) for job in by_job.values() for each, _ in job)
+    return {
+        job_id: _counting(entries, fence_of(storage, JobId(job_id)))
+        for job_id, entries in by_job.items()
+        if _may_be_named(entries, job_name)
+    }, have_gone
+
+
+def _may_be_named(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> bool:
+    names = {entry.outcome.job_name for entry, _ in found if isinstance(entry.outcome, CompletedCheckpoint)}
+    return not names or job_name in names
+
+
+def _counting(
+    found: list[tuple[FoundCheckpoint, datetime]], fence: Fence | None
+) -> list[tuple[FoundCheckpoint, datetime]]:
+    """Leave out what Flink wrote, what is gone, and what a replaced driver completed too late."""
+    return [
+        (entry, modified_at)
+        for entry, modified_at in found
+        if not isinstance(entry.outcome, StateNotRestorableError | CheckpointNotFoundError)
+        and not _is_excluded(entry.outcome, fence)
+    ]
 
 
 def _is_excluded(outcome: CompletedCheckpoint | RestoreError, fence: Fence | None) -> bool:
@@ -365,9 +389,6 @@ def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iter
 
     For an unreadable one that is when its file was changed. None counts as later than the one after it.
     """
-    names = {entry.outcome.job_name for entry, _ in found if isinstance(entry.outcome, CompletedCheckpoint)}
-    if names and job_name not in names:
-        return
     latest: datetime | None = None
     for entry, modified_at in sorted(found, key=lambda item: item[0].checkpoint_id, reverse=True):
         read = entry.outcome if isinstance(entry.outcome, CompletedCheckpoint) else None

@@ -27,7 +27,9 @@ OWNER = "_owner"
 """What versions without terms wrote in place of a term."""
 
 _VERSION = 1
-_NAME = re.compile(rf"(?:{re.escape(TEMPORARY_PREFIX)})?(?P<number>\d{{1,18}})-(?P<nonce>[0-9a-f]+)(?:-[0-9a-f]+)?")
+_NAME = re.compile(rf"(?:{re.escape(TEMPORARY_PREFIX)})?(?P<number>[0-9]{{1,9}})-(?P<nonce>[0-9a-f]+)(?:-[0-9a-f]+)?")
+MOST_TERMS = 10**9 - 1
+"""The highest number of a term that `_NAME` matches."""
 _LOOKS = 3
 _held: set[str] = set()
 """The nonces of the terms that drivers of this very process hold."""
@@ -68,6 +70,8 @@ def _machine() -> str:
 
 
 def _exists(pid: int) -> bool:
+    if not 0 < pid < 2**31:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

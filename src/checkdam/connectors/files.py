@@ -237,9 +237,25 @@ class _Encoder:
         self._stream.close()
 
 
+def _is_encodable(line: str) -> bool:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _TextEncoder(_Encoder):
     def write(self, batch: Batch) -> None:
-        self._stream.write("".join([f"{value}\n" for value in batch.rows]).encode())
+        lines = [f"{value}\n" for value in batch.rows]
+        try:
+            self._stream.write("".join(lines).encode())
+        except UnicodeEncodeError as error:
+            broken = next(line for line in lines if not _is_encodable(line))
+            raise JobGraphError(
+                f"a record cannot be written as text, because it holds half a character: {broken[:200]!r}",
+                hint='Replace such characters in a map first, with text.encode("utf-8", "replace").decode().',
+            ) from error
 
 
 class _JsonEncoder(_Encoder):

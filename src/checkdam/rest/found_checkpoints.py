@@ -103,7 +103,7 @@ def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointReco
             OperatorCheckpoint(
                 places[entry.uid],
                 entry.parallelism,
-                tuple(_subtask(entry, SubtaskIndex(i), triggered, completed) for i in range(entry.parallelism)),
+                tuple(_subtask(entry, subtask, triggered, completed) for subtask in _named(entry)),
             )
             for entry in checkpoint.operators
             if entry.uid in places
@@ -113,6 +113,11 @@ def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointReco
 
 def milliseconds(instant: datetime) -> int:
     return int(instant.timestamp() * 1000)
+
+
+def _named(entry: OperatorEntry) -> list[SubtaskIndex]:
+    """Return the subtasks that wrote something; the parallelism may be a number that a forged file claims."""
+    return sorted(entry.subtasks.keys() | entry.operator_states.keys() | entry.finished)
 
 
 def _subtask(entry: OperatorEntry, subtask: SubtaskIndex, triggered: int, completed: int) -> SubtaskCheckpoint:

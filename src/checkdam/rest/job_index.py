@@ -14,6 +14,7 @@ import msgspec
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
 from checkdam.checkpoint.places import below
+from checkdam.checkpoint.store import NUMBER
 from checkdam.checkpoint.terms import Fence, fence_of, owner_of
 from checkdam.clock import Clock, SystemClock
 from checkdam.errors import CheckdamError, RestoreError, StorageError
@@ -27,7 +28,7 @@ from checkdam.storage.filesystem import open_storage
 MOST_CHECKPOINTS: Final = 200
 """How many of a job's checkpoints are read, the newest of them."""
 _SHARE_OF_TIME = 20  # listing a storage may take up a twentieth of the time
-_FILE = re.compile(r"(?P<job>[0-9a-f]{32})/(?:chk-(?P<id>\d+)/_metadata|(?P<owner>_owner|_terms/[^/]+))")
+_FILE = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:chk-(?P<id>{NUMBER})/_metadata|(?P<owner>_owner|_terms/[^/]+))")
 _DRIVER_GONE = "the driver was gone before it completed"
 
 _log = logging.getLogger(__name__)

@@ -57,6 +57,8 @@ def main() -> None:
         try:
             if remove(directory):
                 return
+        except FileNotFoundError:
+            return  # the owner or another start has removed it
         except OSError:
             pass  # children of the owner may still write here; they end soon
         time.sleep(_PAUSE_SECONDS)

@@ -62,7 +62,7 @@ class ErrorMessage(msgspec.Struct, frozen=True):
     user: UserFailure | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> ErrorMessage:
+    def of(cls, error: BaseException) -> ErrorMessage:
         """Describe any error; one that is not Checkdam's own becomes a JobFailedError."""
         if not isinstance(error, CheckdamError):
             error = JobFailedError(f"a slot failed: {type(error).__name__}: {error}")

@@ -207,6 +207,6 @@ def _outer_class(of: TypeInfo) -> type:
     """What a value must at least be an instance of: on the wire a list and a tuple, a dict and a dataclass are one."""
     if of.kind is Kind.NAMED_TUPLE:
         return tuple
-    if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE):
+    if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP):
         return _class_of(of) or object
-    return object
+    return object  # also for PickleType: a class of the job file is another object after a restart

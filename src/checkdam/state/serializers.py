@@ -7,6 +7,7 @@ itself is kept beside the values as a `spec`, from which they can be read withou
 from __future__ import annotations
 
 import enum
+import threading
 import typing
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -92,7 +93,15 @@ def serializer_from_spec(spec: str) -> Serializer:
     Raises:
         StateNotRestorableError: the text is no spec of this version.
     """
-    return Serializer(type_from_text(spec))
+    of = type_from_text(spec)
+    try:
+        return Serializer(of)
+    except (TypeError, ValueError, LookupError) as error:  # a shape that no declared type has
+        raise StateNotRestorableError(f"no type can be read from {spec[:200]!r}: {error}") from error
+
+
+_one_at_a_time = threading.Lock()
+"""Held while decoders are built: msgspec crashes if two threads look into the same class for the first time."""
 
 
 class Serializer:
@@ -120,11 +129,12 @@ class Serializer:
     def __init__(self, of: TypeInfo) -> None:
         self.type = of
         wire, plain = _wire(of), _plain_wire(of)
-        self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire)
-        self._many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[wire])  # type: ignore[valid-type]
-        self._check_one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
-        self._check_many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
-        _forget_caches(of)
+        with _one_at_a_time:
+            self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire)
+            self._many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[wire])  # type: ignore[valid-type]
+            self._check_one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
+            self._check_many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
+            _forget_caches(of)
         self._canonical = _canonical(of)
         self._has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(of))
         self._pickles = pickling(of)

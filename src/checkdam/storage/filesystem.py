@@ -249,8 +249,8 @@ class ArrowStorage:
     def write_new(self, path: str, data: bytes) -> None:
         """Create a file: on S3 by a conditional put if obstore is installed, else after a look whether it exists.
 
-        HDFS does not rename over a file, so there the create is exclusive, too. On other object stores, and on S3
-        without obstore, another writer may put its own file between the look and the put.
+        On HDFS, on other object stores, and on S3 without obstore, another writer may put its own file between the look
+        and the put.
         """
         target = self._resolve(path)
         if self._create is not None:
@@ -366,10 +366,12 @@ def _walk(target: str, relative: str) -> Iterator[FileStatus]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
+            if not is_plain_name(entry.name):
+                continue
             path = f"{relative}/{entry.name}" if relative else entry.name
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, path))
-            elif entry.is_file(follow_symlinks=False) and is_plain_name(entry.name):
+            elif entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(FileNotFoundError):  # deleted since the scan
                     yield _file_status(path, entry.stat(follow_symlinks=False))
 

@@ -15,8 +15,8 @@ from checkdam.backends.rocksdb.files import INFO_NAME, TABLE_SUFFIX, SnapshotInf
 from checkdam.backends.state_file import FileInfo, StateInfo
 from checkdam.errors import CheckpointDeclinedError, StorageError
 from checkdam.ids import CheckpointId
-from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.type_text import text_of
 from checkdam.storage.contract import Storage
 
 _NOT_NEEDED = ("OPTIONS-", "LOG", "LOCK", "IDENTITY")
@@ -123,7 +123,7 @@ class RocksDBSealed:
             subtask=owner.subtask,
             checkpoint_id=self._checkpoint_id,
             max_parallelism=owner.max_parallelism,
-            key_type=serializer(owner.key_type).spec,
+            key_type=text_of(owner.key_type),
             states=self._states,
         )
         attempted.append(self._file_stem)
@@ -166,7 +166,7 @@ class RocksDBSealed:
             subtask=self._owner.subtask,
             checkpoint_id=self._checkpoint_id,
             max_parallelism=self._owner.max_parallelism,
-            key_type=serializer(self._owner.key_type).spec,
+            key_type=text_of(self._owner.key_type),
             states=self._states,
             tables={name: table.checksum for name, table in tables.items()},
             others=others,

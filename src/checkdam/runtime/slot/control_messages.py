@@ -85,12 +85,12 @@ def pack_pending(pending: Pending) -> bytes:
     return _encoder.encode((None, pending))
 
 
-def pack_failure(error: Exception) -> bytes:
+def pack_failure(error: BaseException) -> bytes:
     """Pack an error in place of an answer; one that is not Checkdam's own becomes a JobFailedError."""
     return _encoder.encode((False, msgspec.Raw(pack_error(error))))
 
 
-def pack_error(error: Exception) -> bytes:
+def pack_error(error: BaseException) -> bytes:
     return _encoder.encode(ErrorMessage.of(error))
 
 

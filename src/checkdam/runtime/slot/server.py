@@ -84,7 +84,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         try:
             with self._lock:
                 self._exchange(level, Epoch(epoch), reader, writer)
-        except CheckdamError as error:
+        except BaseException as error:  # noqa: BLE001  user code may also call sys.exit()
             writer.write_metadata(pack_error(error))  # among the answers: a status would not take a long text
             for _ in reader:
                 pass  # the client would lose what is on its way to it if its writes failed; it stops soon
@@ -215,9 +215,10 @@ class _Call:
     def run(self, handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         try:
             self.answer = pack_answer(handler(*arguments))
-        except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
+        except BaseException as error:  # noqa: BLE001  the caller decides what a failure means, also a sys.exit()
             self.answer = _failure(error)
-        self.done.set()
+        finally:
+            self.done.set()
 
 
 def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it is told
@@ -225,9 +226,10 @@ def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it 
     sys.setswitchinterval(_SWITCH_SECONDS if is_published else _USUAL_SWITCH_SECONDS)
 
 
-def _failure(error: Exception) -> bytes:
+def _failure(error: BaseException) -> bytes:
+    """Pack an error for the driver, which gets only the text of one that is not Checkdam's own."""
     if not isinstance(error, CheckdamError):
-        traceback.print_exception(error)  # for the executor's log: the driver is told its text only
+        traceback.print_exception(error)  # for the executor's log
     return pack_failure(error)
 
 
