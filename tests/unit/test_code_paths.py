@@ -19,9 +19,13 @@ MODULES = frozenset(
     | {"code", "codeop", "subprocess", "pty", "multiprocessing", "xmlrpc", "ctypes", "jsonpickle", "joblib"}
 )
 CALLS = frozenset({"eval", "exec", "compile", "__import__", "execfile"})
-ATTRIBUTES = frozenset({"system", "popen", "execv", "execve", "execvp", "spawnv", "posix_spawn", "fork", "forkpty"})
+STARTING = ("system", "popen", "exec", "spawn", "posix_spawn", "fork", "create_subprocess")
+"""How the names of functions begin that start a program, in `os` and `asyncio`."""
 KEYWORDS = frozenset({"shell", "allow_pickle", "Loader"})
-UNSAFE = frozenset({"read_pickle", "unsafe_load", "full_load", "load_all", "import_module", "run_path", "run_module"})
+UNSAFE = frozenset(
+    {"read_pickle", "unsafe_load", "full_load", "load_all", "import_module", "run_path", "run_module"}
+    | {"yaml.load", "UnsafeLoader", "FullLoader"}
+)
 
 ALLOWED = {
     "cli/demo/child.py": {"subprocess"},  # the demo's own job, with a fixed program
@@ -46,19 +50,23 @@ def _found(source: str) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names} & MODULES
+            found |= {part for alias in node.names for part in alias.name.split(".")} & MODULES
+            found |= {"yaml under another name" for alias in node.names if alias.name == "yaml" and alias.asname}
         elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
-            found |= {node.module.partition(".")[0]} & MODULES
-            found |= {alias.name for alias in node.names} & (UNSAFE | ATTRIBUTES)
+            names = {alias.name for alias in node.names}
+            found |= ({*node.module.split(".")} | names) & MODULES
+            found |= ({f"{node.module}.{name}" for name in names} | names) & UNSAFE
+            if node.module in ("os", "asyncio"):
+                found |= {name for name in names if name.startswith(STARTING)}
         elif isinstance(node, ast.Call):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             found |= {name} & CALLS
             found |= {keyword.arg for keyword in node.keywords if keyword.arg is not None} & KEYWORDS
         elif isinstance(node, ast.Attribute):
-            of_os = isinstance(node.value, ast.Name) and node.value.id == "os"
-            found |= {node.attr} & (UNSAFE | (ATTRIBUTES if of_os else frozenset()))
-            if isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("yaml", "load"):
-                found.add("yaml.load")
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            found |= {node.attr, f"{owner}.{node.attr}"} & UNSAFE
+            if owner in ("os", "asyncio") and node.attr.startswith(STARTING):
+                found.add(node.attr)
     return found
 
 
@@ -82,6 +90,13 @@ def test_only_these_modules_can_turn_bytes_into_code_or_start_a_program() -> Non
         "yaml.load(text)",
         "run('ls', shell=True)",
         "def f():\n    import marshal",
+        "from pyspark.cloudpickle import loads",
+        "from pyspark import cloudpickle",
+        "from yaml import load",
+        "import yaml as y",
+        "import os\nos.execl('ls')",
+        "import os\nos.posix_spawnp('ls')",
+        "import asyncio\nasyncio.create_subprocess_exec('ls')",
     ],
 )
 def test_the_search_finds(line: str) -> None:

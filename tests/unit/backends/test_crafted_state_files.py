@@ -218,3 +218,14 @@ def test_whatever_is_written_can_be_read_however_well_it_compresses(size: int) -
 
     assert file.size < size // 100 + 1000
     assert [found for _, found, _ in read(storage, file)] == [values] * 3
+
+
+def test_a_file_from_before_the_limit_is_read_though_it_compresses_well() -> None:
+    packed = compressed(bytes(1 << 20))
+    blocks = [block(packed, raw_length=1 << 20, offset=len(HEAD) + number * len(packed)) for number in range(200)]
+
+    storage, file = crafted(blocks, packed * len(blocks))
+
+    with pytest.raises(CheckpointDamagedError) as caught:  # of zeros, which are no entries; its size is not the cause
+        read(storage, file)
+    assert "would expand" not in str(caught.value)

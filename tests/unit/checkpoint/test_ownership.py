@@ -16,7 +16,17 @@ from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.ownership import PROMISED, clear_abandoned, take
 from checkdam.checkpoint.store import CheckpointStore, find_latest
-from checkdam.checkpoint.terms import OWNER, TERMS, Owner, TermFile, list_terms, owner_of, read_term, this_process
+from checkdam.checkpoint.terms import (
+    MOST_TERMS,
+    OWNER,
+    TERMS,
+    Owner,
+    TermFile,
+    list_terms,
+    owner_of,
+    read_term,
+    this_process,
+)
 from checkdam.errors import CheckpointNotFoundError, FencedError, FormatTooNewError, JobFailedError, StorageError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.restore import from_path
@@ -451,3 +461,35 @@ def test_a_dead_job_whose_output_a_savepoint_refers_to_is_left_alone(name: str) 
     storage.write(f"{OTHER}/{name}", b"{}")
 
     assert clear_abandoned(storage) == []
+
+
+def test_a_job_of_a_newer_version_is_left_alone_and_hinders_no_other() -> None:
+    storage = MemoryStorage()
+    path = owned_by(storage, dead_process(), version=2)
+    owned_by(storage, dead_process(), OTHER)
+
+    assert clear_abandoned(storage) == [OTHER]
+    assert files(storage) == [path]
+
+
+def test_a_directory_that_no_job_has_made_is_left_alone() -> None:
+    storage = MemoryStorage()
+    path = owned_by(storage, dead_process(), JobId("savepoint-aaaaaa-0123456789ab"))
+
+    assert clear_abandoned(storage) == []
+    assert files(storage) == [path]
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**70])
+def test_an_owner_with_a_number_that_no_process_has_is_dead(pid: int) -> None:
+    assert not msgspec.structs.replace(this_process(), pid=pid, started="").is_alive()
+
+
+def test_a_forged_term_above_all_others_is_refused_and_told() -> None:
+    storage = MemoryStorage()
+    path = owned_by(storage, dead_process(), number=MOST_TERMS)
+
+    with pytest.raises(StorageError, match=r"number 999999999.*Delete the files"):
+        take(storage, JOB)
+
+    assert files(storage) == [path]

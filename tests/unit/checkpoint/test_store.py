@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
+from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.flink_metadata import Metadata, encode
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT
 from checkdam.checkpoint.metadata_file import to_metadata
@@ -478,3 +478,35 @@ def test_a_job_renamed_between_checkpoints_is_found_under_each_name(storage: Sto
 
     assert [entry.checkpoint_id for entry in find_latest(storage, "counts")] == [2]
     assert [entry.checkpoint_id for entry in find_latest(storage, "words")] == [1]
+
+
+@pytest.mark.parametrize("stray", ["chk-02", "chk-\u0665", "chk-1000000000000000000"])
+def test_a_directory_that_only_looks_like_a_checkpoint_is_none(storage: Storage, stray: str) -> None:
+    stored(storage, checkpoint(1))
+    storage.write(f"{JOB}/{stray}/_metadata", to_metadata(checkpoint(1)))
+
+    assert [entry.checkpoint_id for entry in find_latest(storage, "words")] == [1]
+    assert CheckpointStore(storage, JOB).completed() == [1]
+
+
+@pytest.mark.parametrize("copy", [checkpoint(1), checkpoint(2, job_id=OTHER_JOB)])
+def test_a_checkpoint_that_was_copied_to_another_name_is_damage(storage: Storage, copy: CompletedCheckpoint) -> None:
+    storage.write(f"{JOB}/chk-2/_metadata", to_metadata(copy))
+
+    with pytest.raises(CheckpointDamagedError, match=f"is checkpoint {copy.checkpoint_id} of job {copy.job_id}"):
+        CheckpointStore(storage, JOB).load(CheckpointId(2))
+
+
+def test_a_term_of_a_job_of_another_name_does_not_matter(storage: Storage) -> None:
+    stored(storage, checkpoint(1), checkpoint(1, job_id=OTHER_JOB, job_name="other"))
+    storage.write(f"{OTHER_JOB}/_terms/1-ab", b'{"owner":{"machine":"m","pid":1,"started":"1"},"version":99}')
+
+    assert [entry.job_id for entry in find_latest(storage, "words")] == [JOB]
+    with pytest.raises(FormatTooNewError):
+        find_latest(storage, "other")
+
+
+def test_a_forged_term_in_a_checkpoint_counts_as_none() -> None:
+    forged = dataclasses.replace(checkpoint(1), settings={TERM_SETTING: "9" * 5000})
+
+    assert forged.term == 0

@@ -309,3 +309,10 @@ def test_withdrawn_files_are_moved_and_told_whichever_state_a_crash_left_them_in
     committer.abandon_all_but([])
     committer.close()
     assert [each.path for each in storage.list("")] == moved  # the user's to delete
+
+
+def test_a_record_that_text_cannot_hold_is_named() -> None:
+    a_writer = writer(MemoryStorage(), format="text")
+
+    with pytest.raises(JobGraphError, match=r"half a character: 'caf\\udce9.*replace"):
+        a_writer.write(Batch(type_info(str), rows=["good", "caf\udce9"]))

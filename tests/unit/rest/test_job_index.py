@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
@@ -10,8 +11,11 @@ import pytest
 from tests.unit.rest.records import job
 from tests.unit.runtime.monitor.watched import watch
 
+from checkdam.checkpoint.metadata_file import to_metadata
+from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import OWNER, Owner, this_process
 from checkdam.errors import StorageError
+from checkdam.ids import JobId
 from checkdam.rest.archive import JobArchive
 from checkdam.rest.job_index import JobIndex
 from checkdam.runtime.records import CheckpointStatus, JobRecord, JobStatus
@@ -222,3 +226,16 @@ def test_an_entry_without_any_time_hides_no_other() -> None:
 
     assert set(found) == {JOB_ID, job().id}
     assert found[job().id].status is JobStatus.SUSPENDED
+
+
+def test_a_checkpoint_that_claims_many_subtasks_takes_no_memory_for_them() -> None:
+    storage, _ = _ran(archived=False)
+    store = CheckpointStore(storage, JobId(JOB_ID))
+    newest = store.load(store.completed()[-1])
+    entries = tuple(replace(entry, parallelism=32768, max_parallelism=32768) for entry in newest.operators)
+    path = f"{JOB_ID}/chk-{newest.checkpoint_id}/_metadata"
+    storage.write(path, to_metadata(replace(newest, operators=entries)))
+
+    [found] = _index(storage).records()
+
+    assert [len(operator.subtasks) for operator in found.checkpoints[0].operators] == [2, 0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -217,3 +219,56 @@ def test_a_class_can_still_be_pickled_by_value_once_it_has_a_serializer() -> Non
     assert again.spec == of.spec
     assert json.loads(of.spec)["dataclass"] == "Local"
     assert of.decode(again.encode([local(1, Point(2))])) == [local(1, Point(2))]
+
+
+_IN_THREADS = """
+import threading
+from dataclasses import dataclass
+from checkdam.state.serializers import serializer
+from checkdam.state.types import type_info
+
+@dataclass(frozen=True)
+class Inner:
+    a: int
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    b: str
+
+of = type_info(Outer)
+start = threading.Barrier(4)
+
+def build():
+    start.wait()
+    for _ in range(200):
+        made = serializer(of)
+        assert made.decode_one(made.encode_one(Outer(Inner(1), "x"))) == Outer(Inner(1), "x")
+
+threads = [threading.Thread(target=build) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_serializers_of_one_class_can_be_built_in_many_threads() -> None:
+    ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", _IN_THREADS], capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        '{"tuple": []}',
+        '{"arrow": "time64[us]"}',
+        '{"dataclass": 5, "fields": [["a", "int"]]}',
+        '{"dataclass": "D", "fields": [["a", "int"], ["a", "int"]]}',
+        '{"dataclass": "D", "fields": [["a\\u0000b", "int"]]}',
+    ],
+)
+def test_a_text_that_describes_no_type_is_refused(spec: str) -> None:
+    with pytest.raises(StateNotRestorableError):
+        serializer_from_spec(spec)

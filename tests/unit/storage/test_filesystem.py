@@ -92,3 +92,14 @@ def test_a_failed_directory_sync_after_the_rename_is_uncertain(tmp_path: Path, m
         open_storage(str(tmp_path)).write("f", b"1")
 
     assert (tmp_path / "f").read_bytes() == b"1"
+
+
+def test_names_that_no_path_can_have_are_passed_over_in_listings(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.write("good", b"")
+    os.mkdir(os.fsencode(tmp_path) + b"/\xff")
+    for name in (b"/\xff/file", b"/\xfe"):
+        with open(os.fsencode(tmp_path) + name, "wb"):
+            pass
+
+    assert [status.path for status in storage.list("")] == ["good"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,33 @@ def test_a_slot_on_tcp_listens_only_on_the_address_towards_the_driver() -> None:
         socket.create_connection(("127.0.0.2", server.port), timeout=10)
 
     server.shutdown()
+
+
+class _Exiting(SlotServer):
+    """Runs user code that wants to end the process."""
+
+    def _exchange(self, level: int, epoch: Epoch, reader: Any, writer: Any) -> None:
+        sys.exit(3)
+
+    def _on_configure(self, setup: bytes) -> None:
+        sys.exit(4)
+
+
+@pytest.mark.timeout(30)
+def test_user_code_that_calls_exit_is_an_error_of_the_call(tmp_path: Path) -> None:
+    location = f"grpc+unix://{tmp_path}/s"
+    server = _Exiting(location, TOKEN)
+
+    with pytest.raises(JobFailedError, match="SystemExit: 3"):
+        list(exchange(_address(location), TOKEN, 1, Epoch(1), pa.schema([]), []))
+    with pytest.raises(JobFailedError, match="SystemExit: 4"):
+        unpack_answer("configure", _asked(location, "configure", b"setup"))
+
+    server.shutdown()
+
+
+def _asked(location: str, call: str, *arguments: object) -> bytes:
+    options = flight.FlightCallOptions(headers=[(TOKEN_HEADER.encode(), TOKEN.encode())])
+    with flight.connect(location) as client:
+        [result] = client.do_action(flight.Action(call, pack_arguments(*arguments)), options)
+        return bytes(result.body.to_pybytes())
