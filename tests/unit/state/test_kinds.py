@@ -427,3 +427,19 @@ class TestMaps:
             a_map["a"] = None
 
         assert a_map["a"] == 1
+
+
+def _tally_class() -> type:
+    """A class as the job file defines it, once in each process that runs the file."""
+    tally = type("Tally", (), {"count": 0})
+    tally.__module__, tally.__qualname__ = "__main__", "Tally"
+    return tally
+
+
+def test_a_pickled_value_of_the_class_of_an_earlier_process_is_of_the_declared_class() -> None:
+    restored, declared = _tally_class()(), _tally_class()
+    total = reducing(PickleType(declared), lambda one, other: one)
+    total.add(restored)
+    total.add(restored)
+
+    assert total.get() is restored

@@ -222,9 +222,10 @@ def test_a_class_can_still_be_pickled_by_value_once_it_has_a_serializer() -> Non
 
 
 _IN_THREADS = """
+from __future__ import annotations
 import threading
 from dataclasses import dataclass
-from checkdam.state.serializers import serializer
+from checkdam.state.serializers import Serializer
 from checkdam.state.types import type_info
 
 @dataclass(frozen=True)
@@ -236,14 +237,13 @@ class Outer:
     inner: Inner
     b: str
 
-of = type_info(Outer)
-start = threading.Barrier(4)
+of, value, start = type_info(Outer), Outer(Inner(1), "x"), threading.Barrier(4)
 
 def build():
     start.wait()
-    for _ in range(200):
-        made = serializer(of)
-        assert made.decode_one(made.encode_one(Outer(Inner(1), "x"))) == Outer(Inner(1), "x")
+    for _ in range(500):
+        made = Serializer(of)
+        assert made.decode_one(made.encode_one(value)) == value
 
 threads = [threading.Thread(target=build) for _ in range(4)]
 for thread in threads:
