@@ -36,6 +36,7 @@ pytestmark = pytest.mark.slow
 WORDS = [f"word{n}" for n in range(40)]
 EPOCHS = [WORDS, ["a", *WORDS[:3]], ["a", *WORDS[5:9]], ["b", *WORDS], ["a", "b", *WORDS[:9]]]
 KEEP_THREE = replace(EVERY_EPOCH, num_retained=3)
+ON_REQUEST = CheckpointConfig(num_retained=3, retention=KEEP_THREE.retention)
 OTHER = JobId("0" * 32)
 
 
@@ -425,7 +426,6 @@ def test_files_of_another_job_in_the_same_directory_stay(words: Words, tmp_path:
 
 def test_output_that_a_savepoint_refers_to_stays_prepared_when_the_job_goes_back(words: Words) -> None:
     place = SavepointPlace()
-    on_request = CheckpointConfig(num_retained=3, retention=KEEP_THREE.retention)
     job: LocalJob
     checkpoint = ask(lambda: job.control.trigger_checkpoint())
     savepoint = ask(lambda: job.control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL))
@@ -434,13 +434,13 @@ def test_output_that_a_savepoint_refers_to_stays_prepared_when_the_job_goes_back
         Trouble(Step.BEFORE_EPOCH, savepoint, 4),
         Trouble(Step.EPOCH_DONE, kill_driver, 4),
     ]
-    job = words.job(troubles=troubles, checkpoints=on_request)
+    job = words.job(troubles=troubles, checkpoints=ON_REQUEST)
     with pytest.raises(DriverKilled):
         job.run()
     truncate(words.chk(2) / "_metadata")
     cancelled: LocalJob
     cancel = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: cancelled.cancel())
-    cancelled = words.job(checkpoints=on_request, troubles=[cancel])
+    cancelled = words.job(checkpoints=ON_REQUEST, troubles=[cancel])
     cancelled.run()
     [path] = place.complete()
     before = words.output()
@@ -451,6 +451,29 @@ def test_output_that_a_savepoint_refers_to_stays_prepared_when_the_job_goes_back
     assert words.expected_output() - words.output() == Counter(
         {record: 1 for record in words.expected_output() if record in _of_epoch(words, 1)}
     )
+
+
+def test_output_that_a_job_restored_from_a_savepoint_has_published_is_not_lost(words: Words) -> None:
+    place = SavepointPlace()
+    job: LocalJob
+
+    def fork(engine: LocalEngine, moment: Moment) -> None:
+        [path] = place.complete()
+        forked: LocalJob
+        cancel = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: forked.cancel())
+        forked = words.job(job_id=OTHER, checkpoints=KEEP_THREE, troubles=[cancel])
+        forked.run(restore=path)
+
+    troubles = [
+        Trouble(Step.BEFORE_EPOCH, ask(lambda: job.control.trigger_checkpoint()), 2),
+        Trouble(Step.BEFORE_EPOCH, ask(lambda: job.control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL)), 3),
+        Trouble(Step.BEFORE_EPOCH, fork, 4),
+    ]
+    job = words.job(troubles=troubles, checkpoints=ON_REQUEST)
+    job.run()
+
+    assert job.heard.restarts == []
+    assert words.output() == words.expected_output()
 
 
 def _of_epoch(words: Words, index: int) -> set[tuple[str, int]]:

@@ -64,7 +64,7 @@ class SinkCommitter(Protocol):
         """Raise StorageError now if the sink could not be written."""
 
     def missing(self, committables: Sequence[bytes]) -> list[str]:
-        """Return where prepared output should be and is not, or not whole."""
+        """Return where prepared output should be that is neither there nor committed already, or not whole."""
 
     def commit(self, committables: Sequence[bytes]) -> list[str]:
         """Make the output visible. Return where output should be that is neither prepared nor visible.

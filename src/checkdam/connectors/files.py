@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -136,10 +136,15 @@ class FileCommitter:
     def missing(self, committables: Sequence[bytes]) -> list[str]:
         found = {status.path: status.size for status in self._storage.list(self._directory)}
         return [
-            f"{self._storage.uri}/{part.staged}"
-            for part in self._parts(committables)
-            if part.staged not in found or part.size not in (None, found[part.staged])
+            f"{self._storage.uri}/{part.staged}" for part in self._parts(committables) if self._is_lost(part, found)
         ]
+
+    def _is_lost(self, part: PartFile, staged: Mapping[str, int]) -> bool:
+        size = staged.get(part.staged)
+        if size is None:  # a job restored from a savepoint that names it may have published it
+            final = self._storage.status(part.final)
+            size = None if final is None else final.size
+        return size is None or part.size not in (None, size)
 
     def commit(self, committables: Sequence[bytes]) -> list[str]:
         lost = []

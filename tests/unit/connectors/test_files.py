@@ -267,6 +267,18 @@ def test_prepared_output_that_is_gone_or_cut_short_is_named() -> None:
     assert [path.rpartition("/")[2].split("-")[3] for path in missing] == ["gone", "short"]
 
 
+def test_prepared_output_that_another_job_has_published_is_not_missing_unless_it_is_cut_short() -> None:
+    storage = MemoryStorage()
+    whole, short = (prepared(storage, ("a", 1), attempt=each) for each in ("whole", "short"))
+    FileCommitter(storage, OTHER, UID).commit([*whole, *short])
+    [path] = [path for path in visible(storage) if "-short-" in path]
+    storage.write(path, storage.read(path)[:-1])
+
+    missing = FileCommitter(storage, JOB, UID).missing([*whole, *short])
+
+    assert [path.rpartition("/")[2].split("-")[3] for path in missing] == ["short"]
+
+
 def test_a_committable_of_a_version_that_recorded_no_size_is_taken_as_it_is() -> None:
     storage = MemoryStorage()
     [committable] = prepared(storage, ("a", 1))
