@@ -476,6 +476,42 @@ def test_output_that_a_job_restored_from_a_savepoint_has_published_is_not_lost(w
     assert words.output() == words.expected_output()
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_restoring_a_savepoint_brings_back_what_its_job_has_withdrawn_or_names_it(words: Words, is_taken: bool) -> None:
+    place = SavepointPlace()
+    job: LocalJob
+    checkpoint = ask(lambda: job.control.trigger_checkpoint())
+    savepoint = ask(lambda: job.control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL))
+    troubles = [
+        *(Trouble(Step.BEFORE_EPOCH, checkpoint, number) for number in (2, 4)),
+        Trouble(Step.BEFORE_EPOCH, savepoint, 3),
+        Trouble(Step.EPOCH_DONE, kill_driver, 4),
+    ]
+    job = words.job(troubles=troubles, checkpoints=ON_REQUEST)
+    with pytest.raises(DriverKilled):
+        job.run()
+    truncate(words.chk(3) / "_metadata")
+    with pytest.raises(DriverKilled):
+        words.job(checkpoints=ON_REQUEST, troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver)]).run()
+    aside = words.withdrawn()
+    if is_taken:
+        shutil.rmtree(words.out / WITHDRAWN)
+    [path] = place.complete()
+
+    restored = words.job(job_id=OTHER, checkpoints=KEEP_THREE)
+    restored.run(restore=path)
+
+    lost = words.expected_output() - words.output()
+    if is_taken:
+        assert sum(lost.values()) == len(EPOCHS[1])
+        assert {file.rpartition("/")[2] for file in restored.heard.missing} < set(aside)
+        assert restored.heard.missing
+    else:
+        assert words.output() == words.expected_output()
+        assert restored.heard.missing == []
+        assert set(words.withdrawn()) < set(aside)  # that of the third epoch stays
+
+
 def _of_epoch(words: Words, index: int) -> set[tuple[str, int]]:
     """The records that an epoch's words leave with."""
     before = Counter(word for epoch in words.epochs[:index] for word in epoch)

@@ -79,6 +79,9 @@ class SinkCommitter(Protocol):
     def withdraw(self, committables: Sequence[bytes]) -> Withdrawn:
         """Hide committed output from readers, and delete none of it. Safe to repeat after a crash half way."""
 
+    def bring_back(self, committables: Sequence[bytes]) -> list[str]:
+        """Make output visible again that its job has withdrawn. Return what is still not visible."""
+
     def abandon_all_but(self, committables: Collection[bytes], check: Callable[[], None]) -> None:
         """Remove what earlier attempts of this job prepared and no checkpoint will ever commit.
 

@@ -167,6 +167,13 @@ class FileCommitter:
                 gone.append(part.final)
         return Withdrawn(f"{self._storage.uri}/{self._withdrawn}", tuple(moved), tuple(gone))
 
+    def bring_back(self, committables: Sequence[bytes]) -> list[str]:
+        lost = []
+        for part in self._parts(committables):
+            if self._storage.status(part.final) is None and not self._moved(_aside(part), part.final):
+                lost.append(f"{self._storage.uri}/{part.final}")
+        return lost
+
     def _moved(self, source: str, target: str) -> bool:
         """Rename a file. Return False if there is none."""
         if self._storage.status(source) is None:
@@ -221,6 +228,11 @@ def _decode(committable: bytes, mark: str) -> PartFile:
     if staged is None or staged["mark"] != mark or staged["final"] != part.final:
         raise _damaged(f"{part.staged[:200]!r} is no staged file that would become {part.final[:200]!r}")
     return part
+
+
+def _aside(part: PartFile) -> str:
+    """Where the job that prepared a part file puts it when it withdraws it."""
+    return f"{WITHDRAWN}/{part.staged.split('/')[1]}/{part.final}"
 
 
 def _damaged(what: str) -> CheckpointDamagedError:

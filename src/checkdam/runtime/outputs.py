@@ -231,12 +231,21 @@ class Outputs:
             self._published.add(base, covered, None)
         for uid, committer in self._committers.items():
             missing = committer.commit(covered[uid])
-            if missing and restored is not None and restored.claim and not self._published.is_renamed(base):
-                listener.output_missing(restored.path, missing)
+            if missing and restored is not None and not self._is_published(restored, uid):
+                if not restored.claim:  # the job that took the savepoint may have gone back behind it since
+                    missing = committer.bring_back(covered[uid])
+                if missing:
+                    listener.output_missing(restored.path, missing)
             self._promised[uid].difference_update(covered[uid])
             committer.abandon_all_but([*covered[uid], *self._promised[uid]], self.check_term)
         self._published.note_renamed(base)
         self._published_last = {uid: frozenset(committables) for uid, committables in covered.items()}
+
+    def _is_published(self, restored: Restored, uid: OperatorUid) -> bool:
+        """Return whether what a sink has to publish is known to have been visible: then a reader took what is gone."""
+        if restored.claim and self._published.is_renamed(restored.checkpoint.checkpoint_id):
+            return True
+        return self._published_last.get(uid, frozenset()).issuperset(restored.committables(uid))
 
     def forget(self, job_id: JobId) -> None:
         """Drop what another job prepared, which died before its first checkpoint."""

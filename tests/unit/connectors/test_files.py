@@ -328,3 +328,18 @@ def test_a_record_that_text_cannot_hold_is_named() -> None:
 
     with pytest.raises(JobGraphError, match=r"half a character: 'caf\\udce9.*replace"):
         a_writer.write(Batch(type_info(str), rows=["good", "caf\udce9"]))
+
+
+def test_what_its_job_has_withdrawn_is_brought_back_by_another_and_what_is_gone_is_named() -> None:
+    storage = MemoryStorage()
+    withdrawn, seen, gone = (prepared(storage, ("a", 1), attempt=each) for each in ("withdrawn", "seen", "gone"))
+    FileCommitter(storage, JOB, UID).commit([*withdrawn, *seen, *gone])
+    before = visible(storage)
+    FileCommitter(storage, JOB, UID).withdraw([*withdrawn, *gone])
+    [taken] = [each.path for each in storage.list(WITHDRAWN) if "-gone-" in each.path]
+    storage.delete(taken)
+
+    lost = FileCommitter(storage, OTHER, UID).bring_back([*withdrawn, *seen, *gone])
+
+    assert [path.rpartition("/")[2] for path in lost] == [taken.rpartition("/")[2]]
+    assert visible(storage) == [path for path in before if "-gone-" not in path]
