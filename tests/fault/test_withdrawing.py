@@ -19,6 +19,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, JobEnd
 from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.terms import TERMS
 from checkdam.connectors.files import WITHDRAWN, FileCommitter, FileSink
 from checkdam.errors import FormatTooNewError, RepeatedOutputError
 from checkdam.ids import CheckpointId, JobId, OperatorUid
@@ -94,6 +95,7 @@ class Words(WordCount):
         job = self.job(troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, number=5)], checkpoints=KEEP_THREE, **options)
         with pytest.raises(DriverKilled):
             job.run()
+        shutil.rmtree(self.chk(1), ignore_errors=True)  # the kill may come before retention has removed it
         return self.output()
 
     def withdrawn(self) -> list[str]:
@@ -287,6 +289,43 @@ def test_going_back_is_refused_where_a_sink_cannot_withdraw_and_nothing_is_touch
     assert "--allow-repeated-output" in str(raised.value)
     assert job.heard.end is JobEnd.FAILED
     assert words.everything() == before
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_checkpoint_that_is_repaired_after_a_refusal_is_resumed_from(tmp_path: Path, is_gone: bool) -> None:
+    words = StubbornWords(tmp_path)
+    words.killed_before_epoch_5()
+    whole = (words.chk(4) / "_metadata").read_bytes()
+    words.damage(("metadata", Path.unlink if is_gone else truncate))
+    [term] = (words.directory / TERMS).iterdir()
+    term.write_text(
+        json.dumps(json.loads(term.read_text()) | {"owner": {"machine": "pod-1", "pid": 1, "started": "1"}})
+    )
+    for _ in range(2):
+        with pytest.raises(RepeatedOutputError):
+            words.job(checkpoints=KEEP_THREE).run()
+    (words.chk(4) / "_metadata").write_bytes(whole)
+
+    job = words.run(checkpoints=KEEP_THREE)
+
+    assert [epoch for _, epoch in job.heard.restored_from] == [4]
+    assert job.heard.dropped == []
+    assert words.output() == words.expected_output()
+
+
+def test_a_checkpoint_that_comes_back_when_the_job_has_gone_on_is_removed_with_a_warning(words: Words) -> None:
+    words.killed_before_epoch_5()
+    whole = (words.chk(4) / "_metadata").read_bytes()
+    words.damage(("metadata", Path.unlink))
+    with pytest.raises(DriverKilled):
+        words.job(checkpoints=KEEP_THREE, troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, 4)]).run()
+    words.chk(4).mkdir(exist_ok=True)
+    (words.chk(4) / "_metadata").write_bytes(whole)
+
+    job = words.run(checkpoints=KEEP_THREE)
+
+    assert [path.rpartition("/")[2] for path in job.heard.dropped] == ["chk-4"]
+    words.assert_exact()
 
 
 def test_going_back_without_withdrawing_is_a_choice(tmp_path: Path) -> None:

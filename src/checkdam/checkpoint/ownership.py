@@ -6,13 +6,13 @@ import contextlib
 import re
 import secrets
 
-from msgspec.structs import replace
-
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import (
+    ANY_TERM,
     MOST_TERMS,
     OWNER,
     TERMS,
+    Fence,
     Owner,
     Term,
     TermFile,
@@ -22,7 +22,7 @@ from checkdam.checkpoint.terms import (
     read_term,
     this_process,
 )
-from checkdam.errors import CheckdamError, JobFailedError, RestoreError, StorageError
+from checkdam.errors import CheckdamError, CheckpointNotFoundError, JobFailedError, RestoreError, StorageError
 from checkdam.ids import JobId
 from checkdam.storage.contract import Storage
 
@@ -35,7 +35,8 @@ _OF_AN_OWNER = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:{OWNER}|{TERMS}/[^/]+)")
 def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
     """Begin a new term of the job, and fence off every earlier driver of it.
 
-    `take_over` allows it also while the process that owns the job is known to run.
+    `take_over` allows it also while the process that owns the job is known to run. Until `Term.begin` the checkpoints
+    that count for others are those that counted before.
 
     Raises:
         JobFailedError: a living process of this machine owns the job, or another driver takes it at this moment.
@@ -70,13 +71,11 @@ def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
                 f"job {job_id} has ended: {deleting} may be deleting its checkpoints",
                 hint="Wait until it is gone, or start a new job from a checkpoint with -s.",
             )
-        term.write(replace(content, seen=_complete(storage, job_id)))
+        term.fence = Fence(term.number, _complete(storage, job_id))
     except CheckdamError:
         with contextlib.suppress(StorageError):  # the first error is the one to tell
             term.withdraw()
         raise
-    with contextlib.suppress(StorageError):  # they mean nothing any more, and `let_go` removes them too
-        term.remove_older()
     return term
 
 
@@ -122,13 +121,17 @@ class _Before:
         return True
 
 
-def _complete(storage: Storage, job_id: JobId) -> tuple[tuple[int, int], ...]:
+def _complete(storage: Storage, job_id: JobId) -> frozenset[tuple[int, int]]:
     """Id and term of each complete checkpoint of the job that counts."""
-    store, found = CheckpointStore(storage, job_id), []
+    store, found = CheckpointStore(storage, job_id), set()
     for checkpoint_id in store.completed():
-        with contextlib.suppress(RestoreError):  # one that cannot be read cannot be restored, whatever its term
-            found.append((int(checkpoint_id), store.load(checkpoint_id).term))
-    return tuple(found)
+        try:
+            found.add((int(checkpoint_id), store.load(checkpoint_id).term))
+        except CheckpointNotFoundError:
+            continue  # discarded since it was listed
+        except RestoreError:
+            found.add((int(checkpoint_id), ANY_TERM))  # it may be repaired, and then tells its term
+    return frozenset(found)
 
 
 def clear_abandoned(storage: Storage) -> list[JobId]:

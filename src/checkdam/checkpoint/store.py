@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -47,10 +47,18 @@ class CheckpointStore:
     later driver begins with ids above all that it finds.
     """
 
-    def __init__(self, storage: Storage, job_id: JobId, term: Term | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        job_id: JobId,
+        term: Term | None = None,
+        *,
+        dropped: Callable[[str], None] = lambda path: None,  # called with each late checkpoint that is removed
+    ) -> None:
         self._storage = storage
         self._job_id = job_id
         self._term = term
+        self._dropped = dropped
         self.metadata_bytes = 0  # of the checkpoint written last
 
     @property
@@ -107,6 +115,7 @@ class CheckpointStore:
         if found.term >= wanted.term:
             raise self._exists(wanted.checkpoint_id)
         self._storage.delete(self._metadata_path(wanted.checkpoint_id))
+        self._dropped(self.checkpoint_uri(wanted.checkpoint_id))
 
     def _exists(self, checkpoint_id: CheckpointId) -> StorageError:
         return StorageError(f'"{self.checkpoint_uri(checkpoint_id)}" exists already, and is never replaced')
@@ -148,8 +157,9 @@ class CheckpointStore:
     def _counting(self, paths: Collection[str]) -> tuple[list[CheckpointId], list[CheckpointId]]:
         """The complete checkpoints among these paths: those that count, and those that a replaced driver left late."""
         complete = _complete_ids(paths)
-        has_terms = any(path.startswith(f"{TERMS}/") for path in paths)
-        fence = fence_of(self._storage, self._job_id) if complete and has_terms else None
+        fence = self._term.fence if self._term is not None else None
+        if fence is None and complete and any(path.startswith(f"{TERMS}/") for path in paths):
+            fence = fence_of(self._storage, self._job_id)
         if fence is None:
             return complete, []
         late = [each for each in complete if self._is_late(each, fence)]
@@ -223,6 +233,8 @@ class CheckpointStore:
                 self._storage.delete_directory(f"{self._job_id}/{path.rstrip('/')}")
             else:
                 self._storage.delete(f"{self._job_id}/{path}")
+        for checkpoint_id in late:
+            self._dropped(self.checkpoint_uri(checkpoint_id))
         return [path.rstrip("/") for path in garbage]
 
     def _metadata_path(self, checkpoint_id: CheckpointId) -> str:

@@ -7,6 +7,7 @@ A driver checks its term before it publishes and before it deletes, and stops wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -30,6 +31,8 @@ _VERSION = 1
 _NAME = re.compile(rf"(?:{re.escape(TEMPORARY_PREFIX)})?(?P<number>[0-9]{{1,9}})-(?P<nonce>[0-9a-f]+)(?:-[0-9a-f]+)?")
 MOST_TERMS = 10**9 - 1
 """The highest number of a term that `_NAME` matches."""
+ANY_TERM = -1
+"""Stands in `seen` for the term of a checkpoint that could not be read."""
 _LOOKS = 3
 _held: set[str] = set()
 """The nonces of the terms that drivers of this very process hold."""
@@ -103,7 +106,8 @@ class TermFile(msgspec.Struct, frozen=True):
     is_deleting: bool = False
     """Whether the job has ended and its driver may delete every checkpoint: nobody can go on from them."""
     seen: tuple[tuple[int, int], ...] | None = None
-    """Id and term of each checkpoint that was complete when the term began; None until the driver has looked."""
+    """Id and term of each checkpoint that was complete when the job was taken; None until the driver goes on from one.
+    """
 
 
 _decode_term = msgspec.json.Decoder(TermFile).decode
@@ -190,7 +194,9 @@ class Fence:
 
     def excludes(self, checkpoint: CompletedCheckpoint) -> bool:
         """Whether a replaced driver completed the checkpoint too late, so that its output was never published."""
-        return checkpoint.term < self.number and (checkpoint.checkpoint_id, checkpoint.term) not in self.seen
+        if checkpoint.term >= self.number:
+            return False
+        return self.seen.isdisjoint((checkpoint.checkpoint_id, term) for term in (checkpoint.term, ANY_TERM))
 
 
 def fence_of(storage: Storage, job_id: JobId) -> Fence | None:
@@ -198,13 +204,17 @@ def fence_of(storage: Storage, job_id: JobId) -> Fence | None:
     for _ in range(_LOOKS):
         names = list_terms(storage, job_id)
         for name in reversed(names):
-            found = read_term(storage, job_id, name)
-            if found is not None and found.seen is not None:
-                return Fence(name.number, frozenset(found.seen))
+            if (fence := _read_fence(storage, job_id, name)) is not None:
+                return fence
         if not names:
             return None
         # A take-over may have replaced the files since they were listed.
     return None
+
+
+def _read_fence(storage: Storage, job_id: JobId, name: TermName) -> Fence | None:
+    found = read_term(storage, job_id, name)
+    return None if found is None or found.seen is None else Fence(name.number, frozenset(found.seen))
 
 
 # ---------------------------------------------------------------------------------------------- the term
@@ -222,6 +232,8 @@ class Term:
         self._fenced: str | None = None
         self.replaced: Owner | None = None
         """The driver whose term this one follows, if it may still live."""
+        self.fence: Fence | None = None
+        """Which checkpoints of earlier terms count for this one, as of when it was taken."""
 
     @property
     def number(self) -> int:
@@ -268,12 +280,38 @@ class Term:
         self._storage.delete(self._path)
         self.release()
 
-    def remove_older(self) -> None:
-        """Remove the files of earlier terms."""
-        for name in list_terms(self._storage, self._job_id, temporary=True):
-            if name.number < self.number:
-                self._storage.delete(f"{self._job_id}/{TERMS}/{name.file}")
+    @property
+    def has_begun(self) -> bool:
+        return self._content.seen is not None
+
+    def begin(self) -> None:
+        """Go on from a checkpoint: from now on the `fence` of this term holds for everybody, also after its end.
+
+        A driver that refuses to go on has changed nothing: what somebody brings back or repairs then still counts.
+
+        Raises:
+            FencedError, StorageError: as `check`; or the term cannot be written.
+        """
+        if self.has_begun:
+            return
+        self.check()
+        seen = tuple(sorted(self.fence.seen)) if self.fence is not None else ()
+        self.write(msgspec.structs.replace(self._content, seen=seen))
+        with contextlib.suppress(StorageError):  # they mean nothing any more, and `let_go` removes them too
+            self._remove_older()
+
+    def _remove_older(self) -> None:
+        """Remove the files of earlier terms, but not the one with the fence, if this term has none."""
+        older = [name for name in list_terms(self._storage, self._job_id, temporary=True) if name.number < self.number]
+        if not self.has_begun:
+            fences = [name for name in older if not name.is_temporary and self._has_fence(name)]
+            older = [name for name in older if name not in fences[-1:]]
+        for name in older:
+            self._storage.delete(f"{self._job_id}/{TERMS}/{name.file}")
         self._storage.delete(f"{self._job_id}/{OWNER}")
+
+    def _has_fence(self, name: TermName) -> bool:
+        return _read_fence(self._storage, self._job_id, name) is not None
 
     def announce_deletion(self) -> None:
         """Say that the job has ended and its checkpoints go, before `check` allows that."""
@@ -281,7 +319,7 @@ class Term:
 
     def let_go(self) -> None:
         """End the term in order. If an earlier driver may still live, the file stays: else that would go on."""
-        self.remove_older()
+        self._remove_older()
         if self._content.has_rivals:
             self.write(msgspec.structs.replace(self._content, has_ended=True, is_deleting=False))
         else:

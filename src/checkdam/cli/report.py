@@ -27,6 +27,7 @@ from checkdam.runtime.events import (
     CheckpointStats,
     EpochStats,
     JobListener,
+    told_dropped,
     told_missing,
     told_skipped,
     told_withdrawn,
@@ -101,6 +102,9 @@ class StatusReporter(JobListener):
         if path not in self._skipped:  # every look for the newest whole checkpoint comes past it again
             self._skipped.add(path)
             self._tell(f"WARNING: {told_skipped(path, reason)}")
+
+    def checkpoint_dropped(self, path: str) -> None:
+        self._tell(f"WARNING: {told_dropped(path)}")
 
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
         self._tell(f"WARNING: {told_withdrawn(uid, withdrawn)}")

@@ -84,6 +84,9 @@ class JobListener:
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         """A damaged checkpoint was passed over for an older one."""
 
+    def checkpoint_dropped(self, path: str) -> None:
+        """A checkpoint was removed that does not count: the job had been taken from its driver without it."""
+
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
         """The job goes on from an older checkpoint: what this sink published since is no longer shown to readers."""
 
@@ -141,6 +144,13 @@ def told_skipped(path: str, reason: CheckdamError) -> str:
     )
 
 
+def told_dropped(path: str) -> str:
+    return (
+        f"checkpoint {path} is removed: the job was taken over and has gone on without it, because it was completed too"
+        " late or was not there then"
+    )
+
+
 def told_withdrawn(uid: OperatorUid, withdrawn: Withdrawn) -> str:
     text = f'sink "{uid}": {len(withdrawn.moved)} published files are withdrawn, now in {withdrawn.place}'
     if withdrawn.gone:
@@ -171,6 +181,9 @@ class PrintingListener(JobListener):
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         sys.stderr.write(f"warning: {told_skipped(path, reason)}\n")
+
+    def checkpoint_dropped(self, path: str) -> None:
+        sys.stderr.write(f"warning: {told_dropped(path)}\n")
 
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
         sys.stderr.write(f"warning: {told_withdrawn(uid, withdrawn)}\n")

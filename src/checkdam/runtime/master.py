@@ -338,8 +338,8 @@ class JobMaster:
         term = self._term = take(self._storage, job.job_id, take_over=self._takes_over)
         if term.replaced is not None:
             self._listener.taken_over(str(term.replaced))
-        self._store = CheckpointStore(self._storage, job.job_id, term)
-        self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, term)
+        self._store = CheckpointStore(self._storage, job.job_id, term, dropped=self._listener.checkpoint_dropped)
+        self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, self._store, term)
         self._outputs.recall(term)
         for dead in clear_abandoned(self._storage):
             self._outputs.forget(dead)
@@ -479,6 +479,8 @@ class JobMaster:
         newer = self._newer_than(restored)
         if not self._job.may_repeat_output:
             self._outputs.check_going_back(restored, newer)
+        if self._term is not None:
+            self._term.begin()
         kept = self._remains.sweep()
         first_id = max(self._next_id, self._store.next_checkpoint_id() if self._store else 1)
         if restored is not None:

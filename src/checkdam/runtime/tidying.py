@@ -26,12 +26,14 @@ class Remains:
         checkpoints: CheckpointConfig,
         storage: Storage | None,
         outputs: Outputs,
+        store: CheckpointStore | None = None,
         term: Term | None = None,
     ) -> None:
         self._job_id = job_id
         self._checkpoints = checkpoints
         self._storage = storage
         self._outputs = outputs
+        self._store = store
         self._term = term
 
     def sweep(self) -> list[Restored]:
@@ -40,15 +42,21 @@ class Remains:
         While the newest checkpoint is damaged or gone no state file goes: until the job has gone on from an older one,
         somebody may bring it back.
         """
-        if self._storage is None:
+        store = self._store
+        if store is None:
             return []
-        store = CheckpointStore(self._storage, self._job_id, self._term)
-        kept = list(newest_first(store, self._storage, self._job_id, JobListener()))
+        kept = self._whole()
         whole = [each.checkpoint for each in kept]
         newest = whole[0].checkpoint_id if whole else CheckpointId(0)
         is_damaged = max(store.completed(), default=0) > newest or self._outputs.has_published_after(newest)
         store.sweep(whole, in_flight=[f"{SHARED}/"] if is_damaged else ())
         return kept
+
+    def _whole(self) -> list[Restored]:
+        """Return the job's checkpoints that can be restored, newest first."""
+        if self._store is None or self._storage is None:
+            return []
+        return list(newest_first(self._store, self._storage, self._job_id, JobListener()))
 
     def clean_up(self, end: JobEnd, listener: JobListener) -> str | None:
         """Leave only what retention promises: whole checkpoints, or nothing.
@@ -74,15 +82,19 @@ class Remains:
 
     def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener) -> str | None:
         """Remove what is no longer needed; doing it again does the rest. Adds what retention does not keep."""
+        if self._term is not None and not self._term.has_begun:
+            if end is JobEnd.FAILED:  # it has refused to go on from what is there: all of it stays
+                return self._leave()
+            self._term.begin()
         kept = self.sweep()
         if end in (JobEnd.CANCELLED, JobEnd.SUSPENDED) and kept:
             # The end may have come between a checkpoint and the publishing of its output.
             self._outputs.publish_again(kept[0], listener)
         if end is not JobEnd.FAILED:
             self._outputs.close(end)
-        if self._storage is None:
+        store = self._store
+        if store is None:
             return None
-        store = CheckpointStore(self._storage, self._job_id, self._term)
         is_kept = keeps_checkpoints(self._checkpoints.retention, end)
         if is_kept:
             superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
@@ -100,6 +112,13 @@ class Remains:
         elif superfluous:
             self.sweep()
         self._outputs.keep_history(is_resumable=is_resumable)
+        if self._term is not None:
+            self._term.let_go()
+        return kept[0].path if kept else None
+
+    def _leave(self) -> str | None:
+        """Give the job back as it was found."""
+        kept = self._whole()
         if self._term is not None:
             self._term.let_go()
         return kept[0].path if kept else None

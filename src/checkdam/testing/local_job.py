@@ -66,6 +66,7 @@ class Heard(JobListener):
     failed_checkpoints: list[tuple[CheckpointId, str]] = field(default_factory=list)
     skipped: list[tuple[str, CheckdamError]] = field(default_factory=list)
     restored_from: list[tuple[str, Epoch]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     withdrawn: list[tuple[str, Withdrawn]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     restarts: list[CheckdamError] = field(default_factory=list)
@@ -88,6 +89,9 @@ class Heard(JobListener):
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         self.skipped.append((path, reason))
+
+    def checkpoint_dropped(self, path: str) -> None:
+        self.dropped.append(path)
 
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
         self.withdrawn.append((uid, withdrawn))

@@ -21,6 +21,7 @@ from checkdam.checkpoint.terms import (
     OWNER,
     TERMS,
     Owner,
+    Term,
     TermFile,
     list_terms,
     owner_of,
@@ -30,7 +31,7 @@ from checkdam.checkpoint.terms import (
 from checkdam.errors import CheckpointNotFoundError, FencedError, FormatTooNewError, JobFailedError, StorageError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.restore import from_path
-from checkdam.storage.contract import FileStatus
+from checkdam.storage.contract import FileStatus, Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.mounts import mount
 
@@ -78,6 +79,12 @@ def dead_process() -> Owner:
 def checkpoint(number: int, term: int = 0) -> CompletedCheckpoint:
     settings = {TERM_SETTING: str(term)} if term else {}
     return CompletedCheckpoint(CheckpointId(number), JOB, "job", Epoch(number), NOW, NOW, 1, 128, settings=settings)
+
+
+def begun(storage: Storage, *, take_over: bool = False) -> Term:
+    term = take(storage, JOB, take_over=take_over)
+    term.begin()
+    return term
 
 
 def files(storage: MemoryStorage) -> list[str]:
@@ -222,9 +229,8 @@ def test_of_two_that_take_a_job_at_once_at_most_one_gets_it(number: int) -> None
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("nth", range(2))
-def test_a_job_whose_term_cannot_be_written_is_not_taken(nth: int, fault: Fault) -> None:
-    storage = FaultyStorage(MemoryStorage(), nth, fault)
+def test_a_job_whose_term_cannot_be_written_is_not_taken(fault: Fault) -> None:
+    storage = FaultyStorage(MemoryStorage(), 0, fault)
 
     with pytest.raises(StorageError):
         take(storage, JOB)
@@ -239,7 +245,7 @@ def test_temporary_files_of_earlier_terms_are_removed_and_those_of_rivals_left()
     storage.write(f"{JOB}/{TERMS}/.tmp-2-ab-cd", b"{")
     storage.write(f"{JOB}/{TERMS}/.tmp-4-ab-cd", b"{")
 
-    take(storage, JOB)
+    begun(storage)
     CheckpointStore(storage, JOB).sweep([])
 
     assert [path.rpartition("/")[2][:7] for path in files(storage)] == [".tmp-4-", files(storage)[1][-18:][:7]]
@@ -307,7 +313,7 @@ def test_a_checkpoint_that_a_replaced_driver_completes_too_late_does_not_count()
     storage = MemoryStorage()
     first = take(storage, JOB)
     CheckpointStore(storage, JOB, first).write(checkpoint(1, first.number))
-    second = take(storage, JOB, take_over=True)
+    second = begun(storage, take_over=True)
 
     CheckpointStore(storage, JOB).write(checkpoint(2, first.number))  # it had checked its term before
     CheckpointStore(storage, JOB, second).write(checkpoint(3, second.number))
@@ -326,10 +332,10 @@ def test_a_checkpoint_that_a_replaced_driver_completes_too_late_does_not_count()
 def test_a_late_checkpoint_stays_out_for_every_later_term_and_after_the_end() -> None:
     storage = MemoryStorage()
     first = take(storage, JOB)
-    second = take(storage, JOB, take_over=True)
+    second = begun(storage, take_over=True)
     CheckpointStore(storage, JOB).write(checkpoint(1, first.number))
 
-    third = take(storage, JOB, take_over=True)
+    third = begun(storage, take_over=True)
     assert CheckpointStore(storage, JOB).completed() == []
     third.let_go()
     assert CheckpointStore(storage, JOB).completed() == []
@@ -339,10 +345,10 @@ def test_a_late_checkpoint_stays_out_for_every_later_term_and_after_the_end() ->
 def test_the_id_of_a_later_drivers_checkpoint_does_not_make_an_earlier_ones_count() -> None:
     storage = MemoryStorage()
     first = take(storage, JOB)
-    second = take(storage, JOB, take_over=True)
+    second = begun(storage, take_over=True)
     store = CheckpointStore(storage, JOB, second)
     store.write(checkpoint(1, second.number))
-    third = take(storage, JOB, take_over=True)
+    third = begun(storage, take_over=True)
     CheckpointStore(storage, JOB, third).discard(CheckpointId(1))
 
     CheckpointStore(storage, JOB).write(checkpoint(1, first.number))
@@ -400,6 +406,66 @@ def test_a_damaged_checkpoint_is_listed_so_that_reading_it_tells_why() -> None:
     assert CheckpointStore(storage, JOB).completed() == [1]
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_checkpoint_that_is_brought_back_counts_if_the_driver_that_missed_it_did_not_go_on(is_gone: bool) -> None:
+    storage = MemoryStorage()
+    CheckpointStore(storage, JOB).write(checkpoint(1))
+    first = begun(storage)
+    CheckpointStore(storage, JOB, first).write(checkpoint(2, first.number))
+    whole = storage.read(path := f"{JOB}/chk-2/_metadata")
+    storage.delete(path) if is_gone else storage.write(path, whole[:-3])
+
+    for _ in range(2):  # by two drivers, each of which may follow one that lives
+        refusing = take(storage, JOB, take_over=True)
+        assert CheckpointStore(storage, JOB, refusing).completed() == ([1] if is_gone else [1, 2])
+        refusing.let_go()
+
+    storage.write(path, whole)
+    assert CheckpointStore(storage, JOB).completed() == [1, 2]
+    assert len(list_terms(storage, JOB)) <= 2  # the one whose fence holds, and one that keeps earlier drivers out
+    assert CheckpointStore(storage, JOB, begun(storage, take_over=True)).completed() == [1, 2]
+
+
+def test_a_damaged_checkpoint_that_is_repaired_counts_also_if_it_was_damaged_when_the_job_was_taken() -> None:
+    storage = MemoryStorage()
+    first = begun(storage)
+    CheckpointStore(storage, JOB, first).write(checkpoint(1, first.number))
+    whole = storage.read(path := f"{JOB}/chk-1/_metadata")
+    storage.write(path, whole[:-3])
+    second = begun(storage, take_over=True)
+
+    storage.write(path, whole)
+
+    assert CheckpointStore(storage, JOB, second).completed() == [1]
+    assert CheckpointStore(storage, JOB).completed() == [1]
+
+
+def test_a_fenced_driver_does_not_begin() -> None:
+    storage = MemoryStorage()
+    first = take(storage, JOB)
+    begun(storage, take_over=True)
+    before = files(storage)
+
+    with pytest.raises(FencedError):
+        first.begin()
+
+    assert files(storage) == before
+
+
+def test_a_late_checkpoint_that_is_removed_is_told() -> None:
+    storage = MemoryStorage()
+    first, second = begun(storage), begun(storage, take_over=True)
+    told: list[str] = []
+    store = CheckpointStore(storage, JOB, second, dropped=told.append)
+    for number in (1, 2):
+        CheckpointStore(storage, JOB).write(checkpoint(number, first.number))
+
+    store.write(checkpoint(1, second.number))
+    store.sweep([])
+
+    assert told == [store.checkpoint_uri(CheckpointId(number)) for number in (1, 2)]
+
+
 # ------------------------------------------------------------------------------------------ clearing
 
 
@@ -408,7 +474,7 @@ def test_the_directory_of_a_job_that_died_before_its_first_checkpoint_is_cleared
     OWNED["by a term"](storage, dead_process(), OTHER)
     owned(storage, dead_process())
     storage.write(f"{OTHER}/shared/some-file", b"state")
-    term = take(storage, JOB)
+    term = begun(storage)
 
     assert clear_abandoned(storage) == [OTHER]
 
