@@ -234,6 +234,8 @@ class Checkpointing:
     def _cut(self, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
         """Seal every slot, then wait in the background for what each has written."""
         checkpoint_id, order = trigger.checkpoint_id, self._savepoints.get(trigger.checkpoint_id)
+        if order is not None:
+            self._around.outputs.savepoint_begins(checkpoint_id)
         self._around.listener.checkpoint_triggered(
             CheckpointTriggered(
                 checkpoint_id,
@@ -395,7 +397,9 @@ class Checkpointing:
         )
         try:
             self._around.outputs.note(checkpoint)
+            self._around.outputs.verify_savepoint(checkpoint)
             path, metadata_bytes = self._at_place(order, lambda: order.directory.complete(checkpoint))
+            self._around.outputs.verify_savepoint(checkpoint)  # the place may have taken its time
             self._around.outputs.check_term()  # else a driver that has taken over may not keep its output
         except CheckdamError as error:
             if isinstance(error, FencedError):
@@ -404,6 +408,8 @@ class Checkpointing:
                 self._perform(self._coordinator.savepoint_failed(checkpoint_id, str(error)))
                 self._changed.notify_all()
             return
+        finally:
+            self._around.outputs.savepoint_ended(checkpoint_id)
         self._around.outputs.promise(checkpoint)
         with self._changed:
             self._perform(self._coordinator.savepoint_written(checkpoint_id))
@@ -429,6 +435,7 @@ class Checkpointing:
     def _abort_savepoint(self, action: AbortSavepoint) -> None:
         self._cuts.pop(action.checkpoint_id, None)
         order, reason = self._savepoints.pop(action.checkpoint_id), action.reason
+        self._around.outputs.savepoint_ended(action.checkpoint_id)
         try:
             if not self._slots_ended:
                 self._group.call(lambda slot: slot.aborted(action.checkpoint_id))

@@ -48,6 +48,8 @@ class Outputs:
         self._published = PublishedOutput(files)
         self._published_last: dict[OperatorUid, frozenset[bytes]] = {}
         """With the last checkpoint. The next may name some of it again, if it began before this one was complete."""
+        self._published_since: dict[CheckpointId, set[bytes]] = {}
+        """By savepoint in progress: what was published since its barrier, which it names as well."""
 
     @classmethod
     def of(cls, plan: JobPlan, job_id: JobId, storage: Storage | None = None) -> Outputs:
@@ -74,6 +76,20 @@ class Outputs:
             if committables:
                 _check_none_lost(self._committers[uid].missing(committables))
 
+    def savepoint_begins(self, savepoint: CheckpointId) -> None:
+        """Remember what is published until the savepoint has ended: a reader may take that before it is complete."""
+        self._published_since[savepoint] = set().union(*self._published_last.values())
+
+    def savepoint_ended(self, savepoint: CheckpointId) -> None:
+        self._published_since.pop(savepoint, None)
+
+    def verify_savepoint(self, savepoint: CompletedCheckpoint) -> None:
+        """As `verify`, for the output that a savepoint names."""
+        published = self._published_since.get(savepoint.checkpoint_id, set())
+        self.verify(
+            (entry.uid, [each for each in entry.committables if each not in published]) for entry in savepoint.operators
+        )
+
     def publish(self, checkpoint: CompletedCheckpoint, oldest_kept: CheckpointId | None) -> None:
         """Make the output of a checkpoint visible that has just become complete.
 
@@ -91,6 +107,8 @@ class Outputs:
     def commit(self, uid: OperatorUid, committables: Sequence[bytes]) -> None:
         """Make output visible that has just been prepared. Raises OutputLostError if some of it is gone."""
         if committables and uid in self._committers:
+            for published in list(self._published_since.values()):
+                published.update(committables)
             _check_none_lost(self._committers[uid].commit(committables))
             self._promised[uid].difference_update(committables)
 

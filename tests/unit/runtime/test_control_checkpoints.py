@@ -14,6 +14,7 @@ from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, RestoreMode
 from checkdam.checkpoint.store import load_checkpoint
 from checkdam.checkpoint.terms import TERMS, Owner, TermFile, this_process
+from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckdamError, JobControlError, RestoreError, SavepointError, UsageError
 from checkdam.ids import JobId
 from checkdam.runtime.control import SavepointFormat
@@ -486,3 +487,33 @@ def test_a_place_that_does_not_answer_keeps_no_job_from_being_cancelled() -> Non
 
     assert "the job was cancelled" in str(refusal(answer))
     storage.may_answer.set()
+
+
+def test_a_savepoint_whose_prepared_output_is_gone_fails_and_nothing_is_left_at_its_place() -> None:
+    def lose_output(*_: object) -> None:
+        held.words.sink.delete_directory(STAGING)
+
+    held = Held([Trouble(Step.BEFORE_SAVEPOINT_METADATA, lose_output)])
+
+    failure = refusal(held.control.trigger_savepoint(held.place.uri, CANONICAL))
+
+    assert "output that was not yet published is gone" in str(failure)
+    assert held.place.complete() == []
+    held.finish()
+    assert held.words.output() == held.words.expected_output()
+
+
+def test_a_savepoint_does_not_miss_output_that_was_published_and_read_since_its_barrier() -> None:
+    def publish_and_read(*_: object) -> None:
+        for _ in range(2):  # the one behind it must not make the first be forgotten
+            held.control.trigger_checkpoint().result(60)
+        assert held.words.output() == held.words.expected_output()
+        for each in held.words.sink.list(""):
+            held.words.sink.delete(each.path)
+
+    held = Held([Trouble(Step.BEFORE_SAVEPOINT_METADATA, publish_and_read)])
+
+    path = held.savepoint()
+
+    assert held.place.complete() == [path]
+    held.finish()
