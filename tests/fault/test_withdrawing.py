@@ -415,11 +415,23 @@ def test_repeats_are_within_the_promise_of_at_least_once(words: Words) -> None:
     with pytest.raises(DriverKilled):
         job.run()
     words.damage(("metadata", flip))
-    forget_history(words)
 
     words.job(checkpoints=at_least_once).run()
 
     assert words.expected_output() <= words.output()
+
+
+def test_after_a_run_at_least_once_it_is_not_known_what_was_published(words: Words) -> None:
+    at_least_once = replace(KEEP_THREE, mode=CheckpointingMode.AT_LEAST_ONCE)
+    with pytest.raises(DriverKilled):
+        words.job(troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, number=3)], checkpoints=KEEP_THREE).run()
+    with pytest.raises(DriverKilled):
+        words.job(troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, number=5)], checkpoints=at_least_once).run()
+    assert list(words.directory.glob(f"{PUBLISHED}*")) == []
+    words.damage(("metadata", flip))
+
+    with pytest.raises(RepeatedOutputError, match="not known what was published"):
+        words.job(checkpoints=KEEP_THREE).run()
 
 
 class TwoSinks(Words):

@@ -105,7 +105,7 @@ class JobMaster:
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
-        self._outputs = Outputs.of(job.plan, job.job_id, self._storage)
+        self._outputs = Outputs.of(job.plan, job.job_id, self._storage, job.mode)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
         self._takes_over = take_over
         self._has_checkpoint = resumes  # so that to begin anew would repeat what was published

@@ -8,7 +8,7 @@ import msgspec
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.ownership import PROMISED
-from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.settings import CheckpointingMode, JobEnd
 from checkdam.checkpoint.terms import Term
 from checkdam.connectors.contract import SinkCommitter
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, OutputLostError, RepeatedOutputError
@@ -37,11 +37,18 @@ _decode = msgspec.json.Decoder(_Promises).decode
 class Outputs:
     """Commits by operator uid.
 
-    `files` is the job's own directory, where it remembers what savepoints refer to and what it has published.
+    `files` is the job's own directory, where it remembers what savepoints refer to and what it has published. A job
+    that publishes with each epoch (AT_LEAST_ONCE) has no history: it is not known what came with which checkpoint.
     """
 
-    def __init__(self, committers: Mapping[OperatorUid, SinkCommitter], files: Storage | None = None) -> None:
+    def __init__(
+        self,
+        committers: Mapping[OperatorUid, SinkCommitter],
+        files: Storage | None = None,
+        mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
+    ) -> None:
         self._committers = committers
+        self._has_history = mode is CheckpointingMode.EXACTLY_ONCE
         self._files = files
         self._term: Term | None = None
         self._promised: dict[OperatorUid, set[bytes]] = {uid: set() for uid in committers}
@@ -52,14 +59,20 @@ class Outputs:
         """By savepoint in progress: what was published since its barrier, which it names as well."""
 
     @classmethod
-    def of(cls, plan: JobPlan, job_id: JobId, storage: Storage | None = None) -> Outputs:
+    def of(
+        cls,
+        plan: JobPlan,
+        job_id: JobId,
+        storage: Storage | None = None,
+        mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
+    ) -> Outputs:
         committers = {}
         for operator in plan.operators:
             if isinstance(operator.kind, SinkKind) and operator.uid is not None:
                 committer = operator.kind.spec.open_committer(job_id, operator.uid)
                 if committer is not None:
                     committers[operator.uid] = committer
-        return cls(committers, subtree(storage, job_id) if storage is not None else None)
+        return cls(committers, subtree(storage, job_id) if storage is not None else None, mode)
 
     def check(self) -> None:
         """Raise now if a sink could not be written."""
@@ -236,7 +249,9 @@ class Outputs:
         for uid, committables in self._outdated(restored).items():
             if self._can_withdraw(uid):
                 listener.output_withdrawn(uid, self._committers[uid].withdraw(committables))
-        if self._committers:
+        if not self._has_history:
+            self._published.stop()
+        elif self._committers:
             self._published.go_back_to(base_of(restored))
         self.publish_again(restored, listener)
 

@@ -131,7 +131,7 @@ class PublishedOutput:
     def add(self, checkpoint: CheckpointId, committables: Committables, oldest_kept: CheckpointId | None) -> None:
         """Remember what is about to be published, and drop what no checkpoint that is kept could go back behind."""
         since = max(self._since or 0, oldest_kept or 0)
-        if checkpoint <= since or not any(committables.values()):
+        if self._files is None or checkpoint <= since or not any(committables.values()):
             return
         if checkpoint not in self._checkpoints:
             self._since, self._is_written = since, False
@@ -155,6 +155,11 @@ class PublishedOutput:
         if self._files is not None:
             self._current = None
             self._delete_others()
+
+    def stop(self) -> None:
+        """Remove the file, and from here on keep nothing: output is published that no checkpoint tells."""
+        self.delete()
+        self._files, self._since, self._renamed, self._checkpoints = None, None, 0, {}
 
     def _delete_others(self) -> None:
         """Remove all files but the one that counts."""
