@@ -41,6 +41,12 @@ _decode_version = msgspec.json.Decoder(_Version).decode
 _decode_content = msgspec.json.Decoder(_Content).decode
 
 
+def _term_of(name: str) -> int:
+    """Return the number of the term that wrote a file: of two that found the same files the later one counts."""
+    number = name.removeprefix(PUBLISHED).removeprefix("-")
+    return int(number) if number.isdecimal() else 0
+
+
 class PublishedOutput:
     """The published output of one job. The file is written before output becomes visible, so it never tells too little.
 
@@ -73,7 +79,7 @@ class PublishedOutput:
         self._revision = max((content.revision for content in known.values()), default=0) + 1
         if not known or len(known) < len(found):  # the damaged one may be the newest
             return
-        self._current, content = max(known.items(), key=lambda each: each[1].revision)
+        self._current, content = max(known.items(), key=lambda each: (each[1].revision, _term_of(each[0])))
         self._since, self._renamed, self._is_written = content.since, content.renamed, True
         self._checkpoints = {
             number: {OperatorUid(uid): committables for uid, committables in by_uid.items()}
