@@ -35,8 +35,8 @@ _OF_AN_OWNER = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:{OWNER}|{TERMS}/[^/]+)")
 def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
     """Begin a new term of the job, and fence off every earlier driver of it.
 
-    `take_over` allows it also while the process that owns the job is known to run. Until `Term.begin` the checkpoints
-    that count for others are those that counted before.
+    `take_over` allows it also while the process that owns the job is known to run, or may be deleting its checkpoints.
+    Until `Term.begin` the checkpoints that count for others are those that counted before.
 
     Raises:
         JobFailedError: a living process of this machine owns the job, or another driver takes it at this moment.
@@ -66,11 +66,14 @@ def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
             )
         # Looked at after the term was written: a driver that passed its check before that had completed its checkpoint,
         # and announced what it deletes.
-        if (deleting := _Before(storage, job_id, but=term.number).deleting) is not None:
+        deleting = _Before(storage, job_id, but=term.number).deleting
+        if deleting is not None and not take_over:
             raise JobFailedError(
                 f"job {job_id} has ended: {deleting} may be deleting its checkpoints",
-                hint="Wait until it is gone, or start a new job from a checkpoint with -s.",
+                hint="Wait until it is gone, or start a new job from a checkpoint with -s. If it is known to be dead,"
+                " --take-over goes on from what it has left.",
             )
+        term.is_deletion_possible = deleting is not None
         term.fence = Fence(term.number, _complete(storage, job_id))
     except CheckdamError:
         with contextlib.suppress(StorageError):  # the first error is the one to tell
@@ -98,6 +101,8 @@ class _Before:
                 self.has_rivals = True
             else:
                 self.has_rivals |= found.has_rivals
+                if found.seen is not None:  # it has gone on, so an earlier driver announced its deletion too late
+                    self.deleting = None
                 if not found.has_ended:
                     is_unsure = self._add(found.owner, name.nonce)
                     if found.is_deleting and is_unsure:

@@ -232,6 +232,8 @@ class Term:
         self._fenced: str | None = None
         self.replaced: Owner | None = None
         """The driver whose term this one follows, if it may still live."""
+        self.is_deletion_possible = False
+        """Whether an earlier driver may be deleting the checkpoints of the job, because it had ended."""
         self.fence: Fence | None = None
         """Which checkpoints of earlier terms count for this one, as of when it was taken."""
 

@@ -337,7 +337,10 @@ class JobMaster:
         job = self._job
         term = self._term = take(self._storage, job.job_id, take_over=self._takes_over)
         if term.replaced is not None:
-            self._listener.taken_over(str(term.replaced))
+            deletes = (
+                " (it has ended the job, and may be deleting its checkpoints)" if term.is_deletion_possible else ""
+            )
+            self._listener.taken_over(f"{term.replaced}{deletes}")
         self._store = CheckpointStore(self._storage, job.job_id, term, dropped=self._listener.checkpoint_dropped)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, self._store, term)
         self._outputs.recall(term)

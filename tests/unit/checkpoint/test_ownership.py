@@ -251,6 +251,34 @@ def test_temporary_files_of_earlier_terms_are_removed_and_those_of_rivals_left()
     assert [path.rpartition("/")[2][:7] for path in files(storage)] == [".tmp-4-", files(storage)[1][-18:][:7]]
 
 
+def test_a_job_whose_owner_may_be_deleting_its_checkpoints_is_taken_only_if_asked() -> None:
+    storage = MemoryStorage()
+    path = owned_by(storage, ELSEWHERE, is_deleting=True, seen=())
+
+    with pytest.raises(JobFailedError, match=r"may be deleting its checkpoints.*--take-over"):
+        take(storage, JOB)
+    assert files(storage) == [path]
+
+    assert take(storage, JOB, take_over=True).is_deletion_possible
+
+
+def test_a_deletion_that_a_replaced_driver_announces_too_late_keeps_nobody_out() -> None:
+    storage = MemoryStorage()
+    first = begun(storage)
+    second = begun(storage, take_over=True)
+    first.announce_deletion()
+    for name in list_terms(storage, JOB):
+        found = read_term(storage, JOB, name)
+        storage.write(
+            f"{JOB}/{TERMS}/{name.file}", msgspec.json.encode(msgspec.structs.replace(found, owner=ELSEWHERE))
+        )
+
+    third = take(storage, JOB)
+
+    assert third.number > second.number
+    assert not third.is_deletion_possible
+
+
 # ------------------------------------------------------------------------------------------ checking
 
 
