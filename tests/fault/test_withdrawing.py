@@ -475,6 +475,20 @@ def test_files_of_another_job_in_the_same_directory_stay(words: Words, tmp_path:
     assert not theirs & set(words.withdrawn())
 
 
+def test_the_directory_of_a_job_whose_checkpoints_were_moved_aside_is_not_taken_for_abandoned(words: Words) -> None:
+    words.killed_before_epoch_5()
+    moved = [(words.chk(number), words.checkpoints.parent / f"moved-{number}") for number in (2, 3, 4)]
+    for path, aside in moved:
+        path.rename(aside)
+    WordCount(EPOCHS, storage=words.storage).job(job_id=OTHER, name="another").run()
+    for path, aside in moved:
+        aside.rename(path)
+
+    words.run(checkpoints=KEEP_THREE)
+
+    assert words.output() == words.expected_output()
+
+
 def test_output_that_a_savepoint_refers_to_stays_prepared_when_the_job_goes_back(words: Words) -> None:
     place = SavepointPlace()
     job: LocalJob

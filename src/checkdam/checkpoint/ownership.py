@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+from collections.abc import Callable
 
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import (
@@ -139,11 +140,14 @@ def _complete(storage: Storage, job_id: JobId) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-def clear_abandoned(storage: Storage) -> list[JobId]:
+def clear_abandoned(
+    storage: Storage, tells_of_checkpoints: Callable[[JobId], bool] = lambda job_id: False
+) -> list[JobId]:
     """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those.
 
-    One with a savepoint that refers to its output stays: its output must not be dropped either. So does one with a
-    driver that may live: what is left of its term keeps an earlier one from going on.
+    One that `tells_of_checkpoints` stays: somebody may bring them back. One with a savepoint that refers to its output
+    stays: its output must not be dropped either. So does one with a driver that may live: what is left of its term
+    keeps an earlier one from going on.
     """
     paths = [status.path for status in storage.list("")]
     matches = (_OF_AN_OWNER.fullmatch(path) for path in paths)
@@ -155,7 +159,9 @@ def clear_abandoned(storage: Storage) -> list[JobId]:
             continue  # of a newer version, or not readable: it is not known to be abandoned
         is_promised = any(path.startswith(f"{job_id}/{PROMISED}") for path in paths)
         is_dead = before.is_known and not before.has_rivals
-        if is_dead and not is_promised and not CheckpointStore(storage, job_id).completed():
+        if not is_dead or is_promised or CheckpointStore(storage, job_id).completed():
+            continue
+        if not tells_of_checkpoints(job_id):
             storage.delete_directory(job_id)
             cleared.append(job_id)
     return cleared

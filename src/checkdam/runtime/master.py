@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.ownership import clear_abandoned, take
@@ -39,6 +40,7 @@ from checkdam.runtime.engine import Engine
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs, base_of
+from checkdam.runtime.published import tells_of_checkpoints
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.requests import (
     CheckpointRequest,
@@ -344,7 +346,7 @@ class JobMaster:
         self._store = CheckpointStore(self._storage, job.job_id, term, dropped=self._listener.checkpoint_dropped)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, self._store, term)
         self._outputs.recall(term)
-        for dead in clear_abandoned(self._storage):
+        for dead in clear_abandoned(self._storage, partial(tells_of_checkpoints, self._storage)):
             self._outputs.forget(dead)
 
     def _check_term(self) -> None:

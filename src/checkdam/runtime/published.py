@@ -9,8 +9,9 @@ import msgspec
 
 from checkdam.checkpoint.terms import Term
 from checkdam.errors import FormatTooNewError
-from checkdam.ids import CheckpointId, OperatorUid
+from checkdam.ids import CheckpointId, JobId, OperatorUid
 from checkdam.storage.contract import Storage
+from checkdam.storage.subtree import subtree
 
 PUBLISHED = "_published"
 """The file, in a job's directory, with the number of the driver's term behind it. It stays while checkpoints do."""
@@ -47,6 +48,16 @@ def _term_of(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
+def tells_of_checkpoints(storage: Storage, job_id: JobId) -> bool:
+    """Return whether the history of a job tells that it had checkpoints, or cannot be read."""
+    published = PublishedOutput(subtree(storage, job_id))
+    try:
+        published.recall(None)
+    except FormatTooNewError:
+        return True
+    return published.is_unreadable or published.has_later_than(CheckpointId(0))
+
+
 class PublishedOutput:
     """The published output of one job. The file is written before output becomes visible, so it never tells too little.
 
@@ -58,6 +69,7 @@ class PublishedOutput:
         self._since: int | None = None  # None: not known
         self._renamed = 0
         self._checkpoints: dict[int, Committables] = {}
+        self.is_unreadable = False  # whether a file is there that does not tell what was published
         self._is_written = False  # whether a file is there that says the same
         self._term: Term | None = None
         self._name = PUBLISHED
@@ -77,7 +89,8 @@ class PublishedOutput:
         found = {name: self._read(name) for name in self._names()}
         known = {name: content for name, content in found.items() if content is not None}
         self._revision = max((content.revision for content in known.values()), default=0) + 1
-        if not known or len(known) < len(found):  # the damaged one may be the newest
+        self.is_unreadable = len(known) < len(found)
+        if not known or self.is_unreadable:  # the damaged one may be the newest
             return
         self._current, content = max(known.items(), key=lambda each: (each[1].revision, _term_of(each[0])))
         self._since, self._renamed, self._is_written = content.since, content.renamed, True

@@ -8,7 +8,7 @@ from checkdam.checkpoint.ownership import take
 from checkdam.checkpoint.terms import Term
 from checkdam.errors import FencedError
 from checkdam.ids import CheckpointId, JobId, OperatorUid
-from checkdam.runtime.published import PublishedOutput
+from checkdam.runtime.published import PUBLISHED, PublishedOutput, tells_of_checkpoints
 from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 
@@ -29,6 +29,22 @@ class Driver:
 
     def published_after(self, number: int) -> dict[OperatorUid, list[bytes]]:
         return self.published.after(CheckpointId(number))
+
+
+@pytest.mark.parametrize("content", [b"{half", b'{"version": 99}'])
+def test_a_history_tells_of_checkpoints_if_there_was_one_or_nobody_can_read_it(content: bytes) -> None:
+    storage = MemoryStorage()
+    assert not tells_of_checkpoints(storage, JOB)
+
+    driver = Driver(storage)
+    driver.published.go_back_to(CheckpointId(0))
+    assert not tells_of_checkpoints(storage, JOB)
+
+    driver.publish(1)
+    assert tells_of_checkpoints(storage, JOB)
+
+    storage.write(f"{JOB}/{PUBLISHED}-1", content)
+    assert tells_of_checkpoints(storage, JOB)
 
 
 def test_the_history_of_the_later_driver_counts_where_a_frozen_one_wrote_the_same_revision() -> None:
