@@ -372,7 +372,49 @@ def shorten_history(words: Words) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "since": 4, "checkpoints": {}}))
 
 
-@pytest.mark.parametrize("lose", [forget_history, break_history, shorten_history])
+def flip_history(words: Words) -> None:
+    path = words.history()
+    data = path.read_text()
+    path.write_text(data.replace('"revision":1', '"revision":2'))
+
+
+def damage_committable(words: Words) -> None:
+    """Damage the name of a file in a history that has no digest, as earlier versions wrote it."""
+    path = words.history()
+    history = json.loads(path.read_text())
+    del history["digest"]
+    [damaged, *_] = of_the_fourth = history["checkpoints"]["4"]["out"]
+    raw = msgspec.json.decode(f'"{damaged}"', type=bytes).replace(b".checkdam", b".chackdam")
+    of_the_fourth[0] = msgspec.json.decode(msgspec.json.encode(raw))
+    path.write_text(json.dumps(history))
+
+
+def test_a_history_of_a_version_without_digest_is_read(words: Words) -> None:
+    words.killed_before_epoch_5()
+    words.damage(("metadata", flip))
+    history = json.loads(words.history().read_text())
+    assert history.pop("digest")
+    words.history().write_text(json.dumps(history))
+
+    words.run(checkpoints=KEEP_THREE)
+
+    words.assert_exact()
+
+
+def test_where_one_name_is_damaged_the_others_are_withdrawn_if_repeats_are_allowed(words: Words) -> None:
+    words.killed_before_epoch_5()
+    words.damage(("metadata", flip))
+    named = len(json.loads(words.history().read_text())["checkpoints"]["4"]["out"])
+    damage_committable(words)
+
+    job = words.run(checkpoints=KEEP_THREE, allow_repeated_output=True)
+
+    [(_, told)] = job.heard.withdrawn
+    assert len(told.moved) == named - 1
+    assert words.expected_output() <= words.output()
+
+
+@pytest.mark.parametrize("lose", [forget_history, break_history, shorten_history, flip_history])
 def test_going_back_is_a_choice_where_it_is_not_known_what_was_published(
     words: Words, lose: Callable[[Words], None]
 ) -> None:
@@ -387,6 +429,18 @@ def test_going_back_is_a_choice_where_it_is_not_known_what_was_published(
     assert words.everything() == before
     words.run(checkpoints=KEEP_THREE, allow_repeated_output=True)
     assert sum((words.output() - words.expected_output()).values()) == len(EPOCHS[3])
+
+
+def test_going_back_is_a_choice_where_a_published_file_cannot_be_told(words: Words) -> None:
+    words.killed_before_epoch_5()
+    words.damage(("metadata", flip))
+    damage_committable(words)
+    before = words.everything()
+
+    with pytest.raises(RepeatedOutputError, match="not known what was published"):
+        words.job(checkpoints=KEEP_THREE).run()
+
+    assert words.everything() == before
 
 
 @pytest.mark.parametrize("lose", [forget_history, break_history])

@@ -63,6 +63,9 @@ class SinkCommitter(Protocol):
     def check(self) -> None:
         """Raise StorageError now if the sink could not be written."""
 
+    def check_committables(self, committables: Sequence[bytes]) -> None:
+        """Raise CheckpointDamagedError if one names output that no writer of the sink has prepared."""
+
     def missing(self, committables: Sequence[bytes]) -> list[str]:
         """Return where prepared output should be that is neither there nor committed already, or not whole."""
 

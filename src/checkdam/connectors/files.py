@@ -133,6 +133,9 @@ class FileCommitter:
     def check(self) -> None:
         self._storage.check_writable()
 
+    def check_committables(self, committables: Sequence[bytes]) -> None:
+        self._parts(committables)
+
     def missing(self, committables: Sequence[bytes]) -> list[str]:
         found = {status.path: status.size for status in self._storage.list(self._directory)}
         return [

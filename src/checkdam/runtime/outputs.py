@@ -198,7 +198,7 @@ class Outputs:
     def check_covered(self, restored: Restored | None) -> None:
         """Raise CheckpointDamagedError if a checkpoint names output that no sink of the job has written."""
         for uid, committer in self._committers.items():
-            committer.missing(restored.committables(uid) if restored else ())
+            committer.check_committables(restored.committables(uid) if restored else ())
 
     def has_published_after(self, checkpoint_id: CheckpointId) -> bool:
         """Return whether a later checkpoint than this one is known to have existed."""
@@ -218,7 +218,7 @@ class Outputs:
         stuck = sorted(uid for uid in self._outdated(restored) if not self._can_withdraw(uid))
         if stuck:
             repeated = f"sink {', '.join(stuck)} cannot withdraw what it has published since and would publish it again"
-        elif not self._published.is_known_after(base):
+        elif not self._published.is_known_after(base) or self._unreadable(restored):
             repeated = "it is not known what was published since, which would be published again"
         else:
             return
@@ -231,6 +231,18 @@ class Outputs:
 
     def _can_withdraw(self, uid: OperatorUid) -> bool:
         return uid in self._committers and self._committers[uid].can_withdraw
+
+    def _unreadable(self, restored: Restored | None) -> list[bytes]:
+        """Return what the history names as published since and no sink can read: it is damaged."""
+        outdated = self._outdated(restored)
+        return [each for uid in outdated for each in outdated[uid] if not self._is_readable(uid, each)]
+
+    def _is_readable(self, uid: OperatorUid, committable: bytes) -> bool:
+        try:
+            self._committers[uid].check_committables([committable])
+        except CheckpointDamagedError:
+            return False
+        return True
 
     def _outdated(self, restored: Restored | None) -> dict[OperatorUid, list[bytes]]:
         """Return what was published with checkpoints later than this one."""
@@ -248,6 +260,7 @@ class Outputs:
         self.check_term()
         for uid, committables in self._outdated(restored).items():
             if self._can_withdraw(uid):
+                committables = [each for each in committables if self._is_readable(uid, each)]
                 listener.output_withdrawn(uid, self._committers[uid].withdraw(committables))
         if not self._has_history:
             self._published.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -36,6 +37,11 @@ class _Content(msgspec.Struct, frozen=True):
     since: int
     renamed: int
     checkpoints: dict[int, dict[str, list[bytes]]]
+    digest: str | None = None  # of the file without it; None: written by a version that had none
+
+    def with_digest(self) -> _Content:
+        bare = msgspec.json.encode(msgspec.structs.replace(self, digest=None))
+        return msgspec.structs.replace(self, digest=hashlib.sha256(bare).hexdigest())
 
 
 _decode_version = msgspec.json.Decoder(_Version).decode
@@ -114,7 +120,8 @@ class PublishedOutput:
                     f'"{self._files.uri}/{name}" has format {version}; this Checkdam reads up to {_VERSION}',
                     hint="Run the job with the Checkdam that wrote it, or a newer one.",
                 )
-            return _decode_content(data)
+            content = _decode_content(data)
+            return content if content.digest is None or content == content.with_digest() else None
         except (FileNotFoundError, ValueError, RecursionError):  # damaged; UnicodeDecodeError is a ValueError
             return None
 
@@ -202,7 +209,7 @@ class PublishedOutput:
                 for number, by_uid in self._checkpoints.items()
             },
         )
-        self._files.write(self._name, msgspec.json.encode(content))
+        self._files.write(self._name, msgspec.json.encode(content.with_digest()))
         self._is_written = True
         if self._current != self._name:
             self._current = self._name

@@ -236,7 +236,13 @@ def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged:
     crafted = msgspec.msgpack.encode([each.format(mark=mark, part=part) for each in (staged, final)])
     committer = FileCommitter(storage, JOB, UID)
 
-    for act in (committer.commit, committer.abandon_all_but, committer.missing, committer.withdraw):
+    for act in (
+        committer.commit,
+        committer.abandon_all_but,
+        committer.missing,
+        committer.withdraw,
+        committer.bring_back,
+    ):
         with pytest.raises(CheckpointDamagedError, match="committable"):
             act([*ours, crafted])
 
