@@ -248,8 +248,8 @@ class Term:
         _held.add(self._name.nonce)
 
     def rivals(self) -> list[TermName]:
-        """The terms that are not older than this one."""
-        return [name for name in list_terms(self._storage, self._job_id) if self._is_rival(name)]
+        """The terms that are not older than this one; whoever has just written its file gives up if there are any."""
+        return self._rivals(list_terms(self._storage, self._job_id), self.number)
 
     def check(self) -> None:
         """Make sure that no other driver has taken the job.
@@ -263,8 +263,10 @@ class Term:
         with self._lock:
             if self._fenced is None:
                 names = list_terms(self._storage, self._job_id)
-                rivals = [name for name in names if self._is_rival(name)]
-                if not rivals and self._name not in names:
+                is_listed = self._name in names
+                # While the file is there, one of the same number came behind it, has seen it, and gives up.
+                rivals = self._rivals(names, self.number + 1 if is_listed else self.number)
+                if not rivals and not is_listed:
                     self.write(self._content)
                     rivals = self.rivals()
                     if rivals:
@@ -335,8 +337,8 @@ class Term:
     def _path(self) -> str:
         return f"{self._job_id}/{TERMS}/{self._name.file}"
 
-    def _is_rival(self, name: TermName) -> bool:
-        return name.number >= self.number and name.nonce != self._name.nonce
+    def _rivals(self, names: Sequence[TermName], lowest: int) -> list[TermName]:
+        return [name for name in names if name.number >= lowest and name.nonce != self._name.nonce]
 
     def _new_owner(self, rivals: Sequence[TermName]) -> str:
         try:

@@ -296,6 +296,17 @@ def test_a_driver_whose_job_was_taken_is_fenced_for_ever() -> None:
         term.check()
 
 
+def test_a_driver_is_not_fenced_by_one_that_came_at_the_same_moment_and_gives_up() -> None:
+    storage = MemoryStorage()
+    term = take(storage, JOB)
+    path = owned_by(storage, ELSEWHERE, number=term.number)  # it listed the terms before this one was written
+
+    term.check()
+
+    storage.delete(path)
+    term.check()
+
+
 def test_a_driver_whose_directory_vanished_writes_its_term_again() -> None:
     storage = MemoryStorage()
     term = take(storage, JOB)
