@@ -89,6 +89,8 @@ class CheckpointStore:
         data = to_metadata(checkpoint)
         self.check()
         path = self._metadata_path(checkpoint.checkpoint_id)
+        if self._term is not None:
+            self._term.wrote(checkpoint.checkpoint_id, data)
         try:
             create_once(self._storage, path, data)
         except FileExistsError:
@@ -187,6 +189,8 @@ class CheckpointStore:
         """
         self._storage.delete(self._metadata_path(checkpoint_id))
         self._storage.delete_directory(f"{self._job_id}/chk-{checkpoint_id}")
+        if self._term is not None:
+            self._term.discarded(checkpoint_id)
 
     def delete_files(self, files: Iterable[StateFile]) -> None:
         """Remove state files that no checkpoint refers to any more. Call `check` first."""

@@ -8,6 +8,7 @@ A driver checks its term before it publishes and before it deletes, and stops wh
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import threading
@@ -18,8 +19,9 @@ from pathlib import Path
 import msgspec
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.errors import FencedError, FormatTooNewError, StorageError
-from checkdam.ids import JobId
+from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
+from checkdam.errors import FencedError, FormatTooNewError, RestoreError, StorageError
+from checkdam.ids import CheckpointId, JobId
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import TEMPORARY_PREFIX
 
@@ -34,6 +36,9 @@ MOST_TERMS = 10**9 - 1
 ANY_TERM = -1
 """Stands in `seen` for the term of a checkpoint that could not be read."""
 _LOOKS = 3
+_DEAD = ("Z", "X")
+"""States of a process that has ended, and has not been waited for."""
+_METADATA = re.compile(r"chk-(?P<id>[0-9]{1,18})/_metadata")
 _held: set[str] = set()
 """The nonces of the terms that drivers of this very process hold."""
 
@@ -53,14 +58,20 @@ class Owner(msgspec.Struct, frozen=True):
         return self.machine == _machine()
 
     def is_alive(self) -> bool:
-        """Whether the process is known to run; only for one of this machine."""
+        """Whether the process is known to run; only for one of this machine.
+
+        Where the system does not show it, as with `hidepid`, its number decides.
+        """
         if not self.is_here():
             return False
-        return self.started == _started(self.pid) if self.started else _exists(self.pid)
+        state, started = _stat(self.pid)
+        if state in _DEAD:
+            return False
+        return started == self.started if started and self.started else _exists(self.pid)
 
 
 def this_process() -> Owner:
-    return Owner(_machine(), os.getpid(), _started(os.getpid()))
+    return Owner(_machine(), os.getpid(), _stat(os.getpid())[1])
 
 
 def _machine() -> str:
@@ -84,12 +95,13 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _started(pid: int) -> str:
-    """When a process began, in the kernel's own count; "" if it is gone or the system does not tell."""
+def _stat(pid: int) -> tuple[str, str]:
+    """The state of a process and when it began, in the kernel's own count; "" if it is gone or the system hides it."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
+        return "", ""
+    return fields[0], fields[19]
 
 
 # ---------------------------------------------------------------------------------------------- the files
@@ -230,6 +242,7 @@ class Term:
         self._content = content
         self._lock = threading.Lock()
         self._fenced: str | None = None
+        self._written: dict[CheckpointId, bytes] = {}  # the digest of each `_metadata` that this driver wrote
         self.replaced: Owner | None = None
         """The driver whose term this one follows, if it may still live."""
         self.is_deletion_possible = False
@@ -255,6 +268,7 @@ class Term:
         """Make sure that no other driver has taken the job.
 
         If the file of this term is gone though nobody took the job, the directory was removed: write the file again.
+        If there is a checkpoint that this driver neither wrote nor found, somebody had the job meanwhile.
 
         Raises:
             FencedError: another driver has; this one must stop, and leave everything as it is.
@@ -266,12 +280,13 @@ class Term:
                 is_listed = self._name in names
                 # While the file is there, one of the same number came behind it, has seen it, and gives up.
                 rivals = self._rivals(names, self.number + 1 if is_listed else self.number)
-                if not rivals and not is_listed:
+                is_foreign = not rivals and not is_listed and self._has_foreign_checkpoint()
+                if not rivals and not is_listed and not is_foreign:
                     self.write(self._content)
                     rivals = self.rivals()
                     if rivals:
                         self.withdraw()
-                if not rivals:
+                if not rivals and not is_foreign:
                     return
                 self._fenced = f"{self._new_owner(rivals)} has taken over job {self._job_id}"
             raise FencedError(
@@ -337,12 +352,39 @@ class Term:
     def _path(self) -> str:
         return f"{self._job_id}/{TERMS}/{self._name.file}"
 
+    def wrote(self, checkpoint_id: CheckpointId, data: bytes) -> None:
+        """Note that this driver is about to complete a checkpoint."""
+        self._written[checkpoint_id] = hashlib.sha256(data).digest()
+
+    def discarded(self, checkpoint_id: CheckpointId) -> None:
+        self._written.pop(checkpoint_id, None)
+
+    def _has_foreign_checkpoint(self) -> bool:
+        """Return whether a complete checkpoint is there that this driver has neither written nor found."""
+        for status in self._storage.list(self._job_id):
+            match = _METADATA.fullmatch(status.path.removeprefix(f"{self._job_id}/"))
+            if match is not None and self._is_foreign(CheckpointId(int(match["id"])), status.path):
+                return True
+        return False
+
+    def _is_foreign(self, checkpoint_id: CheckpointId, path: str) -> bool:
+        try:
+            data = read_metadata(self._storage, path)
+            if hashlib.sha256(data).digest() == self._written.get(checkpoint_id):
+                return False
+            checkpoint = from_metadata(data, path)
+        except FileNotFoundError:
+            return False
+        except RestoreError:
+            return self.fence is None or (checkpoint_id, ANY_TERM) not in self.fence.seen
+        return checkpoint.term >= self.number or self.fence is None or self.fence.excludes(checkpoint)
+
     def _rivals(self, names: Sequence[TermName], lowest: int) -> list[TermName]:
         return [name for name in names if name.number >= lowest and name.nonce != self._name.nonce]
 
     def _new_owner(self, rivals: Sequence[TermName]) -> str:
         try:
-            found = read_term(self._storage, self._job_id, rivals[-1])
+            found = read_term(self._storage, self._job_id, rivals[-1]) if rivals else None
         except (StorageError, FormatTooNewError):
             found = None
         return str(found.owner) if found is not None else "another process"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from checkdam.checkpoint import terms
 from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.ownership import PROMISED, clear_abandoned, take
@@ -23,6 +24,7 @@ from checkdam.checkpoint.terms import (
     Owner,
     Term,
     TermFile,
+    _stat,
     list_terms,
     owner_of,
     read_term,
@@ -330,6 +332,36 @@ def test_a_driver_whose_directory_vanished_and_has_another_owner_now_is_fenced()
     assert files(storage) == [path]
 
 
+def test_a_driver_whose_term_vanished_goes_on_beside_the_checkpoints_that_it_found_or_wrote() -> None:
+    storage = MemoryStorage()
+    CheckpointStore(storage, JOB).write(checkpoint(1))
+    storage.write(f"{JOB}/chk-2/_metadata", b"damaged")
+    term = begun(storage)
+    CheckpointStore(storage, JOB, term).write(checkpoint(3, term.number))
+    before = files(storage)
+    storage.delete_directory(f"{JOB}/{TERMS}")
+
+    term.check()
+
+    assert files(storage) == before
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_driver_whose_directory_vanished_is_fenced_by_a_checkpoint_of_another(number: int) -> None:
+    storage = MemoryStorage()
+    term = begun(storage)
+    CheckpointStore(storage, JOB, term).write(checkpoint(1, term.number))
+    storage.delete_directory(JOB)
+    theirs = replace(checkpoint(number, term.number), epoch=Epoch(9))  # its terms began with 1 again, and it has ended
+    CheckpointStore(storage, JOB).write(theirs)
+    before = files(storage)
+
+    with pytest.raises(FencedError, match="another process has taken over"):
+        term.check()
+
+    assert files(storage) == before
+
+
 def test_when_the_terms_cannot_be_listed_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     term = take(storage, JOB)
@@ -552,6 +584,27 @@ def test_a_dead_job_with_a_complete_checkpoint_is_left_alone() -> None:
     storage.write(f"{OTHER}/chk-1/_metadata", b"whole or not, somebody may want it")
 
     assert clear_abandoned(storage) == []
+
+
+def test_a_process_that_was_killed_and_not_waited_for_is_dead() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = msgspec.structs.replace(this_process(), pid=process.pid, started=_stat(process.pid)[1])
+    assert owner.is_alive()
+
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    assert not owner.is_alive()
+    process.communicate()
+
+
+def test_a_process_that_the_system_hides_is_alive_while_its_number_is_taken(
+    living: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms, "_stat", lambda pid: ("", ""))
+
+    assert living.is_alive()
+    assert not dead_process().is_alive()
 
 
 def test_where_the_system_does_not_tell_when_a_process_began_its_number_decides() -> None:
