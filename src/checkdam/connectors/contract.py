@@ -79,8 +79,11 @@ class SinkCommitter(Protocol):
     def can_withdraw(self) -> bool:
         """Whether committed output can be hidden from readers again."""
 
-    def withdraw(self, committables: Sequence[bytes]) -> Withdrawn:
-        """Hide committed output from readers, and delete none of it. Safe to repeat after a crash half way."""
+    def withdraw(self, committables: Sequence[bytes], promised: Collection[bytes]) -> Withdrawn:
+        """Hide committed output from readers, and delete none of it. Safe to repeat after a crash half way.
+
+        What is only prepared goes first, unless it is `promised`: a replaced driver can then not commit it any more.
+        """
 
     def bring_back(self, committables: Sequence[bytes]) -> list[str]:
         """Make output visible again that its job has withdrawn. Return what is still not visible."""

@@ -160,13 +160,17 @@ class FileCommitter:
     def can_withdraw(self) -> bool:
         return True
 
-    def withdraw(self, committables: Sequence[bytes]) -> Withdrawn:
+    def withdraw(self, committables: Sequence[bytes], promised: Collection[bytes] = ()) -> Withdrawn:
         moved, gone = [], []
+        keep = {part.staged for part in self._parts(promised)}
         for part in self._parts(committables):
+            is_staged = self._storage.status(part.staged) is not None
+            if is_staged and part.staged not in keep:  # before the look: a replaced driver may be about to publish it
+                self._storage.delete(part.staged)
             aside = f"{self._withdrawn}/{part.final}"
             if self._moved(part.final, aside) or self._storage.status(aside) is not None:
                 moved.append(part.final)
-            elif self._storage.status(part.staged) is None:  # else it was never published
+            elif not is_staged:  # else it was never published
                 gone.append(part.final)
         return Withdrawn(f"{self._storage.uri}/{self._withdrawn}", tuple(moved), tuple(gone))
 

@@ -261,7 +261,8 @@ class Outputs:
         for uid, committables in self._outdated(restored).items():
             if self._can_withdraw(uid):
                 committables = [each for each in committables if self._is_readable(uid, each)]
-                listener.output_withdrawn(uid, self._committers[uid].withdraw(committables))
+                withdrawn = self._committers[uid].withdraw(committables, self._promised[uid])
+                listener.output_withdrawn(uid, withdrawn)
         if not self._has_history:
             self._published.stop()
         elif self._committers:

@@ -349,3 +349,16 @@ def test_what_its_job_has_withdrawn_is_brought_back_by_another_and_what_is_gone_
 
     assert [path.rpartition("/")[2] for path in lost] == [taken.rpartition("/")[2]]
     assert visible(storage) == [path for path in before if "-gone-" not in path]
+
+
+@pytest.mark.parametrize("is_promised", [False, True])
+def test_a_replaced_driver_that_is_about_to_publish_cannot_after_the_output_is_withdrawn(is_promised: bool) -> None:
+    storage = MemoryStorage()
+    committables = prepared(storage, ("a", 1))
+    replaced, owner = FileCommitter(storage, JOB, UID), FileCommitter(storage, JOB, UID)
+
+    told = owner.withdraw(committables, committables if is_promised else ())
+    lost = replaced.commit(committables)
+
+    assert (told.moved, told.gone) == ((), ())
+    assert (len(lost), len(visible(storage))) == ((0, 1) if is_promised else (1, 0))
