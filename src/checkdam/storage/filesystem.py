@@ -490,8 +490,9 @@ def _sync_directory(directory: str, *, of: str) -> None:
 
 def _probe(storage: Storage) -> None:
     name = f"{TEMPORARY_PREFIX}probe-{secrets.token_hex(4)}"
-    storage.write(name, b"checkdam")
+    storage.write_new(name, b"")  # on S3 by another client, which finds its credentials in its own way
     try:
+        storage.write(name, b"checkdam")
         intact = storage.read(name) == b"checkdam"
     finally:
         storage.delete(name)

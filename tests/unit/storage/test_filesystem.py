@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
 from checkdam.storage import open_storage
+from checkdam.storage.filesystem import ArrowStorage
 
 
 def test_uri_opens_the_same_tree_again(tmp_path: Path) -> None:
@@ -103,3 +105,19 @@ def test_names_that_no_path_can_have_are_passed_over_in_listings(tmp_path: Path)
             pass
 
     assert [status.path for status in storage.list("")] == ["good"]
+
+
+def test_a_place_where_no_file_can_be_created_exclusively_is_not_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(key: str, data: bytes) -> None:
+        raise StorageError("the client for conditional puts has no credentials")
+
+    storage = ArrowStorage(LocalFileSystem(), str(tmp_path), tmp_path.as_uri())
+    storage.check_writable()
+    monkeypatch.setattr(storage, "_create", refuse)
+
+    with pytest.raises(StorageError, match="no credentials"):
+        storage.check_writable()
+
+    assert list(tmp_path.iterdir()) == []
