@@ -210,6 +210,7 @@ class FileCommitter:
         self.abandon_all_but((), check)
         for directory in (self._directory, self._job_directory, STAGING):
             if not self._storage.list(directory):
+                check()  # behind the look: from now on another driver may prepare output there
                 self._storage.delete_directory(directory)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from checkdam.connectors.contract import WriterContext
 from checkdam.connectors.files import STAGING, WITHDRAWN, FileCommitter, FileSink, FileWriter
-from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
+from checkdam.errors import CheckpointDamagedError, FencedError, JobGraphError, StorageError
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.batch import Batch
 from checkdam.state.types import type_info
@@ -362,3 +362,17 @@ def test_a_replaced_driver_that_is_about_to_publish_cannot_after_the_output_is_w
 
     assert (told.moved, told.gone) == ((), ())
     assert (len(lost), len(visible(storage))) == ((0, 1) if is_promised else (1, 0))
+
+
+def test_closing_checks_the_term_behind_each_look_at_what_it_deletes() -> None:
+    storage = MemoryStorage()
+    prepared(storage, ("z", 1), job=OTHER)
+
+    def refuse() -> None:
+        prepared(storage, ("a", 1))  # of the driver that has taken over
+        raise FencedError("replaced")
+
+    with pytest.raises(FencedError):
+        FileCommitter(storage, JOB, UID).close(refuse)
+
+    assert len(storage.list(STAGING)) == 2
