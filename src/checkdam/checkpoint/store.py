@@ -22,6 +22,7 @@ from checkdam.errors import (
     RestoreError,
     StateNotRestorableError,
     StorageError,
+    StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, JobId
 from checkdam.state.snapshots import StateFile
@@ -114,7 +115,9 @@ class CheckpointStore:
         except RestoreError as error:
             raise self._exists(wanted.checkpoint_id) from error
         self.check()  # behind the look: a driver that takes over from now on finds the id taken, or the file gone
-        if found.term >= wanted.term:
+        if found.term == wanted.term:  # of this driver, unless somebody has copied it
+            raise StorageUncertainError(str(self._exists(wanted.checkpoint_id)))
+        if found.term > wanted.term:
             raise self._exists(wanted.checkpoint_id)
         self._storage.delete(self._metadata_path(wanted.checkpoint_id))
         self._dropped(self.checkpoint_uri(wanted.checkpoint_id))

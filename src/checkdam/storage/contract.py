@@ -25,11 +25,13 @@ def create_once(storage: Storage, path: str, data: bytes) -> None:
     """
     try:
         storage.write_new(path, data)
-    except (FileExistsError, StorageUncertainError):
+    except (FileExistsError, StorageUncertainError) as error:
         try:
             is_own = storage.read(path) == data
-        except (FileNotFoundError, StorageError):
+        except FileNotFoundError:
             is_own = False
+        except StorageError as unread:  # a client that repeats a request by itself meets its own file
+            raise StorageUncertainError(f'"{path}" exists, or not, and cannot be read: {unread}') from error
         if not is_own:
             raise
 
@@ -83,4 +85,4 @@ class Storage(Protocol):
         """Remove a directory and all below it; one that is already gone is no error."""
 
     def check_writable(self) -> None:
-        """Create the root if need be, write, read back and delete a probe. Raises StorageError with a hint."""
+        """Create the root if need be; create, write, read back and delete a probe. Raises StorageError with a hint."""

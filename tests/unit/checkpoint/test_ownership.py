@@ -30,7 +30,14 @@ from checkdam.checkpoint.terms import (
     read_term,
     this_process,
 )
-from checkdam.errors import CheckpointNotFoundError, FencedError, FormatTooNewError, JobFailedError, StorageError
+from checkdam.errors import (
+    CheckpointNotFoundError,
+    FencedError,
+    FormatTooNewError,
+    JobFailedError,
+    StorageError,
+    StorageUncertainError,
+)
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.restore import from_path
 from checkdam.storage.contract import FileStatus, Storage
@@ -450,6 +457,44 @@ def test_a_checkpoint_never_replaces_one_but_a_late_one_of_an_earlier_term() -> 
         with pytest.raises(StorageError, match="exists already"):
             CheckpointStore(storage, JOB).write(late)
     assert store.load(CheckpointId(1)) == checkpoint(1, second.number)
+
+
+class Forgetful(MemoryStorage):
+    """Creates a file, loses the reply, and answers the client's second try that the file exists."""
+
+    def __init__(self, refused_reads: int) -> None:
+        super().__init__()
+        self._refused_reads = refused_reads
+
+    def write_new(self, path: str, data: bytes) -> None:
+        super().write_new(path, data)
+        raise FileExistsError(path)
+
+    def read(self, path: str) -> bytes:
+        if path.endswith("/_metadata") and self._refused_reads:
+            self._refused_reads -= 1
+            raise StorageError("refused")
+        return super().read(path)
+
+
+def test_a_checkpoint_whose_creation_was_repeated_by_the_client_is_complete_or_may_be() -> None:
+    read_back, not_read_back = Forgetful(0), Forgetful(1)
+
+    CheckpointStore(read_back, JOB, take(read_back, JOB)).write(checkpoint(1, 1))
+    with pytest.raises(StorageUncertainError):
+        CheckpointStore(not_read_back, JOB, take(not_read_back, JOB)).write(checkpoint(1, 1))
+
+    for storage in (read_back, not_read_back):
+        assert CheckpointStore(storage, JOB).completed() == [1]
+
+
+def test_another_checkpoint_of_the_same_term_and_id_may_be_the_own_one() -> None:
+    storage = MemoryStorage()
+    store = CheckpointStore(storage, JOB, take(storage, JOB))
+    store.write(checkpoint(1, 1))
+
+    with pytest.raises(StorageUncertainError, match="exists already"):
+        store.write(replace(checkpoint(1, 1), epoch=Epoch(9)))
 
 
 def test_a_fenced_driver_neither_completes_nor_sweeps() -> None:
