@@ -140,13 +140,19 @@ class TermName:
 
 
 def list_terms(storage: Storage, job_id: JobId, *, temporary: bool = False) -> list[TermName]:
-    """The terms of a job, newest last."""
+    """The terms of a job, newest last; with all their temporary files if asked.
+
+    A temporary file without the one that it is written for counts as that: where a rename cannot replace a file (HDFS),
+    the old one is deleted first, and a term must not be overlooked at that moment.
+    """
     names = []
     for status in storage.list(f"{job_id}/{TERMS}"):
         file = status.path.rpartition("/")[2]
-        match = _NAME.fullmatch(file)
-        if match and (temporary or not file.startswith(TEMPORARY_PREFIX)):
+        if match := _NAME.fullmatch(file):
             names.append(TermName(int(match["number"]), match["nonce"], file))
+    if not temporary:
+        whole = {name.nonce for name in names if not name.is_temporary}
+        names = [name for name in names if not name.is_temporary or name.nonce not in whole]
     return sorted(names)
 
 
@@ -277,7 +283,7 @@ class Term:
         with self._lock:
             if self._fenced is None:
                 names = list_terms(self._storage, self._job_id)
-                is_listed = self._name in names
+                is_listed = any(name.nonce == self._name.nonce for name in names)
                 # While the file is there, one of the same number came behind it, has seen it, and gives up.
                 rivals = self._rivals(names, self.number + 1 if is_listed else self.number)
                 is_foreign = not rivals and not is_listed and self._has_foreign_checkpoint()

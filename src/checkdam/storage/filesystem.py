@@ -250,7 +250,7 @@ class ArrowStorage:
         """Create a file: on S3 by a conditional put if obstore is installed, else after a look whether it exists.
 
         On HDFS, on other object stores, and on S3 without obstore, another writer may put its own file between the look
-        and the put.
+        and the put. On HDFS that replaces the file: Arrow's move deletes its target and renames again.
         """
         target = self._resolve(path)
         if self._create is not None:

@@ -248,7 +248,7 @@ def test_a_job_whose_term_cannot_be_written_is_not_taken(fault: Fault) -> None:
     assert take(storage, JOB).number == 1
 
 
-def test_temporary_files_of_earlier_terms_are_removed_and_those_of_rivals_left() -> None:
+def test_a_driver_begins_above_every_temporary_file_and_removes_them() -> None:
     storage = MemoryStorage()
     owned_by(storage, dead_process(), number=3)
     storage.write(f"{JOB}/{TERMS}/.tmp-2-ab-cd", b"{")
@@ -257,7 +257,48 @@ def test_temporary_files_of_earlier_terms_are_removed_and_those_of_rivals_left()
     begun(storage)
     CheckpointStore(storage, JOB).sweep([])
 
-    assert [path.rpartition("/")[2][:7] for path in files(storage)] == [".tmp-4-", files(storage)[1][-18:][:7]]
+    assert [name.number for name in list_terms(storage, JOB, temporary=True)] == [5]
+
+
+class DeletingRename(MemoryStorage):
+    """Replaces a file as Arrow does it on HDFS: the new one has a temporary name while the old one is deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between: Callable[[], None] = lambda: None
+
+    def write(self, path: str, data: bytes) -> None:
+        directory, _, name = path.rpartition("/")
+        temporary = f"{directory}/.tmp-{name}-0a1b2c3d"
+        super().write(temporary, data)
+        if self.status(path) is not None:
+            self.delete(path)
+            self.between()
+        self.rename(temporary, path)
+
+
+def test_a_term_that_is_being_rewritten_is_not_overlooked() -> None:
+    storage = DeletingRename()
+    first = begun(storage)
+    CheckpointStore(storage, JOB, first).write(checkpoint(1, first.number))
+    second = take(storage, JOB, take_over=True)
+    CheckpointStore(storage, JOB).write(checkpoint(2, first.number))  # late
+    fenced: list[FencedError] = []
+
+    def look() -> None:
+        with pytest.raises(FencedError) as raised:
+            first.check()
+        fenced.append(raised.value)
+        second.check()
+        assert owner_of(storage, JOB) == this_process()
+        assert CheckpointStore(storage, JOB).completed() == [1]
+
+    storage.between = look
+    second.begin()
+    second.announce_deletion()
+
+    assert len(fenced) == 2
+    assert numbers(storage) == [second.number]
 
 
 def test_a_job_whose_owner_may_be_deleting_its_checkpoints_is_taken_only_if_asked() -> None:
