@@ -319,6 +319,7 @@ def test_a_deletion_that_a_replaced_driver_announces_too_late_keeps_nobody_out()
     first.announce_deletion()
     for name in list_terms(storage, JOB):
         found = read_term(storage, JOB, name)
+        assert found is not None
         storage.write(
             f"{JOB}/{TERMS}/{name.file}", msgspec.json.encode(msgspec.structs.replace(found, owner=ELSEWHERE))
         )

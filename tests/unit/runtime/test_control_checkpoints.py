@@ -504,7 +504,7 @@ def test_a_savepoint_whose_prepared_output_is_gone_fails_and_nothing_is_left_at_
 
 
 def test_a_savepoint_does_not_miss_output_that_was_published_and_read_since_its_barrier() -> None:
-    def publish_and_read(*_: object) -> None:
+    def publish_and_read(*moment: object) -> None:
         for _ in range(2):  # the one behind it must not make the first be forgotten
             held.control.trigger_checkpoint().result(60)
         assert held.words.output() == held.words.expected_output()
