@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from checkdam.runtime.processes import parent_of
+from checkdam.processes import parent_of
 
 MARK = "CHECKDAM_CHAOS_ROUND"
 

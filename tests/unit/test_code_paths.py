@@ -31,8 +31,8 @@ ALLOWED = {
     "cli/demo/child.py": {"subprocess"},  # the demo's own job, with a fixed program
     "cli/job_file.py": {"runpy", "run_path"},  # the user's program, named on the command line
     "config.py": {"Loader"},  # yaml.SafeLoader, and only its parser
+    "processes.py": {"subprocess"},  # ps, with a number
     "runtime/janitor.py": {"subprocess"},  # a fixed program
-    "runtime/processes.py": {"subprocess"},  # ps, with a number
     "runtime/slot/client.py": {"cloudpickle"},  # packs the user's functions
     "runtime/slot/opening.py": {"cloudpickle"},  # a copy of the job's own functions
     "runtime/slot/server.py": {"cloudpickle"},  # the driver's setup, behind the token

@@ -14,17 +14,16 @@ from checkdam.checkpoint.terms import (
     OWNER,
     TERMS,
     Fence,
-    Owner,
     Term,
     TermFile,
     is_running,
     list_terms,
     older_owner,
     read_term,
-    this_process,
 )
 from checkdam.errors import CheckdamError, CheckpointNotFoundError, JobFailedError, RestoreError, StorageError
 from checkdam.ids import JobId
+from checkdam.processes import Owner, this_process
 from checkdam.storage.contract import Storage
 
 PROMISED = "_promised"

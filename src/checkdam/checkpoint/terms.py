@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -22,8 +20,10 @@ from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
 from checkdam.errors import FencedError, FormatTooNewError, RestoreError, StorageError
 from checkdam.ids import CheckpointId, JobId
+from checkdam.processes import Owner, this_process
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import TEMPORARY_PREFIX
+from checkdam.storage.versioned import read_versioned
 
 TERMS = "_terms"
 OWNER = "_owner"
@@ -36,72 +36,9 @@ MOST_TERMS = 10**9 - 1
 ANY_TERM = -1
 """Stands in `seen` for the term of a checkpoint that could not be read."""
 _LOOKS = 3
-_DEAD = ("Z", "X")
-"""States of a process that has ended, and has not been waited for."""
 _METADATA = re.compile(r"chk-(?P<id>[0-9]{1,18})/_metadata")
 _held: set[str] = set()
 """The nonces of the terms that drivers of this very process hold."""
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for a later one with the same number."""
-
-    machine: str
-    pid: int
-    started: str
-
-    def __str__(self) -> str:
-        where = "this machine" if self.is_here() else self.machine.partition(" ")[0] or "another machine"
-        return f"process {self.pid} on {where}"
-
-    def is_here(self) -> bool:
-        return self.machine == _machine()
-
-    def is_alive(self) -> bool:
-        """Whether the process is known to run; only for one of this machine.
-
-        Where the system does not show it, as with `hidepid`, its number decides.
-        """
-        if not self.is_here():
-            return False
-        state, started = _stat(self.pid)
-        if state in _DEAD:
-            return False
-        return started == self.started if started and self.started else _exists(self.pid)
-
-
-def this_process() -> Owner:
-    return Owner(_machine(), os.getpid(), _stat(os.getpid())[1])
-
-
-def _machine() -> str:
-    """This boot of this machine, and the space its process numbers belong to: containers may share a name."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{os.uname().nodename} {boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return os.uname().nodename
-
-
-def _exists(pid: int) -> bool:
-    if not 0 < pid < 2**31:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _stat(pid: int) -> tuple[str, str]:
-    """The state of a process and when it began, in the kernel's own count; "" if it is gone or the system hides it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "", ""
-    return fields[0], fields[19]
 
 
 # ---------------------------------------------------------------------------------------------- the files
@@ -162,17 +99,10 @@ def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | Non
     Raises:
         FormatTooNewError: a newer Checkdam runs the job.
     """
-    path = f"{job_id}/{TERMS}/{name.file}"
     try:
-        found = _decode_term(storage.read(path))
-    except (FileNotFoundError, ValueError, RecursionError):
+        return read_versioned(storage, f"{job_id}/{TERMS}/{name.file}", _decode_term, _VERSION)
+    except (FileNotFoundError, ValueError):
         return None
-    if found.version > _VERSION:
-        raise FormatTooNewError(
-            f'"{storage.uri}/{path}" has format {found.version}; this Checkdam reads up to {_VERSION}',
-            hint="Run the job with the Checkdam that wrote it, or a newer one.",
-        )
-    return found
 
 
 def is_running(owner: Owner, nonce: str = "") -> bool:

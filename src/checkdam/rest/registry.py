@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from checkdam.checkpoint.terms import Owner, this_process
 from checkdam.ids import JobId
+from checkdam.processes import Owner, this_process
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import CheckpointingMode, JobEnd
 from checkdam.checkpoint.terms import Term
 from checkdam.connectors.contract import SinkCommitter
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, OutputLostError, RepeatedOutputError
+from checkdam.errors import CheckpointDamagedError, OutputLostError, RepeatedOutputError
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import SinkKind
 from checkdam.ids import CheckpointId, JobId, OperatorUid
@@ -20,6 +20,7 @@ from checkdam.runtime.published import PublishedOutput
 from checkdam.runtime.restore import Restored
 from checkdam.storage.contract import Storage
 from checkdam.storage.subtree import subtree
+from checkdam.storage.versioned import read_versioned
 
 _VERSION = 1
 
@@ -158,19 +159,14 @@ class Outputs:
     def _recall(self, name: str) -> None:
         assert self._files is not None
         try:
-            kept = _decode(self._files.read(name))
+            kept = read_versioned(self._files, name, _decode, _VERSION)
         except FileNotFoundError:
             return
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise CheckpointDamagedError(
                 f'"{self._files.uri}/{name}" is damaged: {error}',
                 hint="Delete it, if no savepoint of the job will be restored any more.",
             ) from error
-        if kept.version > _VERSION:
-            raise FormatTooNewError(
-                f'"{self._files.uri}/{name}" has format {kept.version}; this Checkdam reads up to {_VERSION}',
-                hint="Run the job with the Checkdam that wrote it, or a newer one.",
-            )
         for uid, committables in kept.committables.items():
             if uid in self._promised:
                 self._promised[OperatorUid(uid)].update(committables)

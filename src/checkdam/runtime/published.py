@@ -13,16 +13,13 @@ from checkdam.errors import FormatTooNewError
 from checkdam.ids import CheckpointId, JobId, OperatorUid
 from checkdam.storage.contract import Storage
 from checkdam.storage.subtree import subtree
+from checkdam.storage.versioned import read_versioned
 
 PUBLISHED = "_published"
 """The file, in a job's directory, with the number of the driver's term behind it. It stays while checkpoints do."""
 _VERSION = 1
 
 Committables = Mapping[OperatorUid, Sequence[bytes]]
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: int
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -44,7 +41,6 @@ class _Content(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, digest=hashlib.sha256(bare).hexdigest())
 
 
-_decode_version = msgspec.json.Decoder(_Version).decode
 _decode_content = msgspec.json.Decoder(_Content).decode
 
 
@@ -113,17 +109,10 @@ class PublishedOutput:
         """Return what a file says, None if it is damaged."""
         assert self._files is not None
         try:
-            data = self._files.read(name)
-            version = _decode_version(data).version
-            if version > _VERSION:
-                raise FormatTooNewError(
-                    f'"{self._files.uri}/{name}" has format {version}; this Checkdam reads up to {_VERSION}',
-                    hint="Run the job with the Checkdam that wrote it, or a newer one.",
-                )
-            content = _decode_content(data)
-            return content if content.digest is None or content == content.with_digest() else None
-        except (FileNotFoundError, ValueError, RecursionError):  # damaged; UnicodeDecodeError is a ValueError
+            content = read_versioned(self._files, name, _decode_content, _VERSION)
+        except (FileNotFoundError, ValueError):
             return None
+        return content if content.digest is None or content == content.with_digest() else None
 
     def is_known_after(self, checkpoint: CheckpointId) -> bool:
         return self._since is not None and self._since <= checkpoint

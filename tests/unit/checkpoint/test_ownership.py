@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from checkdam.checkpoint import terms
+from checkdam import processes
 from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.ownership import PROMISED, clear_abandoned, take
@@ -39,6 +39,7 @@ from checkdam.errors import (
     StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.processes import Owner, _stat, this_process
 from checkdam.runtime.restore import from_path
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
@@ -75,14 +76,14 @@ def living() -> Iterator[Owner]:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with open(f"/proc/{process.pid}/stat") as stat:
         started = stat.read().rpartition(")")[2].split()[19]
-    yield msgspec.structs.replace(this_process(), pid=process.pid, started=started)
+    yield replace(this_process(), pid=process.pid, started=started)
     process.communicate(b"\n")
 
 
 def dead_process() -> Owner:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return msgspec.structs.replace(this_process(), pid=process.pid, started="1")
+    return replace(this_process(), pid=process.pid, started="1")
 
 
 def checkpoint(number: int, term: int = 0) -> CompletedCheckpoint:
@@ -184,7 +185,7 @@ def test_a_job_that_runs_in_this_very_process_is_refused_until_its_driver_is_gon
 
 def test_a_later_process_with_the_same_number_is_not_the_owner(owned: Owned) -> None:
     storage = MemoryStorage()
-    owned(storage, msgspec.structs.replace(this_process(), pid=os.getppid(), started="not when it began"))
+    owned(storage, replace(this_process(), pid=os.getppid(), started="not when it began"))
 
     assert take(storage, JOB).replaced is None
 
@@ -675,7 +676,7 @@ def test_a_dead_job_with_a_complete_checkpoint_is_left_alone() -> None:
 
 def test_a_process_that_was_killed_and_not_waited_for_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = msgspec.structs.replace(this_process(), pid=process.pid, started=_stat(process.pid)[1])
+    owner = replace(this_process(), pid=process.pid, started=_stat(process.pid)[1])
     assert owner.is_alive()
 
     process.kill()
@@ -688,15 +689,15 @@ def test_a_process_that_was_killed_and_not_waited_for_is_dead() -> None:
 def test_a_process_that_the_system_hides_is_alive_while_its_number_is_taken(
     living: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terms, "_stat", lambda pid: ("", ""))
+    monkeypatch.setattr(processes, "_stat", lambda pid: ("", ""))
 
     assert living.is_alive()
     assert not dead_process().is_alive()
 
 
 def test_where_the_system_does_not_tell_when_a_process_began_its_number_decides() -> None:
-    assert msgspec.structs.replace(this_process(), started="").is_alive()
-    assert not msgspec.structs.replace(dead_process(), started="").is_alive()
+    assert replace(this_process(), started="").is_alive()
+    assert not replace(dead_process(), started="").is_alive()
 
 
 @pytest.mark.parametrize("name", [PROMISED, f"{PROMISED}-3"])

@@ -16,6 +16,7 @@ from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import OWNER, Owner, this_process
 from checkdam.errors import StorageError
 from checkdam.ids import JobId
+from checkdam.processes import Owner, this_process
 from checkdam.rest.archive import JobArchive
 from checkdam.rest.job_index import JobIndex
 from checkdam.runtime.records import CheckpointStatus, JobRecord, JobStatus

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from checkdam.checkpoint.terms import Owner, this_process
 from checkdam.ids import JobId
+from checkdam.processes import Owner, this_process
 from checkdam.rest import registry
 from checkdam.rest.registry import Server, register, servers
 

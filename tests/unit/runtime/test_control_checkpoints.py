@@ -13,10 +13,11 @@ import pytest
 from checkdam.checkpoint.ownership import PROMISED
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, RestoreMode
 from checkdam.checkpoint.store import load_checkpoint
-from checkdam.checkpoint.terms import TERMS, Owner, TermFile, this_process
+from checkdam.checkpoint.terms import TERMS, TermFile
 from checkdam.connectors.files import STAGING
 from checkdam.errors import CheckdamError, JobControlError, RestoreError, SavepointError, UsageError
 from checkdam.ids import JobId
+from checkdam.processes import Owner, this_process
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.records import SnapshotKind
 from checkdam.testing.gate import Gate

@@ -14,8 +14,8 @@ import threading
 
 import msgspec
 
+from checkdam.processes import when_any_exits
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.processes import when_any_exits
 from checkdam.runtime.slot.server import SlotServer
 from checkdam.runtime.slot.stack_dump import StackDump
 

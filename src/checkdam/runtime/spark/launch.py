@@ -13,8 +13,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from checkdam.ids import Attempt, SubtaskIndex
+from checkdam.processes import parent_of
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.processes import parent_of
 from checkdam.runtime.slot.client import SlotAddress
 
 
