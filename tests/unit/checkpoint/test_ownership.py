@@ -21,14 +21,11 @@ from checkdam.checkpoint.terms import (
     MOST_TERMS,
     OWNER,
     TERMS,
-    Owner,
     Term,
     TermFile,
-    _stat,
     list_terms,
     owner_of,
     read_term,
-    this_process,
 )
 from checkdam.errors import (
     CheckpointNotFoundError,
@@ -728,7 +725,7 @@ def test_a_directory_that_no_job_has_made_is_left_alone() -> None:
 
 @pytest.mark.parametrize("pid", [-1, 0, 2**70])
 def test_an_owner_with_a_number_that_no_process_has_is_dead(pid: int) -> None:
-    assert not msgspec.structs.replace(this_process(), pid=pid, started="").is_alive()
+    assert not replace(this_process(), pid=pid, started="").is_alive()
 
 
 def test_a_forged_term_above_all_others_is_refused_and_told() -> None:

@@ -13,7 +13,7 @@ from tests.unit.runtime.monitor.watched import watch
 
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.store import CheckpointStore
-from checkdam.checkpoint.terms import OWNER, Owner, this_process
+from checkdam.checkpoint.terms import OWNER
 from checkdam.errors import StorageError
 from checkdam.ids import JobId
 from checkdam.processes import Owner, this_process
