@@ -17,6 +17,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import CheckdamError, StorageError
 from checkdam.runtime.control import SavepointFormat
@@ -109,7 +110,7 @@ def test_a_directory_that_is_removed_at_any_step_loses_nothing(step: Step, numbe
     assert trouble.happened.is_set()
     assert heard.restarts == []
     words.must_be_whole()
-    if number == 3 or step in (Step.BEFORE_SEAL, Step.SEALED, Step.SNAPSHOT_TAKEN):
+    if number == 3 or step is not Step.BEFORE_DISCARD:  # which comes after the job's last look
         assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
 
@@ -165,6 +166,47 @@ def test_a_directory_that_comes_back_is_gone_on_from(tmp_path: Path) -> None:
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
     assert words.leftovers() == []
+
+
+NEVER: Future[Any] = Future()
+ON_REQUEST = replace(EVERY_EPOCH, interval=None)
+
+
+@pytest.mark.parametrize("checkpoints", [EVERY_EPOCH, ON_REQUEST], ids=["covered", "not covered"])
+def test_a_suspension_behind_a_removed_directory_keeps_the_state(checkpoints: Any, tmp_path: Path) -> None:
+    words = OnDisk(tmp_path)
+
+    def suspend(engine: Any, moment: Any) -> None:
+        words.remove()
+        job.suspend()
+        engine.wait_for(NEVER)
+
+    base = Trouble(Step.BEFORE_EPOCH, ask(lambda: job.control.trigger_checkpoint()), number=2)
+    job = words.job(troubles=[base, Trouble(Step.BEFORE_EPOCH, suspend, number=4)], checkpoints=checkpoints)
+
+    heard = job.run()
+
+    assert (heard.end, heard.missed) == (JobEnd.SUSPENDED, [])
+    words.must_be_whole()
+    assert [epoch for _, epoch in words.job().run().restored_from] == [3]
+    assert words.output() == words.expected_output()
+
+
+@pytest.mark.parametrize("checkpoints", [EVERY_EPOCH, ON_REQUEST], ids=["covered", "not covered"])
+def test_a_rescaling_behind_a_removed_directory_loses_nothing(checkpoints: Any, tmp_path: Path) -> None:
+    words = OnDisk(tmp_path)
+
+    def rescale(engine: Any, moment: Any) -> None:
+        words.remove()
+        ask(lambda: job.control.rescale(3))(engine, moment)
+
+    base = Trouble(Step.BEFORE_EPOCH, ask(lambda: job.control.trigger_checkpoint()), number=2)
+    job = words.job(troubles=[base, Trouble(Step.BEFORE_EPOCH, rescale, number=4)], checkpoints=checkpoints)
+
+    heard = job.run()
+
+    assert (heard.restarts, heard.rescales) == ([], [(3, None)])
+    assert words.output() == words.expected_output()
 
 
 class Refusing(Watch):

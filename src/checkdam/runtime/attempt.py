@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
+from typing import TypeVar
 
+from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
-from checkdam.ids import Epoch
+from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.checkpointing import Checkpointing, Surroundings
 from checkdam.runtime.engine import Slot
 from checkdam.runtime.epochs import Epochs
@@ -23,13 +26,15 @@ from checkdam.runtime.fulfilment import Fulfilment
 from checkdam.runtime.hang_watch import HangWatch
 from checkdam.runtime.job import Job
 from checkdam.runtime.records import SlotRecord
-from checkdam.runtime.requests import Requests, StopRequest, refuse
+from checkdam.runtime.requests import Requests, StopRequest, new_answer, refuse
 from checkdam.runtime.restore import Restored
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.slot_group import LiveSlots, SlotGroup
 from checkdam.runtime.stalls import Stall
 from checkdam.runtime.ticking import Turns
+
+T = TypeVar("T")
 
 _TICK_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
@@ -236,6 +241,55 @@ class AttemptRun:
         """Whether a checkpoint of the job holds all that has happened until now."""
         return self.coordinator.completed_epoch == self.epochs.last or self.epochs.is_as_restored
 
+    def cover(self, turn: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """Take a checkpoint of all that has happened until now, unless there is one.
+
+        It is a full one if files that an incremental one would refer to are gone. `turn` takes the turn for a caller
+        that does not have it; then no epoch may come any more.
+
+        Raises:
+            JobControlError: it failed, or the job has ended. What ends the attempt is raised at once.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_over or self.coordinator.can_trigger)
+        self.refuse_if_over()
+        is_gone = self.checkpoints.is_newest_gone()
+        if self.is_covered and not is_gone:
+            return
+        try:
+            self._take_checkpoint(turn, full=is_gone)
+        except JobControlError:
+            if self.is_over:
+                raise
+            if self.coordinator.must_be_full:  # the files went after they were looked at
+                self._take_checkpoint(turn, full=True)
+            elif is_gone or not self.is_covered:  # else another one, of the same epoch, was faster
+                raise
+
+    def _take_checkpoint(self, turn: Callable[[], AbstractContextManager[None]], *, full: bool) -> None:
+        done: Future[CheckpointId] = new_answer()
+        has_begun = False
+        while not has_begun:
+            with self._changed:
+                self._changed.wait_for(lambda: self.is_over or self.coordinator.can_trigger)
+            self.refuse_if_over()
+            with turn():
+                has_begun = self.checkpoints.trigger(self.epochs.last, full=full, answer=done)
+        self.wait_for(done)
+
+    def wait_for(self, answer: Future[T]) -> T:
+        """Wait for what was asked for; raise at once what ends the attempt."""
+        answer.add_done_callback(lambda _: self.look_again())
+        with self._changed:
+            self._changed.wait_for(lambda: answer.done() or self.is_over)
+        self.refuse_if_over()
+        return answer.result()
+
+    def refuse_if_over(self) -> None:
+        self.check()
+        if self.is_over:
+            raise JobControlError("the job has ended")
+
     def _configure(self, slot: Slot) -> None:
         job = self.job
         slot.configure(
@@ -387,19 +441,14 @@ class AttemptRun:
         with changed:
             changed.wait_for(lambda: self.is_over or not coordinator.in_progress)
             self.check()
-            if self.is_covered:
-                return
-        for _ in range(2):  # once more if files of earlier ones are gone: then it is a full one
-            with self.turns.wait():
-                self.checkpoints.trigger(self.epochs.last)
-            with changed:
-                changed.wait_for(lambda: self.is_over or not coordinator.in_progress)
-                self.check()
-                if coordinator.completed_epoch == self.epochs.last:
-                    return
-                if not coordinator.must_be_full:
-                    break
-        raise JobFailedError("the final checkpoint failed, so the last output is not published")
+        if self.is_covered and not keeps_checkpoints(self.job.checkpoints.retention, JobEnd.FINISHED):
+            return  # all is published, and the checkpoint goes with the job
+        try:
+            self.cover(self.turns.wait)
+        except JobControlError as error:
+            raise JobFailedError(
+                f"the final checkpoint failed, so the last output is not published: {error}"
+            ) from error
 
 
 def _close(slot: Slot) -> None:

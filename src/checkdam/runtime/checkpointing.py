@@ -155,6 +155,23 @@ class Checkpointing:
         self._perform(actions)
         return bool(actions)
 
+    def is_newest_gone(self) -> bool:
+        """Look whether files of the newest completed checkpoint are gone; False if that cannot be seen in time."""
+        with self._changed:
+            newest = self._coordinator.retained[-1:]
+        store = self._around.store
+        if store is None or not newest:
+            return False
+        checkpoint_id, files = newest[0].checkpoint_id, newest[0].files()
+        try:
+            return within(
+                self._job.checkpoints.timeout.total_seconds(),
+                f"looking at checkpoint {checkpoint_id}",
+                lambda: not store.has(checkpoint_id) or store.missing(files) is not None,
+            )
+        except (StorageError, TimeoutError):
+            return False
+
     def savepoint(self, epoch: Epoch, order: SavepointOrder) -> None:
         """Cut now; no other savepoint may be in progress."""
         with self._changed:

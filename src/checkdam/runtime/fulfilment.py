@@ -11,12 +11,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from checkdam.checkpoint.savepoint import SavepointDirectory
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
-from checkdam.ids import CheckpointId
 from checkdam.runtime.checkpointing import SavepointOrder
 from checkdam.runtime.records import SnapshotKind
 from checkdam.runtime.requests import (
@@ -35,8 +34,6 @@ from checkdam.runtime.workers import within
 
 if TYPE_CHECKING:
     from checkdam.runtime.attempt import AttemptRun
-
-T = TypeVar("T")
 
 _PATIENCE_SECONDS = 5.0
 
@@ -187,7 +184,7 @@ class Fulfilment:
                 attempt.drain()
             has_begun = True  # and gives up by itself, if it has to
             attempt.checkpoints.savepoint(attempt.epochs.last, order)
-            path = self._wait_for(saved)
+            path = attempt.wait_for(saved)
         except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was
             reason = _as_control_error("the job was not stopped", error)
             if has_drained:
@@ -212,7 +209,7 @@ class Fulfilment:
                 self._refuse_if_ending()
                 self._cut_if_needed()
                 if not attempt.interrupt(Rescaled(request)):  # something else has ended the attempt in this moment
-                    self._refuse_if_over()
+                    attempt.refuse_if_over()
             except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was
                 reason = _as_control_error("the job was not rescaled", error)
                 try:
@@ -245,29 +242,7 @@ class Fulfilment:
             raise JobControlError("the job has used up its input and ends by itself")
 
     def _cut_if_needed(self) -> None:
-        """A checkpoint of all that has happened until now, in this turn."""
-        attempt = self._attempt
-        with self._changed:
-            self._changed.wait_for(lambda: attempt.is_over or attempt.coordinator.can_trigger)
-        self._refuse_if_over()
-        if attempt.is_covered:
-            return
-        done: Future[CheckpointId] = new_answer()
-        attempt.checkpoints.trigger(attempt.epochs.last, answer=done)
-        self._wait_for(done)
-
-    def _wait_for(self, answer: Future[T]) -> T:
-        """What was asked for; raises at once what ends the attempt."""
-        answer.add_done_callback(lambda _: self._attempt.look_again())
-        with self._changed:
-            self._changed.wait_for(lambda: answer.done() or self._attempt.is_over)
-        self._refuse_if_over()
-        return answer.result()
-
-    def _refuse_if_over(self) -> None:
-        self._attempt.check()
-        if self._attempt.is_over:
-            raise JobControlError("the job has ended")
+        self._attempt.cover()
 
 
 def _naming(saved: Future[str], reason: CheckdamError) -> CheckdamError:
