@@ -17,9 +17,10 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.settings import JobEnd, RestoreMode
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import CheckdamError, StorageError
+from checkdam.ids import JobId
 from checkdam.runtime.control import SavepointFormat
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing import MemoryStorage
@@ -129,6 +130,39 @@ def test_without_the_directory_a_failover_has_nothing_to_go_back_to_and_never_be
 
     assert len(job.heard.restarts) == 5  # it may have come back
     assert sum(words.output().values()) == len(EPOCHS[0]) + len(EPOCHS[1])
+
+
+@pytest.mark.parametrize("mode", RestoreMode)
+def test_without_the_directory_a_failover_never_goes_back_to_the_savepoint_it_started_from(
+    mode: RestoreMode, tmp_path: Path
+) -> None:
+    words, place = OnDisk(tmp_path), SavepointPlace()
+    asked: list[Future[Any]] = []
+    save = ask(lambda: first.control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL), asked)
+    troubles = [
+        Trouble(Step.BEFORE_EPOCH, save, number=2),
+        Trouble(Step.BEFORE_EPOCH, lambda *_: first.cancel(), number=3),
+    ]
+    first = words.job(troubles=troubles)
+    first.run()
+    second, other = OnDisk(tmp_path), JobId("d" * 32)
+
+    def lose(engine: Any, moment: Any) -> None:
+        (tmp_path / other).rename(tmp_path / "away")
+        kill_slot(0)(engine, moment)
+
+    def mount_again() -> None:
+        shutil.rmtree(tmp_path / other, ignore_errors=True)
+        (tmp_path / "away").rename(tmp_path / other)
+
+    job = second.job(job_id=other, troubles=[Trouble(Step.BEFORE_EPOCH, lose, number=5)])
+    job.heard = Returning(3, mount_again)
+
+    heard = job.run(restore=asked[0].result(0), mode=mode)
+
+    assert [epoch for _, epoch in heard.restored_from] == [1, 4]
+    assert "holds no checkpoint any more" in str(heard.restarts[-1])
+    assert heard.withdrawn == []
 
 
 class Returning(Heard):

@@ -469,14 +469,15 @@ class JobMaster:
             for restored in newest_first(self._store, self._storage, self._job.job_id, self._listener):
                 has_own = True
                 yield restored
+        is_empty = not has_own and (self._store is None or not self._store.completed())
+        if is_empty and self._has_checkpoint and self._store is not None:
+            raise StorageError(
+                f'"{self._store.uri}" holds no checkpoint any more, and to begin anew would repeat output',
+                hint="Bring the directory back, or start a new job without --resume.",
+            )
         if self._given is not None and not self._given.claim:
             yield self._given
-        elif not has_own and (self._store is None or not self._store.completed()):
-            if self._has_checkpoint and self._store is not None:
-                raise StorageError(
-                    f'"{self._store.uri}" holds no checkpoint any more, and to begin anew would repeat output',
-                    hint="Bring the directory back, or start a new job without --resume.",
-                )
+        elif is_empty:
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
