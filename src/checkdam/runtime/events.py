@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Final
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.connectors.contract import Withdrawn
@@ -135,6 +136,9 @@ class JobListener:
         """The job has ended, but something it should have removed is still there."""
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
+
+
+EVENTS: Final = tuple(name for name in vars(JobListener) if not name.startswith("_"))
 
 
 def told_skipped(path: str, reason: CheckdamError) -> str:

@@ -58,6 +58,7 @@ from checkdam.runtime.requests import (
 from checkdam.runtime.restore import Restored, give_up_savepoint, newest_first
 from checkdam.runtime.slot_group import LiveSlots
 from checkdam.runtime.stalls import Stall
+from checkdam.runtime.telling import Telling
 from checkdam.runtime.tidying import Remains
 from checkdam.state.snapshots import SavepointFormat
 from checkdam.storage.contract import Storage
@@ -103,7 +104,7 @@ class JobMaster:
         self._engines = engines
         self._engine = engines(job.plan)
         self._given = restored
-        self._listener = listener or JobListener()
+        self._listener = Telling(listener or JobListener())
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
@@ -124,6 +125,7 @@ class JobMaster:
         self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
         self._end_watch = EndWatch(job.cancellation_timeout)
         self._last_run: AttemptRun | None = None  # also while it is disposed of
+        self._given_up: GivenUpError | None = None  # told as the job's end, whatever its threads do from then on
         self._is_done = False  # all was done before something failed: to run it again would help nobody
 
     @property
@@ -245,12 +247,23 @@ class JobMaster:
         try:
             return self._end_watch.run(self._run_as_owner, self._stall, self.cancel)
         except GivenUpError as failure:
-            self._listener.failed(failure)
-            if self._last_run is not None:
-                self._last_run.requests.close(failure)
-            self._enter(JobStatus.FAILED)
-            self._listener.job_ended(JobEnd.FAILED, None)
+            self._give_up(failure)
             raise
+
+    def _give_up(self, failure: GivenUpError) -> None:
+        """End the job for those who wait and listen; what hangs does nothing more when it wakes."""
+        with self._asking:
+            self._given_up, self._status = failure, JobStatus.FAILED
+        listener = self._listener.silence()
+        listener.failed(failure)
+        if self._last_run is not None:
+            self._last_run.requests.close(failure)
+        listener.status_changed(JobStatus.FAILED)
+        listener.job_ended(JobEnd.FAILED, None)
+
+    def _check_given_up(self) -> None:
+        if self._given_up is not None:
+            raise self._given_up
 
     def _stall(self) -> Stall | None:
         return self._last_run.stall() if self._last_run is not None else None
@@ -281,7 +294,7 @@ class JobMaster:
         self._enter(JobStatus.CREATED)
         try:
             end = self._run_attempts()
-        except FencedError:
+        except (FencedError, GivenUpError):
             raise
         except Exception as failure:
             self._fail(failure)
@@ -366,7 +379,7 @@ class JobMaster:
                 return asked.end
             except Rescaled as rescaled:
                 self._begin_rescaling(rescaled.request)
-            except FencedError:
+            except (FencedError, GivenUpError):
                 raise
             except CheckdamError as failure:
                 self._check_term()
@@ -516,6 +529,7 @@ class JobMaster:
         with self._asking:
             self._running = run
         try:
+            self._check_given_up()
             self._may_wait()
             if self._asked_end is not None:
                 raise EndRequested(self._asked_end)
@@ -535,6 +549,7 @@ class JobMaster:
             self._is_done = run.is_done
             run.dispose()
             self._next_id = coordinator.next_id
+            self._check_given_up()
 
     def _newer_than(self, restored: Restored | None) -> list[CheckpointId]:
         """Return the job's checkpoints later than this one, which cannot be restored."""

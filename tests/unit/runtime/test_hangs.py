@@ -108,6 +108,24 @@ def test_a_storage_that_hangs_fails_the_job_and_not_only_its_checkpoints() -> No
     assert job.heard.end is JobEnd.FAILED
 
 
+def test_a_job_that_was_given_up_stays_so_when_the_storage_answers() -> None:
+    words, gate = WordCount([["a"], ["b"], ["c"]]), threading.Event()
+    hang = Trouble(Step.BEFORE_METADATA, wait_for(gate), number=2)
+    job = words.job(troubles=[hang], lockstep=False, checkpoints=IMPATIENT, heartbeat=FAST, cancellation_timeout=SOON)
+    before = threading.enumerate()
+    with pytest.raises(GivenUpError):
+        job.run()
+    [thread] = [each for each in threading.enumerate() if each.name == "job" and each not in before]
+    heard = list(job.heard.statuses), len(job.heard.completed), len(job.heard.epochs)
+
+    gate.set()
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert (job.heard.statuses, len(job.heard.completed), len(job.heard.epochs)) == heard
+    assert (job.heard.restarts, job.heard.end) == ([], JobEnd.FAILED)
+
+
 @pytest.mark.slow
 def test_a_stop_whose_place_hangs_can_be_cancelled() -> None:
     words, place, gate, until = WordCount([["a"]]), SavepointPlace(), threading.Event(), Gate()

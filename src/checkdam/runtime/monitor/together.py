@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from checkdam.runtime.events import JobListener
+from checkdam.runtime.events import EVENTS, JobListener
 
 _log = logging.getLogger(__name__)
-
-EVENTS: Final = tuple(name for name in vars(JobListener) if not name.startswith("_"))
 
 
 class Together(JobListener):
