@@ -82,6 +82,16 @@ class AttemptRun:
 
     def run(self) -> None:
         threading.Thread(target=self._watch_all, daemon=True, name="hang-watch").start()
+        try:
+            self._run()
+        except BaseException:
+            self.check()  # the first cause, rather than what it led to
+            raise
+        self._end()
+        self._closed = self.is_done = True
+        self._group.call(_close)
+
+    def _run(self) -> None:
         self._start_slots()
         position = self._restored.checkpoint.source_position if self._restored else b""
         engine = self._around.engine
@@ -90,17 +100,10 @@ class AttemptRun:
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
         self._ticker.start()
         self._fulfilment.start()
-        try:
-            engine.run(self._group.slots, self._run_epoch)
-            self.check()
-            self._run_out()
-            self._final_checkpoint()
-        except BaseException as error:
-            self.check()  # the first cause, rather than what it led to
-            raise error
-        self._end()
-        self._closed = self.is_done = True
-        self._group.call(_close)
+        engine.run(self._group.slots, self._run_epoch)
+        self.check()
+        self._run_out()
+        self._final_checkpoint()
 
     def _start_slots(self) -> None:
         group, engine = self._group, self._around.engine
@@ -112,11 +115,7 @@ class AttemptRun:
         self.listener.slots_started([self._record_of(slot) for slot in group.slots])
         if self._restored is not None:
             self.listener.progressed("restoring")
-        try:
-            group.call(self._configure)
-        except SlotLostError:
-            self.check()  # that a slot hangs, rather than that it was killed for it
-            raise
+        group.call(self._configure)
         if self._restored is not None:
             self.listener.progressed(None)
         self.has_begun = True

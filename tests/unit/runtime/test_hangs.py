@@ -15,10 +15,11 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.errors import EngineLostError, GivenUpError, JobControlError, SlotLostError
+from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.restart import NoRestart
 from checkdam.runtime.stalls import Stall
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -124,6 +125,27 @@ def test_a_job_that_was_given_up_stays_so_when_the_storage_answers() -> None:
     assert not thread.is_alive()
     assert (job.heard.statuses, len(job.heard.completed), len(job.heard.epochs)) == heard
     assert (job.heard.restarts, job.heard.end) == ([], JobEnd.FAILED)
+
+
+def test_a_cancel_while_slots_start_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, stopped = threading.Event(), threading.Event()
+
+    def start(self: LocalEngine, attempt: object, count: int) -> Any:
+        begun.set()
+        stopped.wait(60)
+        raise JobFailedError("Spark failed: Job 0 cancelled part of cancelled job group checkdam-1")
+
+    monkeypatch.setattr(LocalEngine, "start_slots", start)
+    monkeypatch.setattr(LocalEngine, "interrupt", lambda self: stopped.set())
+    job = WordCount([["a"]]).job(restart=NoRestart())
+    running = threading.Thread(target=job.run, daemon=True)
+    running.start()
+    assert begun.wait(60)
+
+    job.cancel()
+    running.join(60)
+
+    assert job.heard.end is JobEnd.CANCELLED
 
 
 @pytest.mark.slow
