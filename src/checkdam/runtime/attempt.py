@@ -435,7 +435,8 @@ class AttemptRun:
         if self._around.store is None:
             with self.turns.wait():
                 self.check()
-                self.checkpoints.commit_without_checkpoint(self.epochs.last)
+                with self._hangs.expecting_progress("publishing the last output"):
+                    self.checkpoints.commit_without_checkpoint(self.epochs.last)
             return
         with changed:
             changed.wait_for(lambda: self.is_over or not coordinator.in_progress)

@@ -14,7 +14,7 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
@@ -146,6 +146,27 @@ def test_a_cancel_while_slots_start_is_no_failure(monkeypatch: pytest.MonkeyPatc
     running.join(60)
 
     assert job.heard.end is JobEnd.CANCELLED
+
+
+@pytest.mark.parametrize("step", [Step.WRITING_OUTPUT, Step.COMMITTING])
+def test_a_job_without_checkpoints_ends_though_its_sink_hangs(step: Step) -> None:
+    words, gate = WordCount([["a"], ["b"]]), threading.Event()
+    job = LocalJob(
+        words.build,
+        words.epochs,
+        None,
+        record_type=str,
+        checkpoints=CheckpointConfig(timeout=IMPATIENT.timeout),
+        troubles=[Trouble(step, wait_for(gate))],
+        heartbeat=FAST,
+        cancellation_timeout=SOON,
+    )
+    job.start()
+    try:
+        with pytest.raises(GivenUpError):
+            job.join()
+    finally:
+        gate.set()
 
 
 @pytest.mark.slow
