@@ -413,11 +413,12 @@ class Checkpointing:
             savepoint_format=order.format,
         )
         try:
-            self._around.outputs.note(checkpoint)
-            self._around.outputs.verify_savepoint(checkpoint)
+            outputs = self._around.outputs
+            self._at_storage(lambda: outputs.note(checkpoint))
+            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))
             path, metadata_bytes = self._at_place(order, lambda: order.directory.complete(checkpoint))
-            self._around.outputs.verify_savepoint(checkpoint)  # the place may have taken its time
-            self._around.outputs.check_term()  # else a driver that has taken over may not keep its output
+            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # the place may have taken its time
+            self._at_storage(outputs.check_term)  # else a driver that has taken over may not keep its output
         except CheckdamError as error:
             if isinstance(error, FencedError):
                 self._fail(error)
@@ -464,15 +465,23 @@ class Checkpointing:
             self._refuse(action.checkpoint_id, f"savepoint {action.checkpoint_id} failed: {reason}")
 
     def _at_place(self, order: SavepointOrder, work: Callable[[], T]) -> T:
-        """Do something where a savepoint goes, which must not take longer than a checkpoint may.
+        """Do something where a savepoint goes, which must not take longer than a checkpoint may."""
+        return self._in_time(order.directory.uri, work)
+
+    def _at_storage(self, work: Callable[[], T]) -> T:
+        """Do something for a savepoint where the job keeps its checkpoints, as `_at_place`."""
+        return self._in_time(self._around.store.uri if self._around.store is not None else "the storage", work)
+
+    def _in_time(self, uri: str, work: Callable[[], T]) -> T:
+        """Do something that must not take longer than a checkpoint may.
 
         Raises:
-            StorageUncertainError: the place does not answer.
+            StorageUncertainError: the storage does not answer.
         """
         try:
-            return within(self._job.checkpoints.timeout.total_seconds(), "savepoint-place", work)
+            return within(self._job.checkpoints.timeout.total_seconds(), "writing a savepoint", work)
         except TimeoutError as error:
-            raise StorageUncertainError(f"{order.directory.uri} does not answer: {error}") from error
+            raise StorageUncertainError(f"{uri} does not answer: {error}") from error
 
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)

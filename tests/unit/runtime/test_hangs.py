@@ -19,6 +19,7 @@ from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobF
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restart import NoRestart
 from checkdam.runtime.stalls import Stall
 from checkdam.testing.gate import Gate
@@ -205,6 +206,26 @@ def test_a_stop_whose_place_hangs_fails_in_the_time_of_a_checkpoint_and_the_job_
         assert job.join().end is JobEnd.FINISHED
     finally:
         gate.set()
+
+
+@pytest.mark.parametrize("hung", ["note", "check_term"])
+def test_a_stop_fails_in_time_if_the_storage_of_checkpoints_hangs(hung: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, place, gate, until = WordCount([["a"]]), SavepointPlace(), threading.Event(), Gate()
+    job = words.job(until=until, heartbeat=FAST, checkpoints=replace(IMPATIENT, interval=None))
+    control = job.start()
+    job.heard.wait_for_epoch(1)
+    monkeypatch.setattr(Outputs, hung, lambda *_: gate.wait(60))
+
+    stopping = control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
+
+    try:
+        assert "does not answer" in str(stopping.exception(30))
+    finally:
+        gate.set()
+        monkeypatch.undo()
+    until.open()
+    assert job.join().end is JobEnd.FINISHED
+    assert place.files() == []
 
 
 def test_a_snapshot_that_hangs_is_not_waited_for_once_its_checkpoint_is_given_up() -> None:
