@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +21,9 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.monitor import JobMonitor as MonitorOfJob
 from checkdam.runtime.records import JobRecord
 
+_PATIENCE = timedelta(seconds=1)
+"""How long an answer waits for jobs that do not run here: a job must be cancelled also while its storage hangs."""
+
 
 class Hosting:
     """A JobHost. Serves this process's jobs, and those that left something in the same checkpoint directories."""
@@ -34,7 +38,7 @@ class Hosting:
         configured = configuration.get(CHECKPOINT_DIR)
         self._lock = threading.Lock()
         self._directories = list(directories) or ([configured] if configured is not None else [])
-        self._index = JobIndex(self._directories)
+        self._index = JobIndex(self._directories, patience=_PATIENCE)
         self._server = RestServer(configuration, archive=self, extra=ui.routes())
         self._registry_directory = registry_directory
         self._registration: registry.Registration | None = None
@@ -53,7 +57,7 @@ class Hosting:
         with self._lock:
             if storage is not None and storage not in self._directories:  # the program itself has set it
                 self._directories.append(storage)
-                self._index = JobIndex(self._directories)
+                self._index = JobIndex(self._directories, patience=_PATIENCE)
         self._server.job_started(job)
         if self._registration is not None:
             self._registration.runs(job.job_id)

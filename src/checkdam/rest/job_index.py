@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final
 
@@ -39,7 +40,8 @@ class JobIndex:
     """All jobs that some checkpoint directories tell of. Safe from any thread.
 
     An answer may be as old as `lifetime`, or older where listing a storage takes long, so that whoever polls does not
-    keep the storage busy. A directory that cannot be listed is logged, and told of as it was the last time.
+    keep the storage busy. A directory that cannot be listed is logged, and told of as it was the last time; so is one
+    whose listing takes longer than `patience`, until it is there (None: however long it takes).
 
     A job that has not ended in order is RUNNING if its driver is a living process of this machine, else SUSPENDED:
     processes of other machines cannot be asked.
@@ -50,14 +52,17 @@ class JobIndex:
         archives: Sequence[str],
         *,
         lifetime: timedelta = timedelta(seconds=3),
+        patience: timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._places = [_Place(uri) for uri in dict.fromkeys(archives)]
         self._lifetime = lifetime.total_seconds()
+        self._patience = patience.total_seconds() if patience is not None else None
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._known: dict[str, JobRecord] | None = None
+        self._known: Mapping[str, JobRecord] | None = None
         self._good_until = 0.0
+        self._look: Future[Mapping[str, JobRecord]] | None = None  # under way: one at a time, as it may hang
 
     def records(self) -> Sequence[JobRecord]:
         return list(self._all().values())
@@ -65,30 +70,35 @@ class JobIndex:
     def record(self, job_id: str) -> JobRecord | None:
         return self._all().get(job_id)
 
-    def refresh(self) -> None:
-        """Look again with the next question."""
-        with self._lock:
-            self._good_until = 0.0
-            self._known = None
-
     def _all(self) -> Mapping[str, JobRecord]:
-        known = self._known
-        if known is not None and self._clock.monotonic() < self._good_until:
-            return known
-        if not self._lock.acquire(blocking=known is None):
-            assert known is not None
-            return known  # somebody is looking already
+        with self._lock:
+            known, look = self._known, self._look
+            if known is not None and (look is not None or self._clock.monotonic() < self._good_until):
+                return known  # good enough, or somebody is looking already
+            if look is None:
+                look = self._look = Future()
+                threading.Thread(target=self._look_at_all, args=[look], daemon=True, name="job-index").start()
         try:
-            began = self._clock.monotonic()
-            if self._known is not None and began < self._good_until:
-                return self._known
+            return look.result(self._patience)
+        except TimeoutError:
+            if look.done():
+                raise  # the look's own
+            return known or {}
+
+    def _look_at_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
+        began = self._clock.monotonic()
+        try:
             found = {record.id: record for place in self._places for record in place.records()}
-            now = self._clock.monotonic()
-            self._known = found
+        except BaseException as error:  # noqa: BLE001  raised by those who wait
+            with self._lock:
+                self._look = None
+            look.set_exception(error)
+            return
+        now = self._clock.monotonic()
+        with self._lock:
+            self._known, self._look = found, None
             self._good_until = now + max(self._lifetime, (now - began) * _SHARE_OF_TIME)
-            return found
-        finally:
-            self._lock.release()
+        look.set_result(found)
 
 
 class _Place:

@@ -81,5 +81,12 @@ class Jobs:
             records += [record for record in self._archive.records() if record.id not in here]
         return sorted(records, key=lambda record: record.started_at, reverse=True)
 
+    def running_records(self) -> list[JobRecord]:
+        """Those that run in this process, the latest started first; no storage is asked for them."""
+        with self._lock:
+            monitors = [job.monitor for job in self._running.values()]
+        records = [monitor.record() for monitor in monitors]
+        return sorted(records, key=lambda record: record.started_at, reverse=True)
+
     def _monitors(self) -> dict[str, JobMonitor]:
         return self._ended | {job_id: job.monitor for job_id, job in self._running.items()}

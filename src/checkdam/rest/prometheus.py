@@ -42,8 +42,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
 
 
 def _scrape(jobs: Jobs, call: Call) -> Raw:
-    here = [record for record in jobs.records() if jobs.running(record.id) is not None]
-    return Raw(exposition(here), CONTENT_TYPE)
+    return Raw(exposition(jobs.running_records()), CONTENT_TYPE)
 
 
 def exposition(records: Iterable[JobRecord]) -> bytes:

@@ -123,8 +123,7 @@ class TaskManagerDetails(TaskManager, frozen=True, rename="camel"):
 
 def live_slots(jobs: Jobs) -> list[tuple[JobRecord, SlotRecord]]:
     """Of the jobs that run in this process."""
-    running = [record for record in jobs.records() if jobs.running(record.id) is not None]
-    return [(record, slot) for record in running for slot in record.slots]
+    return [(record, slot) for record in jobs.running_records() for slot in record.slots]
 
 
 def find_slot(jobs: Jobs, call: Call) -> tuple[JobRecord, SlotRecord]:

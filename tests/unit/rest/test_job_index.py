@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
@@ -192,16 +193,43 @@ def test_storage_is_listed_once_in_a_while_however_often_somebody_asks() -> None
     assert storage.listed == 2
 
 
-def test_a_refresh_looks_again_at_once() -> None:
-    storage = MemoryStorage()
-    index = _index(storage)
-    assert index.records() == []
+def test_a_job_that_nobody_knows_has_no_record() -> None:
+    assert _index(MemoryStorage()).record("c" * 32) is None
+
+
+class Hanging(Counting):
+    """Hangs in every listing while the gate is closed."""
+
+    gate = threading.Event()
+
+    def list(self, directory: str) -> list[FileStatus]:
+        found = super().list(directory)
+        self.gate.wait(60)
+        return found
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_storage_that_hangs_is_asked_once_and_what_is_known_is_told(is_known: bool) -> None:
+    storage, clock = Hanging(), ManualClock()
     JobArchive(storage).save(job())
+    index = JobIndex([mount(storage)], patience=timedelta(milliseconds=10), clock=clock)
+    if is_known:
+        Hanging.gate.set()
+        assert len(index.records()) == 1
+        clock.advance(60)
+    Hanging.gate.clear()
+    listed = storage.listed
+    before = threading.active_count()
 
-    index.refresh()
+    found = [len(index.records()) for _ in range(5)]
 
+    assert (found, storage.listed - listed) == ([1 if is_known else 0] * 5, 1)
+    assert threading.active_count() - before <= 1
+    Hanging.gate.set()
+    looking = [thread for thread in threading.enumerate() if thread.name == "job-index"]
+    for thread in looking:
+        thread.join(60)
     assert len(index.records()) == 1
-    assert index.record("c" * 32) is None
 
 
 def test_an_owner_that_cannot_be_read_hides_no_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from tests.unit.rest.made_jobs import JOB, RECORD, AskedControl, running_job
 
 from checkdam.ids import JobId
-from checkdam.rest import known_jobs
+from checkdam.rest import known_jobs, prometheus
+from checkdam.rest.endpoint import Call, Raw
 from checkdam.rest.errors import RestError
 from checkdam.rest.known_jobs import Jobs
+from checkdam.rest.taskmanagers import live_slots
+from checkdam.runtime.records import JobRecord
 
 
 def test_of_a_job_that_ended_only_what_it_tells_is_kept() -> None:
@@ -50,3 +54,29 @@ def test_a_job_that_starts_again_runs() -> None:
 
     assert jobs.running(JOB) is not None
     assert [record.id for record in jobs.records()] == [JOB]
+
+
+class Asked:
+    """An archive that must not be asked."""
+
+    def records(self) -> Sequence[JobRecord]:
+        raise AssertionError("asked for all jobs")
+
+    def record(self, job_id: str) -> JobRecord | None:
+        raise AssertionError(f"asked for {job_id}")
+
+
+def _scraped(jobs: Jobs) -> bytes:
+    [endpoint] = prometheus.routes(jobs)
+    raw = endpoint.handler(Call({}, {}))
+    assert isinstance(raw, Raw)
+    return raw.content
+
+
+def test_no_storage_is_asked_for_jobs_that_run_here() -> None:
+    jobs = Jobs(Asked())
+    jobs.started(running_job())
+
+    assert jobs.running_records() == [RECORD]
+    assert [slot for _, slot in live_slots(jobs)] == list(RECORD.slots)
+    assert b"flink_jobmanager" in _scraped(jobs)
