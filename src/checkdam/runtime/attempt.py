@@ -69,6 +69,7 @@ class AttemptRun:
             around.clock,
             around.engine.progress,
             self.checkpoints.stall,
+            lambda: around.listener.is_waiting,
         )
         self._failure: BaseException | None = None
         self._ended = False

@@ -44,12 +44,13 @@ from checkdam.errors import (
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.completion import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.engine import Engine, Slot
-from checkdam.runtime.events import CheckpointTriggered, JobListener
+from checkdam.runtime.events import CheckpointTriggered
 from checkdam.runtime.job import Job
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.records import SnapshotKind
 from checkdam.runtime.slot_group import SlotGroup
 from checkdam.runtime.stalls import Stall
+from checkdam.runtime.telling import Telling
 from checkdam.runtime.workers import Workers, within
 from checkdam.state.snapshots import SavepointFormat, SlotSnapshot, StateFile
 
@@ -67,7 +68,7 @@ class Surroundings:
     store: CheckpointStore | None
     coordinator: CheckpointCoordinator
     outputs: Outputs
-    listener: JobListener
+    listener: Telling
     clock: Clock
     term: int = 0  # of the driver; 0: the job keeps no checkpoints
     begun: Callable[[], None] = lambda: None  # called when the slots have their state

@@ -30,12 +30,15 @@ class HangWatch:
         clock: Clock,
         engine_progress: Callable[[], Hashable],
         committer_stall: Callable[[], Stall | None],
+        listener_is_slow: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`listener_is_slow` says that the driver waits for what it tells to be taken, which is no hang of the job."""
         self._patience = patience.total_seconds()
         self._longest_look = 2 * interval  # a driver that was stopped itself has not looked meanwhile
         self._clock = clock
         self._engine_progress = engine_progress
         self._committer_stall = committer_stall
+        self._listener_is_slow = listener_is_slow
         self._lock = threading.Lock()
         self._beats: dict[SubtaskIndex, Beat] = {}
         self._work: tuple[str, StackWatch] | None = None
@@ -68,6 +71,10 @@ class HangWatch:
 
     def look(self) -> CheckdamError | None:
         """Look at the whole attempt; return the reason if it counts as hung."""
+        if self._listener_is_slow():
+            with self._lock:
+                self._still, self._looked_at = 0.0, self._clock.monotonic()
+            return None
         stall = self._committer_stall()
         if stall is not None and stall.seconds >= self._patience:
             return JobFailedError(f"{stall}\n{_HINT}")

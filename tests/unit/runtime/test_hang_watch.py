@@ -27,8 +27,14 @@ class Attempt:
         self.clock = ManualClock()
         self.progress: Hashable = None
         self.committer: Stall | None = None
+        self.listener_is_slow = False
         self.watch = HangWatch(
-            PATIENCE, timedelta(seconds=10), self.clock, lambda: self.progress, lambda: self.committer
+            PATIENCE,
+            timedelta(seconds=10),
+            self.clock,
+            lambda: self.progress,
+            lambda: self.committer,
+            lambda: self.listener_is_slow,
         )
 
     @contextmanager
@@ -98,6 +104,18 @@ def test_work_that_shows_no_progress_may_take_longer() -> None:
 
     with attempt.in_epoch(at_least=timedelta(minutes=20)):
         assert attempt.looks(110) is None
+        assert attempt.looks(20) is not None
+
+
+def test_the_time_of_a_slow_listener_does_not_count() -> None:
+    attempt = Attempt()
+    attempt.committer = Stall("writing checkpoints", 600.0, "")
+    attempt.listener_is_slow = True
+
+    with attempt.in_epoch():
+        assert attempt.looks(1000) is None
+        attempt.listener_is_slow, attempt.committer = False, None
+        assert attempt.looks(50) is None
         assert attempt.looks(20) is not None
 
 

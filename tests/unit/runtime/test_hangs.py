@@ -18,13 +18,14 @@ from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
+from checkdam.runtime.hang_watch import HangWatch
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restart import NoRestart
 from checkdam.runtime.stalls import Stall
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
-from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
+from checkdam.testing.local_job import EVERY_EPOCH, Heard, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.places import SavepointPlace
 from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
@@ -168,6 +169,40 @@ def test_a_job_without_checkpoints_ends_though_its_sink_hangs(step: Step) -> Non
             job.join()
     finally:
         gate.set()
+
+
+class Paused(Heard):
+    """Prints to a terminal that somebody has paused."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__()
+        self.gate, self.begun = threading.Event(), threading.Event()
+        setattr(self, event, self._show)
+
+    def _show(self, *_: object) -> None:
+        self.begun.set()
+        self.gate.wait(60)
+
+
+@pytest.mark.parametrize("event", ["printed", "checkpoint_completed"])
+def test_a_terminal_that_is_paused_is_no_hang(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lock.begun.set()
+    job = LocalJob(build, [["a"], ["b"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
+    job.heard = paused = Paused(event)
+    looks: list[object] = []
+    look = HangWatch.look
+    monkeypatch.setattr(HangWatch, "look", lambda watch: looks.append(look(watch)) or looks[-1])
+    running = threading.Thread(target=job.run, daemon=True)
+    running.start()
+    assert paused.begun.wait(60)
+    before = len(looks)
+
+    wait_until(lambda: len(looks) - before > 30)  # three times the patience
+    paused.gate.set()
+    running.join(60)
+
+    assert not any(looks)
+    assert (job.heard.end, job.heard.restarts) == (JobEnd.FINISHED, [])
 
 
 @pytest.mark.slow
