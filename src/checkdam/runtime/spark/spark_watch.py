@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -12,6 +13,9 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from checkdam.runtime.heartbeat import Heartbeat, Silence
+from checkdam.runtime.processes import is_alive
+
+_log = logging.getLogger(__name__)
 
 
 class SparkWatch:
@@ -52,8 +56,12 @@ class SparkWatch:
             except Py4JJavaError:
                 pass  # an answer, too: a stage that has just ended, or a session that was stopped
             except (Py4JNetworkError, OSError):
-                self._stopped.set()  # whoever uses it learns of that by itself
-                return
+                if not is_alive(self._pid):
+                    self._stopped.set()  # whoever uses it learns of that by itself
+                    return
+                continue  # no answer this time
+            except Exception:  # noqa: BLE001  a fault of this watch is no silence of the JVM
+                _log.warning("the tasks of Spark cannot be watched", exc_info=True)
             self._silence.heard()
 
     def _look(self) -> Hashable:

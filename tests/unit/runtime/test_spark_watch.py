@@ -1,0 +1,105 @@
+"""The watch over the JVM, with a JVM that answers as the test says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.processes import is_alive
+from checkdam.runtime.spark.spark_watch import SparkWatch
+
+FAST = Heartbeat(timedelta(milliseconds=10), timedelta(seconds=1))
+IDLE, BUSY = "import time; time.sleep(60)", "while True: pass"
+
+
+class NoStages:
+    def size(self) -> int:
+        return 0
+
+
+@contextmanager
+def process(program: str) -> Iterator[int]:
+    """Run another process in the place of a JVM."""
+    running = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        yield running.pid
+    finally:
+        running.kill()
+        running.wait()
+
+
+def session(pid: int, active_stages: Callable[[], Any]) -> Any:
+    handle = SimpleNamespace(pid=lambda: pid)
+    store = SimpleNamespace(activeStages=active_stages)
+    return SimpleNamespace(
+        _jvm=SimpleNamespace(
+            java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: handle)))
+        ),
+        sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store))),
+    )
+
+
+class Answers:
+    """Raises a number of times, then answers."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self._error = error
+        self._left = times
+        self.asked = threading.Semaphore(0)
+
+    def __call__(self) -> NoStages:
+        self.asked.release()
+        if self._left > 0:
+            self._left -= 1
+            raise self._error
+        return NoStages()
+
+    def wait(self, times: int) -> None:
+        for _ in range(times):
+            assert self.asked.acquire(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(TypeError("unforeseen"), 100), (OSError("too many open files"), 5)],
+    ids=["unforeseen", "passing"],
+)
+def test_trouble_of_the_watch_neither_ends_it_nor_the_jvm(error: Exception, times: int) -> None:
+    answers = Answers(error, times)
+
+    with process(IDLE) as pid:
+        watch = SparkWatch(session(pid, answers), FAST)
+        answers.wait(110)
+        assert is_alive(pid)
+        assert watch.progress is not None
+        assert not watch.is_lost(error if isinstance(error, TypeError) else ValueError())
+        watch.stop()
+
+
+def test_a_jvm_that_never_answers_is_killed() -> None:
+    with process(IDLE) as pid:
+        watch = SparkWatch(session(pid, Answers(OSError("no answer"), 10**9)), FAST)
+        os.waitpid(pid, 0)
+
+        assert "has not answered for 1 s and was killed" in watch.reason
+
+
+def test_the_watch_ends_with_the_jvm() -> None:
+    answers = Answers(OSError("connection refused"), 10**9)
+    with process(IDLE) as pid:
+        pass
+
+    watch = SparkWatch(session(pid, answers), FAST)
+
+    assert watch._stopped.wait(60)
+    assert "is gone" in watch.reason
