@@ -7,6 +7,7 @@ that watch whether all the others still move.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -35,6 +36,8 @@ from checkdam.runtime.stalls import Stall
 from checkdam.runtime.ticking import Turns
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
@@ -333,7 +336,11 @@ class AttemptRun:
     def _watch_all(self) -> None:
         """Look regularly whether the attempt moves."""
         while not self._is_over_within(self.job.heartbeat.interval_seconds):
-            reason = self._hangs.look()
+            try:
+                reason = self._hangs.look()
+            except Exception:  # noqa: BLE001  a fault of the watch is none of the job
+                _log.warning("the attempt cannot be watched for hangs", exc_info=True)
+                continue
             if reason is not None:
                 self.interrupt(reason)
 

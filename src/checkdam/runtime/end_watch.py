@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,6 +15,8 @@ from checkdam.errors import GivenUpError
 from checkdam.runtime.stalls import StackWatch, Stall
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _LOOKS = 20  # within the patience
 _HINT = (
@@ -82,8 +85,12 @@ class EndWatch:
         done.add_done_callback(lambda _: ended.set())
         look = (self._patience / _LOOKS).total_seconds()
         while not ended.wait(look):
-            waits = others()
-            is_still = watch.seconds_still() > 0.0 and (waits is None or waits.seconds > 0.0)
+            try:
+                waits = others()
+                is_still = watch.seconds_still() > 0.0 and (waits is None or waits.seconds > 0.0)
+            except Exception:  # noqa: BLE001  a fault of the watch is none of the job, and must not cancel it
+                _log.warning("the end of the job cannot be watched", exc_info=True)
+                continue
             still = still + look if is_still and self._is_ending.is_set() else 0.0
             if still >= self._patience.total_seconds():
                 raise GivenUpError(f"the job does not come to an end: {waits or watch.stall('its thread')}\n{_HINT}")

@@ -93,7 +93,7 @@ def _place(frame: FrameType | None) -> Hashable:
 def _locals(frame: FrameType) -> Hashable:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return None  # of a module or class body: its names, of which there may be thousands
-    return tuple(each if type(each) in _PLAIN else id(each) for each in frame.f_locals.values())
+    return tuple(each if type(each) in _PLAIN else id(each) for each in list(frame.f_locals.values()))
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -331,6 +331,33 @@ def test_an_end_that_moves_is_waited_for_however_long_it_takes() -> None:
         watch.run(end, lambda: None, lambda: None)
 
 
+def test_a_fault_of_the_watch_over_the_end_does_not_cancel_the_job() -> None:
+    watch, faults, cancelled = EndWatch(timedelta(milliseconds=100)), threading.Semaphore(0), threading.Event()
+
+    def others() -> Stall | None:
+        faults.release()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    assert watch.run(lambda: all(faults.acquire(timeout=30) for _ in range(3)), others, cancelled.set)
+    assert not cancelled.is_set()
+
+
+def test_a_fault_of_the_watch_over_an_attempt_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults, until = threading.Semaphore(0), Gate()
+
+    def look(self: HangWatch) -> None:
+        faults.release()
+        raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr(HangWatch, "look", look)
+    job = WordCount([["a"]]).job(heartbeat=FAST, until=until)
+    job.start()
+
+    assert all(faults.acquire(timeout=30) for _ in range(3))
+    until.open()
+    assert (job.join().end, job.heard.restarts) == (JobEnd.FINISHED, [])
+
+
 def test_whoever_waits_for_a_job_and_is_interrupted_cancels_it() -> None:
     watch, cancelled = EndWatch(timedelta(seconds=1)), threading.Event()
 
