@@ -41,7 +41,8 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 _PATIENCE_SECONDS = 2.0
-_LONGEST_START = timedelta(minutes=5)  # as long as Flink waits for slots
+_LONGEST_START = timedelta(minutes=5)
+"""As long as Flink waits for slots; restoring state and opening functions may stand still for as long."""
 _BREAK_OFF_SECONDS = 20.0
 """How long an attempt that was interrupted may go on before its slots are killed; longer than engines take to stop."""
 
@@ -73,6 +74,7 @@ class AttemptRun:
             around.engine.progress,
             self.checkpoints.stall,
             lambda: around.listener.is_waiting,
+            _LONGEST_START,
         )
         self._failure: BaseException | None = None
         self._ended = False
@@ -122,6 +124,7 @@ class AttemptRun:
         group.call(self._configure)
         if self._restored is not None:
             self.listener.progressed(None)
+        self._hangs.begun()
         self.has_begun = True
 
     @property

@@ -31,9 +31,15 @@ class HangWatch:
         engine_progress: Callable[[], Hashable],
         committer_stall: Callable[[], Stall | None],
         listener_is_slow: Callable[[], bool] = lambda: False,
+        longest_start: timedelta = timedelta(0),
     ) -> None:
-        """`listener_is_slow` says that the driver waits for what it tells to be taken, which is no hang of the job."""
+        """Watch from the start of an attempt.
+
+        `listener_is_slow` says that the driver waits for what it tells to be taken, which is no hang of the job. Until
+        `begun`, slots may stand still for `longest_start`: they restore state, and open functions.
+        """
         self._patience = patience.total_seconds()
+        self._beat_patience = max(self._patience, longest_start.total_seconds())
         self._longest_look = 2 * interval  # a driver that was stopped itself has not looked meanwhile
         self._clock = clock
         self._engine_progress = engine_progress
@@ -46,6 +52,10 @@ class HangWatch:
         self._progress: Hashable = None
         self._still = 0.0  # seconds without progress
         self._looked_at = clock.monotonic()
+
+    def begun(self) -> None:
+        """From now on the slots have their state."""
+        self._beat_patience = self._patience
 
     @contextmanager
     def expecting_progress(self, work: str, at_least: timedelta = timedelta(0)) -> Iterator[None]:
@@ -67,7 +77,7 @@ class HangWatch:
         """Take in a slot's heartbeat; return the reason if the slot, or a Spark task, counts as hung."""
         with self._lock:
             self._beats[subtask] = beat
-        return _reason(subtask, beat, self._patience)
+        return _reason(subtask, beat, self._beat_patience)
 
     def look(self) -> CheckdamError | None:
         """Look at the whole attempt; return the reason if it counts as hung."""

@@ -62,7 +62,7 @@ class LocalSlot:
 
     def configure(self, setup: SlotSetup) -> None:
         self._life.check()
-        with watched_by(self._life):
+        with self._watch.working("configure"), watched_by(self._life):
             self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)), clock=self._engine.clock)
         self._life.check()
 

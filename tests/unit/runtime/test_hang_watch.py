@@ -143,6 +143,22 @@ def test_a_slot_that_stands_still_for_long_enough_is_hung() -> None:
     assert str(reason).startswith("slot 1 hangs: seal has stood still for 600 s, at:\nat x\n")
 
 
+def test_a_slot_that_starts_may_stand_still_for_longer_than_a_checkpoint_may_take() -> None:
+    watch = HangWatch(
+        timedelta(seconds=5),
+        timedelta(seconds=1),
+        ManualClock(),
+        lambda: None,
+        lambda: None,
+        longest_start=timedelta(minutes=5),
+    )
+
+    assert watch.beat(ONE, Beat(1, Stall("configure", 299.0, "at x"))) is None
+    assert watch.beat(ONE, Beat(1, Stall("configure", 300.0, "at x"))) is not None
+    watch.begun()
+    assert watch.beat(ONE, Beat(1, Stall("seal", 5.0, "at x"))) is not None
+
+
 def test_a_task_that_stands_still_is_not_the_fault_of_the_slot_that_tells() -> None:
     reason = Attempt().watch.beat(ONE, Beat(1, task_stall=Stall("the source side", 600.0, "at x")))
 

@@ -16,6 +16,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
+from checkdam.graph.functions import MapFunction
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
 from checkdam.runtime.hang_watch import HangWatch
@@ -84,6 +85,34 @@ def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
     assert 'hangs: operator "take" in level 1 of epoch 1 has stood still for' in str(failure)
     assert "in take\n    cls.gate.wait(60)" in str(failure)
     assert job.state(UID) == {"a": ("a", 2), "b": ("b", 1)}
+
+
+class SlowToOpen(MapFunction):
+    gate = threading.Event()
+
+    def open(self, ctx: Any) -> None:
+        SlowToOpen.gate.wait(60)
+
+    def map(self, value: str) -> str:
+        return value
+
+
+def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build_slow(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        stream.key_by(lambda word: word, key_type=str).map(SlowToOpen(), output_type=str).uid("slow").print()
+
+    looks: list[object] = []
+    look = HangWatch.look
+    monkeypatch.setattr(HangWatch, "look", lambda watch: looks.append(look(watch)) or looks[-1])
+    job = LocalJob(build_slow, [["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
+    running = threading.Thread(target=job.run, daemon=True)
+    running.start()
+
+    wait_until(lambda: len(looks) > 30)
+    SlowToOpen.gate.set()
+    running.join(60)
+
+    assert (job.heard.end, job.heard.restarts) == (JobEnd.FINISHED, [])
 
 
 def test_a_cancelled_job_ends_though_a_function_never_returns() -> None:
