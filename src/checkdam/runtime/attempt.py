@@ -75,6 +75,7 @@ class AttemptRun:
             self.checkpoints.stall,
             lambda: around.listener.is_waiting,
             _LONGEST_START,
+            lambda: self.requests.is_asked_to_end,
         )
         self._failure: BaseException | None = None
         self._ended = False

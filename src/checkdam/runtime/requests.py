@@ -107,6 +107,11 @@ class Requests:
         self._last: StopRequest | RescaleRequest | None = None  # what will end the attempt, or has
         self._closed: CheckdamError | None = None
 
+    @property
+    def is_asked_to_end(self) -> bool:
+        """Whether a stop or a rescale waits for its turn, or has ended the attempt."""
+        return self._last is not None
+
     def add(self, request: Request) -> None:
         """Queue a request, a suspension before all others.
 

@@ -15,14 +15,15 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
-from checkdam.errors import EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
-from checkdam.graph.functions import MapFunction
+from checkdam.errors import CheckdamError, EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
+from checkdam.graph.functions import MapFunction, SourceFunction
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.end_watch import EndWatch
 from checkdam.runtime.hang_watch import HangWatch
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restart import NoRestart
+from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.stalls import Stall
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -85,6 +86,69 @@ def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
     assert 'hangs: operator "take" in level 1 of epoch 1 has stood still for' in str(failure)
     assert "in take\n    cls.gate.wait(60)" in str(failure)
     assert job.state(UID) == {"a": ("a", 2), "b": ("b", 1)}
+
+
+class Polling(SourceFunction):
+    """Polls a queue that is empty for a long time."""
+
+    gate, begun = threading.Event(), threading.Event()
+
+    def run(self, ctx: Any) -> Iterator[str]:
+        yield "a"
+        Polling.begun.set()
+        while not Polling.gate.is_set():
+            time.sleep(0.05)
+        yield "b"
+
+
+def polling(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    words = environment.add_source(Polling(), output_type=str).uid("polling").set_parallelism(1)
+    words.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid(UID).print()
+
+
+def _polling_job(monkeypatch: pytest.MonkeyPatch) -> tuple[LocalJob, list[Beat]]:
+    beats: list[Beat] = []
+    beat = HangWatch.beat
+
+    def see(watch: HangWatch, subtask: Any, seen: Beat) -> CheckdamError | None:
+        if seen.stall is not None and seen.stall.seconds > 3 * IMPATIENT.timeout.total_seconds():
+            beats.append(seen)
+        return beat(watch, subtask, seen)
+
+    Polling.gate.clear()
+    Polling.begun.clear()
+    monkeypatch.setattr(HangWatch, "beat", see)
+    options: dict[str, Any] = {"checkpoints": IMPATIENT, "heartbeat": FAST, "lockstep": False, "restart": NoRestart()}
+    job = LocalJob(polling, [[]], MemoryStorage(), record_type=str, **options)
+    job.start()
+    assert Polling.begun.wait(60)
+    return job, beats
+
+
+def test_a_source_that_waits_for_records_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, beats = _polling_job(monkeypatch)
+
+    wait_until(lambda: beats)
+    Polling.gate.set()
+
+    assert job.join().end is JobEnd.FINISHED
+    assert beats[0].stall is not None
+    assert beats[0].stall.awaits_records
+    assert job.state(UID) == {"a": ("a", 1), "b": ("b", 1)}
+
+
+def test_a_stop_is_answered_in_time_though_a_source_waits_for_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, beats = _polling_job(monkeypatch)
+    place = SavepointPlace()
+    wait_until(lambda: beats)
+
+    stop = job.control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
+
+    wait_until(lambda: job._engine is not None and job._engine.is_stopped)
+    Polling.gate.set()  # a slot of its own process would be killed
+    assert 'operator "' in str(stop.exception(60))
+    with pytest.raises(SlotLostError):
+        job.join()
 
 
 class SlowToOpen(MapFunction):
