@@ -73,6 +73,19 @@ def wait_until(condition: Callable[[], Any]) -> None:
     raise AssertionError("it never came")
 
 
+def seen_looks(monkeypatch: pytest.MonkeyPatch) -> list[CheckdamError | None]:
+    """Return a list that grows with every look at an attempt."""
+    looks: list[CheckdamError | None] = []
+    look = HangWatch.look
+
+    def see(watch: HangWatch) -> CheckdamError | None:
+        looks.append(look(watch))
+        return looks[-1]
+
+    monkeypatch.setattr(HangWatch, "look", see)
+    return looks
+
+
 def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
     job = LocalJob(build, [["a", "b"], ["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     job.start()
@@ -165,9 +178,7 @@ def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: 
     def build_slow(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
         stream.key_by(lambda word: word, key_type=str).map(SlowToOpen(), output_type=str).uid("slow").print()
 
-    looks: list[object] = []
-    look = HangWatch.look
-    monkeypatch.setattr(HangWatch, "look", lambda watch: looks.append(look(watch)) or looks[-1])
+    looks = seen_looks(monkeypatch)
     job = LocalJob(build_slow, [["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     running = threading.Thread(target=job.run, daemon=True)
     running.start()
@@ -282,9 +293,7 @@ def test_a_terminal_that_is_paused_is_no_hang(event: str, monkeypatch: pytest.Mo
     Lock.begun.set()
     job = LocalJob(build, [["a"], ["b"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     job.heard = paused = Paused(event)
-    looks: list[object] = []
-    look = HangWatch.look
-    monkeypatch.setattr(HangWatch, "look", lambda watch: looks.append(look(watch)) or looks[-1])
+    looks = seen_looks(monkeypatch)
     running = threading.Thread(target=job.run, daemon=True)
     running.start()
     assert paused.begun.wait(60)
