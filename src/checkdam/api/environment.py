@@ -50,6 +50,7 @@ from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
 
 _INIT = 1  # the process id of a container's first process
+_is_told_to_go = threading.Event()  # SIGTERM came while a job was about to end, and the process still runs
 
 
 class StreamExecutionEnvironment:
@@ -188,8 +189,10 @@ class StreamExecutionEnvironment:
         process that was told to go.
 
         Raises:
-            SystemExit: the job was suspended; the exit code is 143.
+            SystemExit: the job was suspended, or SIGTERM came when an earlier one was about to end; the code is 143.
         """
+        if _is_told_to_go.is_set():
+            raise SystemExit(_exit_code(signal.SIGTERM))
         from checkdam.runtime.spark.engine import SparkEngine
         from checkdam.runtime.spark.spark_watch import SparkWatch
 
@@ -224,13 +227,15 @@ class StreamExecutionEnvironment:
                         take_over=launch.take_over,
                     )
                 )
-                with _ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)):
+                with _ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)) as signals:
                     result = master.run()
         finally:
             self._close()
         launch.results.append(result)
         if result.end is JobEnd.SUSPENDED:
             raise SystemExit(_exit_code(signal.SIGTERM))
+        if signal.SIGTERM in signals:
+            _is_told_to_go.set()
         return result
 
     def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
@@ -318,10 +323,14 @@ class StreamExecutionEnvironment:
 
 
 @contextmanager
-def _ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[None]:
-    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once."""
+def _ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[set[signal.Signals]]:
+    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once.
+
+    Gives the signals that have come.
+    """
+    came: set[signal.Signals] = set()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
     deeds: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGINT: master.cancel,
@@ -329,12 +338,13 @@ def _ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[None]:
     }
 
     def on_signal(number: int, frame: Any) -> None:
+        came.add(signal.Signals(number))
         signal.signal(number, _exit_at_once if os.getpid() == _INIT else signal.SIG_DFL)
         threading.Thread(target=deeds[signal.Signals(number)], daemon=True, name="end").start()
 
     before = {number: signal.signal(number, on_signal) for number in deeds}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from checkdam.api import environment as environment_module
 from checkdam.api.environment import StreamExecutionEnvironment, _ended_by_signals
+from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
 from checkdam.checkpoint.store import CheckpointStore
+from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
@@ -555,10 +558,23 @@ def test_sigterm_suspends_and_ctrl_c_cancels(number: signal.Signals, end: JobEnd
     job.heard.wait_for_epoch(4)
     assert job._master is not None
 
-    with _ended_by_signals(job._master, timedelta(seconds=60)):
+    with _ended_by_signals(job._master, timedelta(seconds=60)) as came:
         os.kill(os.getpid(), number)
         heard = job.join()
         assert signal.getsignal(number) is signal.SIG_DFL  # a second one ends the process
 
     assert heard.end is end
+    assert came == {number}
     assert signal.getsignal(number) is before
+
+
+def test_a_program_that_was_told_to_go_begins_no_further_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM came when its first job was about to end, and did."""
+    told = threading.Event()
+    told.set()
+    monkeypatch.setattr(environment_module, "_is_told_to_go", told)
+
+    with pytest.raises(SystemExit) as left:
+        StreamExecutionEnvironment(Launch(Configuration())).execute("the next")
+
+    assert left.value.code == 128 + signal.SIGTERM
