@@ -59,7 +59,8 @@ class StackWatch:
 
     def seconds_still(self) -> float:
         """Look at the thread. Return 0.0 if it has moved since the last look."""
-        now, computed = self._clock.monotonic(), _cpu_seconds(self._native_id)
+        now = self._clock.monotonic()
+        computed = cpu_seconds(Path(f"/proc/self/task/{self._native_id}/stat"))
         place = _place(sys._current_frames().get(self._ident))
         still = self._still + min(now - self._looked_at, self._longest_look)
         if place != self._place or computed - self._computed > _COMPUTING * still:
@@ -124,11 +125,11 @@ def _awaits_records(frame: FrameType) -> bool:
     return any(each.f_code is SourceProcess.pull.__code__ for each in _frames(frame))
 
 
-def _cpu_seconds(native_id: int) -> float:
-    """Return the processor time a thread of this process has used; 0.0 where the system does not tell."""
+def cpu_seconds(stat: Path) -> float:
+    """Return the processor time that a process or thread has used, by its file in /proc; 0.0 where there is none."""
     try:
-        stat = Path(f"/proc/self/task/{native_id}/stat").read_text()
+        text = stat.read_text()
     except OSError:
         return 0.0
-    user, system = stat.rpartition(")")[2].split()[11:13]
+    user, system = text.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS_A_SECOND

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,13 @@ import pytest
 
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.processes import is_alive
+from checkdam.runtime.spark import spark_watch
 from checkdam.runtime.spark.spark_watch import SparkWatch
+from checkdam.runtime.stalls import cpu_seconds
+from checkdam.testing.manual_clock import ManualClock
 
 FAST = Heartbeat(timedelta(milliseconds=10), timedelta(seconds=1))
-IDLE, BUSY = "import time; time.sleep(60)", "while True: pass"
+IDLE = "import time; time.sleep(60)"
 
 
 class NoStages:
@@ -103,3 +107,25 @@ def test_the_watch_ends_with_the_jvm() -> None:
 
     assert watch._stopped.wait(60)
     assert "is gone" in watch.reason
+
+
+@pytest.mark.parametrize(("share", "moves"), [(0.9, True), (0.02, False)], ids=["computing", "idle"])
+def test_a_jvm_that_computes_moves_though_spark_counts_nothing(
+    share: float, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, rare = ManualClock(), Heartbeat(timedelta(hours=1), timedelta(hours=2))  # looks when the test does
+    monkeypatch.setattr(spark_watch, "cpu_seconds", lambda stat: clock.monotonic() * share)
+    watch = SparkWatch(session(os.getpid(), NoStages), rare, clock)
+    watch._look()
+    first = watch._look()
+
+    clock.advance(10)
+    second = watch._look()
+
+    watch.stop()
+    assert (second != first) == moves
+
+
+def test_the_processor_time_of_a_process_is_known() -> None:
+    assert 0.0 < cpu_seconds(Path(f"/proc/{os.getpid()}/stat")) <= sum(os.times()[:2]) + 0.1
+    assert cpu_seconds(Path("/proc/0/stat")) == 0.0

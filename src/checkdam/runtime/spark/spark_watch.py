@@ -8,29 +8,40 @@ import signal
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from checkdam.clock import Clock, SystemClock
 from checkdam.runtime.heartbeat import Heartbeat, Silence
 from checkdam.runtime.processes import is_alive
+from checkdam.runtime.stalls import cpu_seconds
 
 _log = logging.getLogger(__name__)
+
+_COMPUTING = 0.2
+"""A JVM that uses more than this share of a core computes; the rest is what it needs for itself."""
 
 
 class SparkWatch:
     """Asks Spark how far its tasks are, every heartbeat. `progress` changes when some task gets something done.
 
+    A task that only computes changes none of Spark's counts for long, so processor time of the JVM is progress, too.
+
     A call into a JVM that is stopped, or busy collecting garbage, returns when the JVM goes on, or never. Killing it
     lets every call return, with an error.
     """
 
-    def __init__(self, session: SparkSession, heartbeat: Heartbeat) -> None:
+    def __init__(self, session: SparkSession, heartbeat: Heartbeat, clock: Clock | None = None) -> None:
         self._session = session
         self._heartbeat = heartbeat
+        self._clock = clock or SystemClock()
         self._pid = int(session._jvm.java.lang.ProcessHandle.current().pid())
         self._stages = session.sparkContext._jsc.sc().statusStore()
         self._silence = Silence(heartbeat.timeout)
+        self._computed = 0  # how many looks have found that the JVM computes
+        self._cpu = self._cpu_seconds(), self._clock.monotonic()
         self._stopped = threading.Event()
         self.progress: Hashable = None
         self._lost: str | None = None  # why the JVM cannot be used any more
@@ -65,6 +76,17 @@ class SparkWatch:
             self._silence.heard()
 
     def _look(self) -> Hashable:
+        return self._has_computed(), self._counts()
+
+    def _has_computed(self) -> int:
+        (used, at), self._cpu = self._cpu, (self._cpu_seconds(), self._clock.monotonic())
+        self._computed += self._cpu[0] - used > _COMPUTING * (self._cpu[1] - at)
+        return self._computed
+
+    def _cpu_seconds(self) -> float:
+        return cpu_seconds(Path(f"/proc/{self._pid}/stat"))
+
+    def _counts(self) -> Hashable:
         stages = self._stages.activeStages()
         return tuple(
             (
