@@ -151,9 +151,11 @@ class AttemptRun:
         """Stop at once: the epoch under way ends with its slots. Return False if the attempt was stopping already."""
         with self._changed:
             is_first = self._note(failure)
-            if is_first:
-                self._group.kill()
-                self._around.engine.interrupt()
+        if is_first:
+            self._group.kill()  # not under the lock: a host that does not answer takes seconds
+            with self._changed:
+                if not self._ended:  # else the engine may be the next attempt's by now
+                    self._around.engine.interrupt()
         return is_first
 
     def _note(self, failure: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -45,8 +46,15 @@ class SlotGroup:
         wait([self._pool.submit(slot.close) for slot in self.slots], timeout=_CLOSING_SECONDS)
 
     def kill(self) -> None:
-        for slot in self.slots:
-            slot.kill()
+        """Kill every slot, all at the same time: one on a host that does not answer must not keep the others alive.
+
+        In threads of their own, since those of the group may wait for the slots.
+        """
+        threads = [threading.Thread(target=slot.kill, daemon=True, name="slot-kill") for slot in self.slots]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def dispose(self) -> None:
         """Wait for calls under way: they end with their slots, or with the heartbeats of those out of reach."""

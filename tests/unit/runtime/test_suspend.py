@@ -28,12 +28,14 @@ from checkdam.ids import JobId
 from checkdam.runtime.control import RunningJob, SavepointFormat
 from checkdam.runtime.fulfilment import Fulfilment
 from checkdam.runtime.records import JobStatus
+from checkdam.runtime.requests import EndRequested
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.runtime.slot import sources
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
+from checkdam.testing.local_slot import LocalSlot
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.places import SavepointPlace
 from checkdam.testing.trouble import Deed, Step, Trouble, kill_slot, refuse, wait_for
@@ -543,6 +545,38 @@ def test_its_record_says_so_and_which_checkpoints_are_gone_after_a_cancel() -> N
     assert suspended.ended_at >= suspended.started_at > 0
     assert (suspended.progress, suspended.checkpoints[0].is_discarded) == (None, False)
     assert all(each.is_discarded for each in cancelled.checkpoints)
+
+
+def test_slots_are_killed_together_and_the_attempt_can_be_asked_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, killed, kill = WordCount(EPOCHS), threading.Event(), LocalSlot.kill
+    begun, free = threading.Semaphore(0), threading.Event()
+    hang = Trouble(Step.BEFORE_EPOCH, until_stopped, number=3)
+    job = words.job(checkpoints=DEFAULT, troubles=[hang], parallelism=2)
+    job.start()
+    assert hang.happened.wait(60)
+    assert job._master is not None
+    running = job._master._running
+    assert running is not None
+
+    def kill_slowly(slot: LocalSlot) -> None:
+        begun.release()
+        killed.wait(60)
+        kill(slot)
+
+    def ask() -> None:
+        running.look_again()  # takes the lock of the attempt
+        free.set()
+
+    monkeypatch.setattr(LocalSlot, "kill", kill_slowly)
+    threading.Thread(target=lambda: running.break_off(EndRequested(JobEnd.SUSPENDED)), daemon=True).start()
+    both_begun = [begun.acquire(timeout=10) for _ in range(2)]
+    threading.Thread(target=ask, daemon=True).start()
+    is_free = free.wait(10)
+    killed.set()
+
+    assert both_begun == [True, True]
+    assert is_free
+    assert job.join().end is JobEnd.SUSPENDED
 
 
 # Signals
