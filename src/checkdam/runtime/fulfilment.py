@@ -46,6 +46,7 @@ class Fulfilment:
         self._requests = requests
         self._changed = changed
         self._is_at_work = False
+        self._orders: dict[SavepointRequest | StopRequest, SavepointOrder | None] = {}  # None: its place is looked for
         here = contextvars.copy_context()  # what holds for the job holds for what is asked of it
         self._thread = threading.Thread(target=here.run, args=[self._work], daemon=True, name="control")
 
@@ -79,11 +80,14 @@ class Fulfilment:
                 self._serve(request)
         except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
             self._attempt.interrupt(error)
+        for order in [each for each in self._orders.values() if each is not None]:
+            self._give_up(order)
 
     def _next(self) -> Request | None:
         """Wait for something that can begin; None when the attempt is over."""
         with self._changed:
             while not self._attempt.is_over:
+                self._look_for_places()
                 request = self._requests.first(self._can_begin)
                 if request is not None:
                     return request
@@ -99,6 +103,8 @@ class Fulfilment:
             return True  # a savepoint under way is not waited for: it ends with the attempt
         if isinstance(request, CheckpointRequest):
             return coordinator.can_trigger
+        if isinstance(request, SavepointRequest | StopRequest) and self._orders.get(request) is None:
+            return False
         return coordinator.savepoint_in_progress is None
 
     def _serve(self, request: Request) -> None:
@@ -121,11 +127,27 @@ class Fulfilment:
             if attempt.checkpoints.trigger(attempt.epochs.last, full=request.full, answer=request.answer):
                 self._requests.take(request)  # else a periodic one was faster: after that
 
+    def _look_for_places(self) -> None:
+        """Look for the places of savepoints, each in a thread of its own: one that hangs must not hold up the rest."""
+        for request in self._requests.waiting():
+            if isinstance(request, SavepointRequest | StopRequest) and request not in self._orders:
+                self._orders[request] = None
+                threading.Thread(
+                    target=contextvars.copy_context().run, args=[self._prepare, request], daemon=True, name="place"
+                ).start()
+
+    def _prepare(self, request: SavepointRequest | StopRequest) -> None:
+        order = self._prepared(request)
+        with self._changed:
+            del self._orders[request]
+            if order is not None and not self._attempt.is_over:
+                self._orders[request], order = order, None
+            self._changed.notify_all()
+        if order is not None:
+            self._give_up(order)
+
     def _savepoint(self, request: SavepointRequest) -> None:
-        attempt = self._attempt
-        order = self._prepared(request, SnapshotKind.SAVEPOINT, request.answer)
-        if order is None:
-            return
+        attempt, order = self._attempt, self._take_order(request)
         with self._turn() as is_ours:
             if is_ours:
                 self._requests.take(request)
@@ -133,9 +155,13 @@ class Fulfilment:
         if not is_ours:
             self._give_up(order)
 
-    def _prepared(
-        self, request: SavepointRequest | StopRequest, kind: SnapshotKind, answer: Future[str]
-    ) -> SavepointOrder | None:
+    def _take_order(self, request: SavepointRequest | StopRequest) -> SavepointOrder:
+        with self._changed:
+            order = self._orders.pop(request)
+        assert order is not None
+        return order
+
+    def _prepared(self, request: SavepointRequest | StopRequest) -> SavepointOrder | None:
         """Find the place before an epoch has to wait for it."""
         try:
             target, job = request.target, self._attempt.job
@@ -150,7 +176,9 @@ class Fulfilment:
         except Exception as error:  # noqa: BLE001  whoever asked is told, whatever it was; the job goes on
             self._requests.failed(request, _as_control_error("no savepoint was taken", error))
             return None
-        return SavepointOrder(directory, request.format, kind, answer)
+        if isinstance(request, StopRequest):
+            return SavepointOrder(directory, request.format, SnapshotKind.SYNC_SAVEPOINT, new_answer())
+        return SavepointOrder(directory, request.format, SnapshotKind.SAVEPOINT, request.answer)
 
     def _give_up(self, order: SavepointOrder) -> None:
         """Nothing was written; but looking for a place may have made the directory."""
@@ -162,19 +190,16 @@ class Fulfilment:
             self._attempt.listener.left_behind(SavepointError(str(reason)))
 
     def _stop(self, request: StopRequest) -> None:
-        saved: Future[str] = new_answer()
-        order = self._prepared(request, SnapshotKind.SYNC_SAVEPOINT, saved)
-        if order is None:
-            return
+        order = self._take_order(request)
         with self._turn() as is_ours:
             if is_ours:
                 self._requests.take(request)
-                self._stop_with(request, order, saved)
+                self._stop_with(request, order)
         if not is_ours:
             self._give_up(order)
 
-    def _stop_with(self, request: StopRequest, order: SavepointOrder, saved: Future[str]) -> None:
-        attempt = self._attempt
+    def _stop_with(self, request: StopRequest, order: SavepointOrder) -> None:
+        attempt, saved = self._attempt, order.answer
         has_drained = has_begun = False
         try:
             self._refuse_if_ending()

@@ -133,6 +133,11 @@ class Requests:
         what = "being stopped with a savepoint" if isinstance(self._last, StopRequest) else "being rescaled"
         return JobControlError(f"the job is {what} already", hint="Wait for it, and see what it led to.")
 
+    def waiting(self) -> list[Request]:
+        """Those that have not begun, in the order in which they are served."""
+        with self._changed:
+            return list(self._waiting)
+
     def first(self, can_begin: Callable[[Request], bool]) -> Request | None:
         """The oldest that can begin now; what ends the attempt does not overtake what was asked for before."""
         with self._changed:

@@ -18,10 +18,11 @@ from checkdam.api import environment as environment_module
 from checkdam.api.environment import StreamExecutionEnvironment, _ended_by_signals
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
+from checkdam.checkpoint.savepoint import SavepointDirectory
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.config import Configuration
-from checkdam.errors import CheckdamError
+from checkdam.errors import CheckdamError, StorageError
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
@@ -433,6 +434,31 @@ def test_what_waits_is_refused_and_a_savepoint_under_way_holds_up_nothing() -> N
     assert [str(answer.exception(60)) for answer in asked[1:]] == ["the job was suspended"] * 2
     assert place.complete() == ([asked[0].result(0)] if asked[0].exception(60) is None else [])
     assert (place.files() == []) is (place.complete() == [])
+    assert words.output() == words.expected_output()
+
+
+def test_a_savepoint_whose_place_does_not_answer_keeps_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, place, gate, asked = WordCount(EPOCHS), SavepointPlace(), threading.Event(), threading.Event()
+
+    def prepare(*_: object) -> None:
+        asked.set()
+        gate.wait(60)
+        raise StorageError("it never answered")
+
+    monkeypatch.setattr(SavepointDirectory, "prepare", prepare)
+    job = words.job(until=Gate(), checkpoints=ON_REQUEST)
+    control = job.start()
+    job.heard.wait_for_epoch(4)
+    savepoint = control.trigger_savepoint(place.uri, CANONICAL)
+    assert asked.wait(60)
+
+    assert control.trigger_checkpoint().result(60) == 1
+    job.suspend()
+
+    heard = job.join()
+    gate.set()
+    assert (heard.end, heard.missed) == (JobEnd.SUSPENDED, [])
+    assert str(savepoint.exception(60)) == "the job was suspended"
     assert words.output() == words.expected_output()
 
 
