@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from checkdam.processes import is_alive
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.processes import is_alive
 from checkdam.runtime.spark import spark_watch
 from checkdam.runtime.spark.spark_watch import SparkWatch
 from checkdam.runtime.stalls import cpu_seconds

@@ -14,8 +14,8 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from checkdam.clock import Clock, SystemClock
+from checkdam.processes import is_alive
 from checkdam.runtime.heartbeat import Heartbeat, Silence
-from checkdam.runtime.processes import is_alive
 from checkdam.runtime.stalls import cpu_seconds
 
 _log = logging.getLogger(__name__)
