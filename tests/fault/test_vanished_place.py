@@ -283,6 +283,23 @@ def test_a_place_that_refuses_everything_fails_the_job_over_until_it_comes_back(
     assert words.leftovers() == []
 
 
+def test_a_place_that_refuses_everything_at_the_end_is_told_from_one_without_checkpoints() -> None:
+    storage, refusing = MemoryStorage(), Refusing()
+    words = WordCount(EPOCHS, storage=WatchedStorage(storage, storage.uri, refusing))
+
+    def suspend(engine: Any, moment: Any) -> None:
+        refusing.begin(10**9)()
+        job.suspend()
+        engine.wait_for(NEVER)
+
+    job = words.job(troubles=[Trouble(Step.BEFORE_EPOCH, suspend, number=3)])
+
+    heard = job.run()
+
+    assert (heard.end, heard.last_checkpoint) == (JobEnd.SUSPENDED, None)
+    assert "the place is gone for now" in str(heard.unknown)
+
+
 def test_failures_that_are_tolerated_outlast_a_place_that_is_gone_for_a_while() -> None:
     storage, refusing = MemoryStorage(), Refusing()
     words = WordCount(EPOCHS, storage=WatchedStorage(storage, storage.uri, refusing))

@@ -59,6 +59,7 @@ class StatusReporter(JobListener):
         self._skipped: set[str] = set()
         self._restored: str | None = None  # what to tell once all slots have their state
         self._stopped_with: str | None = None  # the savepoint
+        self._unknown: CheckdamError | None = None  # why it could not be seen which checkpoint is left
         self._is_replaced = False  # another driver has the job
         self.started_any = False
 
@@ -70,6 +71,7 @@ class StatusReporter(JobListener):
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
+        self._unknown = None
         self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
 
     def taken_over(self, owner: str) -> None:
@@ -165,12 +167,19 @@ class StatusReporter(JobListener):
         if path is not None:
             self._tell(f"resume with: {self._resume(path)}")
 
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        self._unknown = reason
+
     def failed(self, failure: CheckdamError) -> None:
         self._is_replaced = isinstance(failure, FencedError)
 
     def _tell_suspended(self, last_checkpoint: str | None) -> None:
         if self._is_replaced:
             self._tell("job suspended here: another driver runs it")
+            return
+        if self._unknown is not None:
+            self._tell(f"job suspended; whether a checkpoint is left could not be seen: {self._unknown.message}")
+            self._tell(f"when the storage answers, resume with: {self._resume(None)}")
             return
         if last_checkpoint is None:
             self._tell("job suspended: no checkpoint was completed, so there is nothing to resume from")

@@ -135,6 +135,9 @@ class JobListener:
     def left_behind(self, reason: CheckdamError) -> None:
         """The job has ended, but something it should have removed is still there."""
 
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        """The job ends next, and which checkpoint is left could not be looked up: it has perhaps one to resume from."""
+
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
 
 
@@ -174,6 +177,8 @@ def _named(files: Sequence[str]) -> str:
 class PrintingListener(JobListener):
     """Shows what `print()` sinks say, and trouble on standard error: a job run as a plain Python program."""
 
+    _is_unknown = False  # whether a checkpoint is left
+
     def printed(self, lines: list[str]) -> None:
         print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
 
@@ -207,7 +212,13 @@ class PrintingListener(JobListener):
     def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
         sys.stderr.write(f"{len(checkpoint_ids)} checkpoint(s) in {place} deleted (retention {retention})\n")
 
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        self._is_unknown = True
+        sys.stderr.write(f"warning: whether a checkpoint is left could not be seen: {reason}\n")
+
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
-        if end is JobEnd.SUSPENDED:
+        if end is JobEnd.SUSPENDED and self._is_unknown:
+            sys.stderr.write("suspended\n")
+        elif end is JobEnd.SUSPENDED:
             kept = f"at {last_checkpoint}" if last_checkpoint else "with no checkpoint to resume from"
             sys.stderr.write(f"suspended {kept}\n")

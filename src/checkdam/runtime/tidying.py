@@ -73,6 +73,7 @@ class Remains:
             except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     listener.left_behind(reason)
+                    listener.checkpoints_unknown(reason)
             else:
                 if deleted and self._storage is not None:
                     place = below(self._storage.uri, self._job_id)

@@ -81,6 +81,7 @@ class Heard(JobListener):
     deleted: list[CheckpointId] = field(default_factory=list)
     running: threading.Event = field(default_factory=threading.Event)
     _told: threading.Condition = field(default_factory=threading.Condition)
+    unknown: CheckdamError | None = None
     end: JobEnd | None = None
     last_checkpoint: str | None = None
 
@@ -150,6 +151,9 @@ class Heard(JobListener):
 
     def left_behind(self, reason: CheckdamError) -> None:
         self.left.append(reason)
+
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        self.unknown = reason
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         self.end, self.last_checkpoint = end, last_checkpoint

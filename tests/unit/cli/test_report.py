@@ -12,7 +12,7 @@ from rich.console import Console
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli.report import LiveReporter, PlainReporter
 from checkdam.connectors.contract import Withdrawn
-from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError
+from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError, StorageError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
 from checkdam.runtime.events import CheckpointStats, EpochStats
 from checkdam.runtime.records import SnapshotKind
@@ -264,6 +264,20 @@ def test_a_savepoint_scrolls_by_and_leaves_the_last_checkpoint_in_the_panel(live
     assert isinstance(console.file, io.StringIO)
     assert "savepoint 9 completed" in console.file.getvalue()
     assert "checkpoint  4" in _shown(reporter)
+
+
+def test_a_suspended_job_whose_storage_does_not_answer_may_have_a_checkpoint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoints_unknown(StorageError("file:///ck does not answer"))
+    reporter.job_ended(JobEnd.SUSPENDED, None)
+
+    assert [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "job suspended; whether a checkpoint is left could not be seen: file:///ck does not answer",
+        "when the storage answers, resume with: checkdam run job.py --resume latest",
+    ]
 
 
 def test_a_take_over_is_told_by_the_new_driver_and_the_old_one_does_not_say_how_to_resume(
