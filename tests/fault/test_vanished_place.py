@@ -288,7 +288,7 @@ def test_a_place_that_refuses_everything_at_the_end_is_told_from_one_without_che
     words = WordCount(EPOCHS, storage=WatchedStorage(storage, storage.uri, refusing))
 
     def suspend(engine: Any, moment: Any) -> None:
-        refusing.begin(10**9)()
+        refusing.begin(10**9)(engine, moment)
         job.suspend()
         engine.wait_for(NEVER)
 

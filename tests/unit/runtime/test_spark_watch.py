@@ -32,11 +32,11 @@ class NoStages:
 
 
 @contextmanager
-def process(program: str) -> Iterator[int]:
+def process(program: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run another process in the place of a JVM."""
     running = subprocess.Popen([sys.executable, "-c", program])
     try:
-        yield running.pid
+        yield running
     finally:
         running.kill()
         running.wait()
@@ -81,29 +81,29 @@ class Answers:
 def test_trouble_of_the_watch_neither_ends_it_nor_the_jvm(error: Exception, times: int) -> None:
     answers = Answers(error, times)
 
-    with process(IDLE) as pid:
-        watch = SparkWatch(session(pid, answers), FAST)
+    with process(IDLE) as jvm:
+        watch = SparkWatch(session(jvm.pid, answers), FAST)
         answers.wait(110)
-        assert is_alive(pid)
+        assert is_alive(jvm.pid)
         assert watch.progress is not None
         assert not watch.is_lost(error if isinstance(error, TypeError) else ValueError())
         watch.stop()
 
 
 def test_a_jvm_that_never_answers_is_killed() -> None:
-    with process(IDLE) as pid:
-        watch = SparkWatch(session(pid, Answers(OSError("no answer"), 10**9)), FAST)
-        os.waitpid(pid, 0)
+    with process(IDLE) as jvm:
+        watch = SparkWatch(session(jvm.pid, Answers(OSError("no answer"), 10**9)), FAST)
+        jvm.wait(60)
 
         assert "has not answered for 1 s and was killed" in watch.reason
 
 
 def test_the_watch_ends_with_the_jvm() -> None:
     answers = Answers(OSError("connection refused"), 10**9)
-    with process(IDLE) as pid:
+    with process(IDLE) as jvm:
         pass
 
-    watch = SparkWatch(session(pid, answers), FAST)
+    watch = SparkWatch(session(jvm.pid, answers), FAST)
 
     assert watch._stopped.wait(60)
     assert "is gone" in watch.reason
