@@ -13,6 +13,7 @@ from typing import TypeVar
 from checkdam.clock import SystemClock
 from checkdam.errors import GivenUpError
 from checkdam.runtime.stalls import StackWatch, Stall
+from checkdam.runtime.workers import settle
 
 T = TypeVar("T")
 
@@ -59,12 +60,7 @@ class EndWatch:
         def work() -> None:
             watches.append(StackWatch(SystemClock(), 2 * self._patience / _LOOKS))
             began.set()
-            try:
-                result = here.run(job)
-            except BaseException as error:  # noqa: BLE001  raised by the one who waits
-                done.set_exception(error)
-            else:
-                done.set_result(result)
+            settle(done, lambda: here.run(job))
 
         threading.Thread(target=work, daemon=True, name="job").start()
         began.wait()
@@ -73,7 +69,7 @@ class EndWatch:
         except GivenUpError:
             raise
         except BaseException:
-            cancel()  # whoever waits is interrupted: the job must not go on without it
+            cancel()  # the caller was interrupted, and must not leave the job running
             self.begin()
             self._wait(done, watches[0], others)
             raise

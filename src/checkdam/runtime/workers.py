@@ -19,6 +19,16 @@ T = TypeVar("T")
 _LONGEST_LOOK = timedelta(minutes=1)
 
 
+def settle(done: Future[T], work: Callable[[], T]) -> None:
+    """Do some work and put its result, or the error it raises, into a future."""
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001  raised by the caller that waits for the future
+        done.set_exception(error)
+    else:
+        done.set_result(result)
+
+
 class Workers:
     """A few threads that do what is handed to them, in order of arrival.
 
@@ -41,12 +51,7 @@ class Workers:
 
         def do() -> None:
             done.set_running_or_notify_cancel()
-            try:
-                result = work(*arguments)
-            except BaseException as error:  # noqa: BLE001  raised by the one who waits
-                done.set_exception(error)
-            else:
-                done.set_result(result)
+            settle(done, lambda: work(*arguments))
 
         with self._lock:
             if self._is_shut_down:
@@ -103,15 +108,7 @@ def within(seconds: float, what: str, work: Callable[[], T]) -> T:
     done: Future[T] = Future()
     here = contextvars.copy_context()
 
-    def do() -> None:
-        try:
-            result = here.run(work)
-        except BaseException as error:  # noqa: BLE001  raised by the one who waits
-            done.set_exception(error)
-        else:
-            done.set_result(result)
-
-    threading.Thread(target=do, daemon=True, name=what).start()
+    threading.Thread(target=lambda: settle(done, lambda: here.run(work)), daemon=True, name=what).start()
     try:
         return done.result(seconds)
     except TimeoutError:
