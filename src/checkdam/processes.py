@@ -48,7 +48,7 @@ def _wait_with_pidfd(pids: list[int]) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this number is there, whoever it belongs to."""
+    """Return whether a process of this number runs, of any user."""
     if not 0 < pid < 2**31:
         return False
     try:

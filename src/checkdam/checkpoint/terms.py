@@ -197,7 +197,7 @@ class Term:
         _held.add(self._name.nonce)
 
     def rivals(self) -> list[TermName]:
-        """The terms that are not older than this one; whoever has just written its file gives up if there are any."""
+        """Return the terms that are not older than this one. A driver that takes the job gives up if there are any."""
         return self._rivals(list_terms(self._storage, self._job_id), self.number)
 
     def check(self) -> None:

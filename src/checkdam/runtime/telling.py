@@ -1,4 +1,4 @@
-"""The listener of a job as its master tells it: it may be slow, and is told nothing more once the job was given up."""
+"""Wraps the listener of a job: measures the time it takes, and calls it no more once the job was given up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The slot process: `python -m checkdam.runtime.slot`, started by a Spark task.
 
-It ends when it is told to close, with its executor or driver, and when its driver is silent.
+It ends on the call `close`, with its executor or driver, and when its driver is silent.
 """
 
 from __future__ import annotations

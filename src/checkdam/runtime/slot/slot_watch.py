@@ -1,4 +1,4 @@
-"""What a slot says of itself with each heartbeat: whether it moves, and where it stands if it does not."""
+"""What a slot reports with each heartbeat: whether it makes progress and, if not, its stack."""
 
 from __future__ import annotations
 

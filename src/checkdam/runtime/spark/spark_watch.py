@@ -68,7 +68,7 @@ class SparkWatch:
                 pass  # an answer, too: a stage that has just ended, or a session that was stopped
             except (Py4JNetworkError, OSError):
                 if not is_alive(self._pid):
-                    self._stopped.set()  # whoever uses it learns of that by itself
+                    self._stopped.set()  # its callers get an error of their own
                     return
                 continue  # no answer this time
             except Exception:  # noqa: BLE001  a fault of this watch is no silence of the JVM
