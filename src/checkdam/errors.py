@@ -138,19 +138,40 @@ class JobFailedError(CheckdamError):
     pass
 
 
+def operator_title(name: str, uid: str | None) -> str:
+    """How messages name an operator: by its uid, which is unique in the job, with its name beside it."""
+    return f'"{uid}" ({name})' if uid and uid != name else f'"{name}"'
+
+
 class OutputLostError(JobFailedError):
     pass
 
 
 class UserFunctionError(JobFailedError):
-    """The user's own code raised; `user_traceback` holds their frames only."""
+    """The user's own code raised; `user_traceback` holds their frames only.
 
-    def __init__(self, *, operator: str, record: str, cause: str, user_traceback: str) -> None:
-        super().__init__(f'operator "{operator}" failed on record {record}: {cause}')
+    `where` names the method if it was not a function that works on one record after the other: open, a source, a
+    timer, a sink. `record` is empty if the method was called for no record.
+    """
+
+    def __init__(
+        self,
+        *,
+        operator: str,
+        record: str,
+        cause: str,
+        user_traceback: str,
+        where: str | None = None,
+        uid: str = "",
+    ) -> None:
+        at = f"on record {record}" if record else f"in {where}"
+        super().__init__(f"operator {operator_title(operator, uid)} failed {at}: {cause}")
         self.operator = operator
+        self.uid = uid
         self.record = record
         self.cause = cause
         self.user_traceback = user_traceback
+        self.where = where
         self.subtask: int | None = None  # where that was, if it was in a slot
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from checkdam.errors import operator_title
 from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_life
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
@@ -154,6 +155,11 @@ class Operator:
     key: KeySelector | None = None
     second_inputs: tuple[int, ...] = ()
     second_key: KeySelector | None = None
+
+    @property
+    def title(self) -> str:
+        """How messages name it."""
+        return operator_title(self.name, self.uid)
 
     @property
     def all_inputs(self) -> tuple[int, ...]:

@@ -174,8 +174,8 @@ class _RecordingOperatorStates:
 
     def __init__(self, declared: Declared, operator: Operator, restored: Restored) -> None:
         self._declared = declared.operator
-        self._states = OperatorStates(operator.name, restored, is_first_subtask=True)
-        self._empty = OperatorStates(operator.name, {}, is_first_subtask=True)
+        self._states = OperatorStates(operator.uid or operator.name, restored, is_first_subtask=True)
+        self._empty = OperatorStates(operator.uid or operator.name, {}, is_first_subtask=True)
         self.has_refused = False
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:

@@ -12,12 +12,17 @@ import hmac
 import re
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from checkdam import errors
-from checkdam.errors import CheckdamError, JobFailedError, UserFunctionError
+from checkdam.errors import (
+    CheckdamError,
+    JobFailedError,
+    UserFunctionError,
+)
+from checkdam.graph.operators import Operator
 
 _LONGEST_RECORD = 500
 _LONGEST_TEXT = 20_000
@@ -30,15 +35,24 @@ _KINDS = {
 }
 
 
-def user_error(operator: str, record: Any, cause: BaseException) -> UserFunctionError:
-    """Describe what the user's function raised, with the user's stack frames only."""
+NO_RECORD: Final = object()
+"""Stands for the record where user code was called for none."""
+
+
+def user_error(
+    operator: Operator | str, record: Any, cause: BaseException, *, where: str | None = None
+) -> CheckdamError:
+    """Describe what the user's function raised, with the user's stack frames only; `where` as in UserFunctionError."""
+    name, uid = (operator, "") if isinstance(operator, str) else (operator.name, operator.uid or "")
     frames = traceback.TracebackException.from_exception(cause)
     frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not f.filename.startswith(_RUNTIME)])
     return UserFunctionError(
-        operator=operator,
-        record=_cut(repr(record), _LONGEST_RECORD),
+        operator=name,
+        uid=uid,
+        record="" if record is NO_RECORD else _cut(repr(record), _LONGEST_RECORD),
         cause=f"{type(cause).__name__}: {cause}",
         user_traceback="".join(frames.format()),
+        where=None if where is None else _cut(where, _LONGEST_RECORD),
     )
 
 
@@ -50,6 +64,8 @@ class UserFailure(msgspec.Struct, frozen=True):
     cause: str
     user_traceback: str
     subtask: int | None
+    where: str | None = None
+    uid: str = ""
 
 
 class ErrorMessage(msgspec.Struct, frozen=True):
@@ -74,6 +90,8 @@ class ErrorMessage(msgspec.Struct, frozen=True):
                 cause=_text(error.cause),
                 user_traceback=_text(error.user_traceback),
                 subtask=error.subtask,
+                where=None if error.where is None else _text(error.where),
+                uid=_text(error.uid),
             )
         return cls(
             kind=next(kind.__name__ for kind in type(error).__mro__ if _KINDS.get(kind.__name__) is kind),
@@ -98,7 +116,12 @@ class ErrorMessage(msgspec.Struct, frozen=True):
         else:
             user = self.user
             error = UserFunctionError(
-                operator=user.operator, record=user.record, cause=user.cause, user_traceback=user.user_traceback
+                operator=user.operator,
+                uid=user.uid,
+                record=user.record,
+                cause=user.cause,
+                user_traceback=user.user_traceback,
+                where=user.where,
             )
             error.subtask = user.subtask
         for note in self.notes:

@@ -308,4 +308,4 @@ def test_a_failure_names_the_method_that_failed(
 ) -> None:
     assert _check(checkpoint, **changes) == 1
 
-    assert f"(none: in {where})" in capsys.readouterr().err
+    assert f"failed in {where}:" in capsys.readouterr().err

@@ -30,7 +30,9 @@ def _caught(record: object) -> UserFunctionError:
     try:
         _fails("x")
     except ValueError as cause:
-        return user_error("parse", record, cause)
+        error = user_error("parse", record, cause)
+        assert isinstance(error, UserFunctionError)
+        return error
     raise AssertionError
 
 

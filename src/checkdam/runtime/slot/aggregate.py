@@ -91,7 +91,7 @@ class _PerKey(Process):
                 try:
                     self._fit.check(value)
                 except StateAccessError as cause:
-                    raise user_error(self._operator.name, latest[key], cause) from cause
+                    raise user_error(self._operator, latest[key], cause) from cause
 
     def _run(self, keys: list[Any], rows: list[Any], kept: dict[Any, Any], emit: Callable[[Any], None]) -> None:
         raise NotImplementedError
@@ -115,7 +115,7 @@ class _Combining(_PerKey):
                     raise TypeError("two records were combined into None, which is no record")
                 emit(result)
         except Exception as cause:
-            raise user_error(self._operator.name, value, cause) from cause
+            raise user_error(self._operator, value, cause) from cause
 
 
 class _Gathering(_PerKey):
@@ -137,7 +137,7 @@ class _Gathering(_PerKey):
                     raise TypeError("add(value, accumulator) returned None: it must return the accumulator")
                 emit(get_result(accumulator))
         except Exception as cause:
-            raise user_error(self._operator.name, value, cause) from cause
+            raise user_error(self._operator, value, cause) from cause
 
 
 def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[Any, Any], Any]:

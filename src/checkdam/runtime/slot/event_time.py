@@ -200,7 +200,7 @@ class AssignTimestamps(Process):
             for record in batch.rows:
                 timestamps.append(_milliseconds(self._function(record)))
         except Exception as cause:
-            raise user_error(self._operator.name, record, cause) from cause
+            raise user_error(self._operator, record, cause) from cause
         if timestamps:
             self._observe(self._operator.id, max(timestamps))
         return batch.with_timestamps(timestamps)

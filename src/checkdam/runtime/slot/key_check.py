@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkdam.errors import StateAccessError, UserFunctionError
+from checkdam.errors import CheckdamError, StateAccessError
+from checkdam.graph.operators import Operator
 from checkdam.runtime.failures import user_error
 from checkdam.state.batch import Batch
 from checkdam.state.fitting import has_floats, has_nan
@@ -18,7 +19,7 @@ from checkdam.state.types import COMPOUND, TypeInfo
 _HINT = "Leave such records out with filter(), or let key_by give another value for them."
 
 
-def check_keys(values: Batch, keys: Batch, operator: str) -> None:
+def check_keys(values: Batch, keys: Batch, operator: Operator | str) -> None:
     """Refuse a key that is None, that has None in a part whose type is not optional, or that is or holds NaN.
 
     NaN is not equal to itself, so it would be another key with every record.
@@ -36,7 +37,7 @@ def check_keys(values: Batch, keys: Batch, operator: str) -> None:
         raise user_error(operator, values.rows[at], StateAccessError(told, hint=_HINT))
 
 
-def refused_none(operator: str, key: Any, record: Any) -> UserFunctionError:
+def refused_none(operator: Operator | str, key: Any, record: Any) -> CheckdamError:
     """The error of a record whose key is None, or has None in a part that must not be."""
     told = "the key is None" if key is None else f"the key is {key!r}, and None is in a part that is not optional"
     return user_error(operator, record, StateAccessError(told, hint=_HINT))

@@ -9,7 +9,7 @@ from typing import Any
 from checkdam.backends.contract import NO_KEY, KeyedStateStore
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.operators import FilterKind, MapKind, Operator
-from checkdam.runtime.failures import user_error
+from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import OperatorTime, TimerContext
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import SideOutputs
@@ -61,8 +61,8 @@ class DueTimers:
                     produced.extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
-            record = f"(none: in on_timer at {ctx.timestamp} for key {ctx.current_key!r})"
-            raise user_error(self._operator.name, record, cause) from cause
+            where = f"on_timer at {ctx.timestamp} for key {ctx.current_key!r}"
+            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
         finally:
             due.close()  # type: ignore[attr-defined]  # a generator; after a failure it must let go of the key
             time.timestamp = None
@@ -90,6 +90,7 @@ class KeyedProcess(Process):
         timers: DueTimers | None = None,
         after_record: Callable[[], None] | None = None,
         is_stamped: bool = False,
+        where: str | None = None,
     ) -> None:
         self._operator = operator
         self._store = store
@@ -98,6 +99,7 @@ class KeyedProcess(Process):
         self._outputs = outputs
         self._timers = timers
         self._after_record = after_record
+        self._where = where
         self._is_stamped = is_stamped  # behind an assigner of timestamps: what event-time timers give has theirs
         self._has_begun = False  # the epoch
 
@@ -125,7 +127,7 @@ class KeyedProcess(Process):
                 if some is not None:
                     extend(some)
         except Exception as cause:
-            raise user_error(self._operator.name, value, cause) from cause
+            raise user_error(self._operator, value, cause, where=self._where) from cause
         finally:
             store.current_key = NO_KEY
 
@@ -147,7 +149,7 @@ class KeyedProcess(Process):
                 if after_record is not None:
                     after_record()
         except Exception as cause:
-            raise user_error(self._operator.name, value, cause) from cause
+            raise user_error(self._operator, value, cause, where=self._where) from cause
         finally:
             store.current_key = NO_KEY
             time.timestamp = None

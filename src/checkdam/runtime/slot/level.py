@@ -119,7 +119,7 @@ class RunningLevel:
                     check_text(edge.unread_source, edge.type, rows.values)
                 values, keys = records_and_keys(rows)
                 if keys is not None:
-                    check_keys(values, keys, self.operators[edge.target].operator.name)
+                    check_keys(values, keys, self.operators[edge.target].operator)
                 yield from self.run(edge.target, values, keys, edge.side)
 
     def bring(self, source: int, batch: Batch) -> Iterator[pa.RecordBatch]:

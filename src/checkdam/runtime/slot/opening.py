@@ -149,7 +149,7 @@ class OpenOperator:
             assert self._slot.restore_from is not None
             read = self._slot.restore_from.read
             restored = redistribute(handles, len(handles), self._width, self._subtask, read)
-        return OperatorStates(operator.name, restored, is_first_subtask=self._subtask == 0)
+        return OperatorStates(self.uid, restored, is_first_subtask=self._subtask == 0)
 
 
 def own_copy(operator: Operator) -> Operator:

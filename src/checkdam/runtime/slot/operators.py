@@ -29,7 +29,7 @@ from checkdam.graph.operators import (
     SourceFunctionKind,
     TimestampsKind,
 )
-from checkdam.runtime.failures import user_error
+from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.aggregate import aggregate_process
 from checkdam.runtime.slot.context import (
     BroadcastContext,
@@ -117,11 +117,11 @@ def guarded(operator: Operator, where: str, call: Callable[[Any], None], argumen
     try:
         call(argument)
     except StateAccessError as error:
-        raise StateAccessError(f'operator "{operator.name}" in {where}(): {error.message}', hint=error.hint) from error
+        raise StateAccessError(f"operator {operator.title} in {where}(): {error.message}", hint=error.hint) from error
     except CheckdamError:
         raise
     except Exception as cause:
-        raise user_error(operator.name, f"(none: in {where})", cause) from cause
+        raise user_error(operator, NO_RECORD, cause, where=where) from cause
 
 
 def _declared_broadcast(operator: Operator, around: OperatorSetting) -> Mapping[str, Any]:
@@ -160,6 +160,7 @@ def _keyed(
         timers=timers,
         after_record=after_record,
         is_stamped=around.is_stamped,
+        where=_where(operator),
     )
     return BroadcastProcess(process, _broadcast_side(operator, around, broadcast, outputs)) if broadcast else process
 
@@ -181,7 +182,7 @@ def _unkeyed(operator: Operator, around: OperatorSetting, broadcast: Mapping[str
     if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
         return PlainProcess(operator, call)
     if isinstance(operator.kind, SinkFunctionKind):
-        return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time))
+        return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time), where=_where(operator))
     service = _no_timers(operator, time)
     if broadcast:
         seen = BroadcastContext(_read_only(broadcast), time, service, outputs)
@@ -198,7 +199,7 @@ def _broadcast_side(
     time = around.time
     service = ClockOnly(
         time,
-        f'operator "{operator.name}" uses timers in process_broadcast_element, where there is no key for them',
+        f"operator {operator.title} uses timers in process_broadcast_element, where there is no key for them",
         hint="Use them in process_element or on_timer.",
     )
     ctx = BroadcastContext(states, time, service, outputs)
@@ -209,14 +210,19 @@ def _no_timers(operator: Operator, time: OperatorTime) -> TimerService:
     if operator.key is None:
         return ClockOnly(
             time,
-            f'operator "{operator.name}" uses timers on a stream without keys',
+            f"operator {operator.title} uses timers on a stream without keys",
             hint="Put key_by(…) in front of it, and make its function a KeyedProcessFunction.",
         )
     return ClockOnly(
         time,
-        f'operator "{operator.name}" uses timers, and its function does not define on_timer(timestamp, ctx)',
+        f"operator {operator.title} uses timers, and its function does not define on_timer(timestamp, ctx)",
         hint="Define what is to happen when a timer is due.",
     )
+
+
+def _where(operator: Operator) -> str | None:
+    """Return the method that errors of the operator's function name; see `where` of UserFunctionError."""
+    return "invoke" if isinstance(operator.kind, SinkFunctionKind) else None
 
 
 def _without_result(call: Callable[[Any, Any], Any]) -> Call:

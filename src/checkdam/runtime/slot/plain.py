@@ -34,7 +34,7 @@ class PlainProcess(Process):
                 produced, stamps = self._stamped(remaining, stamps)
         except Exception as cause:
             at = len(rows) - operators.length_hint(remaining) - 1  # exact for a list
-            raise user_error(self._operator.name, rows[at], cause) from cause
+            raise user_error(self._operator, rows[at], cause) from cause
         return Batch(self._operator.output_type, rows=produced, timestamps=stamps)
 
     def _stamped(self, remaining: Iterator[Any], stamps: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
@@ -77,12 +77,14 @@ class UnkeyedProcess(Process):
         call: Callable[[Any, Any], Iterable[Any] | None],
         ctx: Any,
         outputs: SideOutputs | None = None,
+        where: str | None = None,
     ) -> None:
         self._operator = operator
         self._time = time
         self._call = call
         self._ctx = ctx
         self._outputs = outputs
+        self._where = where
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
         time, call, ctx = self._time, self._call, self._ctx
@@ -99,7 +101,7 @@ class UnkeyedProcess(Process):
                     produced.extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
-            raise user_error(self._operator.name, value, cause) from cause
+            raise user_error(self._operator, value, cause, where=self._where) from cause
         finally:
             time.timestamp = None
         return Batch(self._operator.output_type, rows=produced, timestamps=None if times is None else stamps)

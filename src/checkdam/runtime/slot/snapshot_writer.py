@@ -214,8 +214,7 @@ class SnapshotWriter:
         try:
             waiting[checkpoint_id] = waiting.get(checkpoint_id, ()) + prepare()
         except Exception as error:
-            name = self._operators[op].operator.name
-            self.lost_output = f'output of "{name}" was not written: {error}'
+            self.lost_output = f"output of {self._operators[op].operator.title} was not written: {error}"
             raise SlotLostError(f"slot {self._setup.subtask} gave up: {self.lost_output}") from error
         earlier = waiting.copy()  # `completed` may take from it meanwhile
         return tuple(each for number in sorted(earlier) for each in earlier[number])

@@ -8,7 +8,7 @@ from typing import Any, Final
 from checkdam.clock import Clock
 from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import Operator
-from checkdam.runtime.failures import user_error
+from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import GeneratorContext
 from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
@@ -44,8 +44,8 @@ class SourceProcess(Process):
             else:
                 self._is_finished = True
         except Exception as cause:
-            after = f"(none: in run, after {produced[-1]!r})" if produced else "(none: in run)"
-            raise user_error(self._operator.name, after, cause) from cause
+            where = f"run, after {produced[-1]!r}" if produced else "run"
+            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
         return Batch(self._operator.output_type, rows=produced) if produced else None
 
     def end_of_input(self) -> None:

@@ -11,7 +11,7 @@ from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import PrintWriter
 from checkdam.errors import CheckdamError, SlotLostError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch
-from checkdam.runtime.failures import user_error
+from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
@@ -158,7 +158,7 @@ class SlotTask:
                 try:
                     closing()
                 except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
-                    errors.append(user_error(opened.operator.name, "(none: in close)", error))
+                    errors.append(user_error(opened.operator, NO_RECORD, error, where="close"))
         self._operators.clear()
         if errors:
             raise errors[0]

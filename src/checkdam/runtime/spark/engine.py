@@ -26,7 +26,7 @@ from checkdam.graph.levels import Edge, JobPlan
 from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, Epoch
 from checkdam.runtime.engine import RunEpoch, Slot
-from checkdam.runtime.failures import find_error, user_error
+from checkdam.runtime.failures import NO_RECORD, find_error, user_error
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.client import RemoteSlot
 from checkdam.runtime.slot.messages import OperatorCounts
@@ -250,7 +250,7 @@ class SparkEngine:
         try:
             self._spark_function(edge.spark_sink)(spark_sink_rows(self._plan, flow, edge), int(epoch))
         except Exception as cause:
-            raise user_error("sink_to_spark", f"(all of epoch {epoch})", cause) from cause
+            raise user_error("sink_to_spark", NO_RECORD, cause, where=f"epoch {epoch}") from cause
 
     def _spark_function(self, sink: int | None) -> Callable[[DataFrame, int], None]:
         kind = next(op.kind for op in self._plan.operators if op.id == sink)

@@ -146,7 +146,9 @@ class ReadsTooEarly(MapFunction):
 
 
 def test_reading_keyed_state_in_open_names_the_operator() -> None:
-    with pytest.raises(StateAccessError, match=r'operator "it" in open\(\): keyed state.*outside a keyed context'):
+    with pytest.raises(
+        StateAccessError, match=r'operator "the-operator" \(it\) in open\(\): keyed state.*outside a keyed context'
+    ):
         OneOperator(MapKind(ReadsTooEarly()), key=str)
 
 

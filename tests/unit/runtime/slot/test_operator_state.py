@@ -105,7 +105,9 @@ def test_a_snapshot_holds_what_was_there_when_it_was_cut() -> None:
 
 @pytest.mark.parametrize("where", ["initialize_state", "open", "snapshot_state"])
 def test_a_failure_names_operator_and_method(where: str) -> None:
-    with pytest.raises(UserFunctionError, match=rf'operator "it" failed on record .*in {where}.*no {where} today'):
+    with pytest.raises(
+        UserFunctionError, match=rf'operator "the-operator" \(it\) failed in {where}: .*no {where} today'
+    ):
         OneOperator(SinkFunctionKind(Buffering(fails=where)), tuple[str, int]).snapshot()
 
 
@@ -115,7 +117,7 @@ def test_an_element_of_another_type_is_refused_where_it_is_added() -> None:
 
     with pytest.raises(
         StateAccessError,
-        match=r'in snapshot_state\(\): an element for list state "buffered" of operator "it" must be of type '
+        match=r'in snapshot_state\(\): an element for list state "buffered" of operator "the-operator" must be of type '
         r"tuple\[str, int\], but was .*not a number",
     ):
         it.snapshot()
