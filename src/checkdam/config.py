@@ -7,17 +7,28 @@ Keys of Spark ("spark.…") are passed on unread.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-import yaml
-
-from checkdam.config_values import BOOLEAN, DURATION, MEMORY, TEXT, ValueType, choice, integer, number, parse_as
+from checkdam.config_file import read_settings_file
+from checkdam.config_values import (
+    BOOLEAN,
+    DIRECTORIES,
+    DURATION,
+    MEMORY,
+    TEXT,
+    ValueType,
+    choice,
+    integer,
+    number,
+    parse_as,
+)
 from checkdam.config_values import parse_memory_size as parse_memory_size
 from checkdam.errors import ConfigError
+from checkdam.flink_keys import holds_anyway, known_keys, reason_without_effect, refusal
 
 T = TypeVar("T")
 
@@ -88,10 +99,18 @@ NUM_RETAINED_CHECKPOINTS = ConfigOption(
     ("state.checkpoints.num-retained",),
 )
 CHECKPOINT_DIR: ConfigOption[str | None] = ConfigOption(
-    _CHECKPOINTING + "dir", TEXT, None, "Directory or URI that holds the checkpoints.", ("state.checkpoints.dir",)
+    _CHECKPOINTING + "dir",
+    TEXT,
+    None,
+    "Directory or URI that holds the checkpoints.",
+    ("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
 )
 SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
-    _CHECKPOINTING + "savepoint-dir", TEXT, None, "Directory or URI for savepoints.", ("state.savepoints.dir",)
+    _CHECKPOINTING + "savepoint-dir",
+    TEXT,
+    None,
+    "Directory or URI for savepoints.",
+    ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
 )
 RESTORE_MODE = ConfigOption(
     "execution.state-recovery.claim-mode",
@@ -104,7 +123,7 @@ SUSPEND_GRACE_PERIOD = ConfigOption(
     "execution.suspend.grace-period",
     DURATION,
     timedelta(seconds=10),
-    "How long a job that is told to go (SIGTERM) may take for its last checkpoint; less than its supervisor waits.",
+    "How long a job may take for its last checkpoint after SIGTERM. Set it below the time its supervisor waits.",
 )
 ALLOW_REPEATED_OUTPUT = ConfigOption(
     "execution.state-recovery.allow-repeated-output",
@@ -114,7 +133,20 @@ ALLOW_REPEATED_OUTPUT = ConfigOption(
 )
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
-    choice("hashmap", "rocksdb", synonyms={"filesystem": "hashmap", "jobmanager": "hashmap"}),
+    choice(
+        "hashmap",
+        "rocksdb",
+        synonyms={
+            "filesystem": "hashmap",
+            "jobmanager": "hashmap",
+            "org.apache.flink.runtime.state.hashmap.HashMapStateBackendFactory": "hashmap",
+            "org.apache.flink.runtime.state.filesystem.FsStateBackendFactory": "hashmap",
+            "org.apache.flink.runtime.state.memory.MemoryStateBackendFactory": "hashmap",
+            "org.apache.flink.contrib.streaming.state.RocksDBStateBackendFactory": "rocksdb",
+            "org.apache.flink.contrib.streaming.state.EmbeddedRocksDBStateBackendFactory": "rocksdb",
+            "org.apache.flink.state.rocksdb.EmbeddedRocksDBStateBackendFactory": "rocksdb",
+        },
+    ),
     "hashmap",
     "Where slots keep their working state: in memory, or on local disk behind a cache.",
     ("state.backend",),
@@ -135,9 +167,10 @@ ROCKSDB_MEMORY: ConfigOption[int | None] = ConfigOption(
 )
 ROCKSDB_LOCAL_DIR: ConfigOption[str | None] = ConfigOption(
     "state.backend.rocksdb.localdir",
-    TEXT,
+    DIRECTORIES,
     None,
-    "Where RocksDB keeps its working files; unset: the directory for temporary files.",
+    "Where RocksDB keeps its working files; slots take turns among several; unset: the directory for temporary files.",
+    ("state.backend.rocksdb.checkpointdir",),
 )
 MEMORY_STORAGE_MAX_SIZE: ConfigOption[int] = ConfigOption(
     _CHECKPOINTING + "memory-storage.max-state-size",
@@ -215,6 +248,7 @@ CANCELLATION_TIMEOUT = ConfigOption(
     DURATION,
     timedelta(minutes=3),
     "A job that ends or fails over and stands still for longer is given up, and fails; 0: never.",
+    ("task.cancellation-timeout",),
 )
 
 _REST = "rest."
@@ -278,8 +312,9 @@ _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.k
 
 
 def _nearest_key(key: str) -> str:
-    ending = [known for known in _BY_SPELLING if known.endswith("." + key)]
-    return ending[0] if ending else difflib.get_close_matches(key, _BY_SPELLING, n=1, cutoff=0.0)[0]
+    known = [*_BY_SPELLING, *known_keys()]
+    ending = [each for each in known if each.endswith("." + key)]
+    return ending[0] if ending else difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
 
 
 def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
@@ -288,17 +323,38 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
     Of two spellings of one setting the newer wins, as in Flink.
     """
     layer: dict[str, Any] = {}
-    for spelling, value, where in sorted(entries, key=lambda entry: entry[0] in _KEYS):  # newer spellings last
+    for spelling, value, where in sorted(entries, key=_newness):
         option = _BY_SPELLING.get(spelling)
+        if option is not None and isinstance(value, tuple) and option.type is not DIRECTORIES:
+            raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
         if option is not None:
             layer[option.key] = option.parse(value)
         elif spelling.startswith("spark."):
-            layer[spelling] = str(value).lower() if isinstance(value, bool) else str(value)
+            layer[spelling] = _as_text(value)
+        elif reason_without_effect(spelling) is not None:
+            refused = refusal(spelling, _as_text(value))
+            if refused is not None:
+                raise ConfigError(
+                    f'setting "{spelling}"{where} cannot be "{value}": {refused.reason}', hint=refused.hint
+                )
+            layer[spelling] = _as_text(value)
         else:
             raise ConfigError(
                 f'unknown setting "{spelling}"{where}', hint=f'The nearest known key is "{_nearest_key(spelling)}".'
             )
     return layer
+
+
+def _newness(entry: tuple[str, object, str]) -> int:
+    """The rank of an entry's spelling among those of its setting, the oldest first."""
+    option = _BY_SPELLING.get(entry[0])
+    return 0 if option is None else -(option.key, *option.aliases).index(entry[0])
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ";".join(map(str, value))  # as Flink writes a list in one line
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_override(text: str) -> tuple[str, str]:
@@ -322,9 +378,9 @@ class Configuration:
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
-        """Read a YAML file (flat or nested keys) and the command line's settings. Raises ConfigError."""
+        """Read a settings file, or one of Flink, and the command line's settings. Raises ConfigError."""
         command_line = [(key, value, " on the command line") for key, value in (overrides or {}).items()]
-        return cls(_command_line=_layer(command_line), _file=_layer(_read_file(file)) if file else {})
+        return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)) if file else {})
 
     def get(self, option: ConfigOption[T]) -> T:
         for layer in (self._code, self._command_line, self._file):
@@ -345,44 +401,15 @@ class Configuration:
         """Every setting that was given, by its key, in its Python form."""
         return {**self._file, **self._command_line, **self._code}
 
+    def without_effect(self) -> dict[str, list[str]]:
+        """The given settings of Flink that change nothing here, by the reason. What holds anyway is left out."""
+        found: dict[str, list[str]] = {}
+        for key, value in sorted(self.given().items()):
+            reason = None if key in _KEYS else reason_without_effect(key)
+            if reason is not None and not holds_anyway(key, value):
+                found.setdefault(reason, []).append(key)
+        return found
+
     def spark_settings(self) -> dict[str, str]:
         """Every "spark.…" setting that was given, for Spark to read."""
         return {key: value for key, value in self.given().items() if key.startswith("spark.")}
-
-
-def _read_file(file: Path) -> list[tuple[str, object, str]]:
-    try:
-        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f'settings file "{file}" cannot be read: {reason}', hint="Check the path.") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        raise ConfigError(
-            f'settings file "{file}"{where} is not valid YAML: {problem}', hint="Mend that line."
-        ) from error
-    if root is None or root.value == "":
-        return []
-    if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(f'settings file "{file}" holds no settings', hint='Write lines of the form "key: value".')
-    entries = list(_flatten(root, (), file))
-    seen: set[str] = set()
-    for key, _, where in entries:
-        if key in seen:
-            raise ConfigError(f'setting "{key}"{where} is given twice', hint="Remove one of the two.")
-        seen.add(key)
-    return entries
-
-
-def _flatten(node: yaml.MappingNode, prefix: tuple[str, ...], file: Path) -> Iterator[tuple[str, object, str]]:
-    for key_node, value_node in node.value:
-        path = (*prefix, str(key_node.value))
-        where = f" ({file}, line {key_node.start_mark.line + 1})"
-        if isinstance(value_node, yaml.MappingNode) and len(path) < 16:  # an anchor may contain itself
-            yield from _flatten(value_node, path, file)
-        elif isinstance(value_node, yaml.ScalarNode) and isinstance(key_node, yaml.ScalarNode):
-            yield ".".join(path), value_node.value, where
-        else:
-            raise ConfigError(f'setting "{".".join(path)}"{where} is not a single value', hint='Write "key: value".')

@@ -13,7 +13,8 @@ from checkdam.errors import ConfigError
 
 T = TypeVar("T")
 
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
+_ISO_DURATION = re.compile(r"\s*P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\s*", re.IGNORECASE)
 _DURATION_UNITS = {
     "": 1e-3,  # as in Flink, a bare number counts milliseconds
     **dict.fromkeys(("d", "day", "days"), 86400.0),
@@ -21,6 +22,8 @@ _DURATION_UNITS = {
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("µs", "μs", "micro", "micros", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-9),
 }
 _MEMORY_UNITS = {  # binary, as in Flink: 1 kb is 1024 bytes
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -53,7 +56,11 @@ def _scaled(value: object, units: Mapping[str, float]) -> float:
 def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta) and value >= timedelta(0):
         return value
+    iso = _ISO_DURATION.fullmatch(str(value))
     try:
+        if iso is not None and any(iso.groups()):
+            days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return timedelta(seconds=_scaled(value, _DURATION_UNITS))
     except OverflowError as error:
         raise ValueError(value) from error
@@ -69,12 +76,18 @@ def _text(value: object) -> str:
     return value.strip()
 
 
+def _directories(value: object) -> str:
+    named = list(value) if isinstance(value, tuple | list) else re.split("[,:]", _text(value))
+    return ",".join(map(_text, named)) or _text("")
+
+
 DURATION = ValueType("a duration: a number and a unit (ms, s, min, h, d)", "60s", _duration)
 MEMORY = ValueType(
     "a memory size: a number and a unit (b, kb, mb, gb)", "256 mb", lambda v: int(_scaled(v, _MEMORY_UNITS))
 )
 BOOLEAN = ValueType("true or false", "true", _boolean)
 TEXT = ValueType("a text", "name", _text)
+DIRECTORIES = ValueType("a directory, or several with commas between them", "/data/a,/data/b", _directories)
 
 
 def integer(minimum: int, maximum: float = 2**31 - 1) -> ValueType[int]:

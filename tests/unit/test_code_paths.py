@@ -30,7 +30,7 @@ UNSAFE = frozenset(
 ALLOWED = {
     "cli/demo/child.py": {"subprocess"},  # the demo's own job, with a fixed program
     "cli/job_file.py": {"runpy", "run_path"},  # the user's program, named on the command line
-    "config.py": {"Loader"},  # yaml.SafeLoader, and only its parser
+    "config_file.py": {"Loader"},  # yaml.SafeLoader, and only its parser
     "processes.py": {"subprocess"},  # ps, with a number
     "runtime/janitor.py": {"subprocess"},  # a fixed program
     "runtime/slot/client.py": {"cloudpickle"},  # packs the user's functions

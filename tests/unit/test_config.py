@@ -213,8 +213,15 @@ def test_an_older_spelling_means_the_same(old: str, option: ConfigOption[Any], t
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_two_spellings_in_one_place_the_newer_wins(order: int) -> None:
-    entries = [("state.checkpoints.dir", "/old"), ("execution.checkpointing.dir", "/new")]
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("state.checkpoints.dir", "execution.checkpointing.dir"),
+        ("state.backend.fs.checkpointdir", "state.checkpoints.dir"),
+    ],
+)
+def test_of_two_spellings_in_one_place_the_newer_wins(old: str, new: str, order: int) -> None:
+    entries = [(old, "/old"), (new, "/new")]
 
     assert Configuration.load(None, dict(entries[::order])).get(config.CHECKPOINT_DIR) == "/new"
 

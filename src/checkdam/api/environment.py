@@ -204,6 +204,8 @@ class StreamExecutionEnvironment:
                 launch.examine(JobToExamine(name, operators, self._configuration))
             finally:
                 self._close()
+        for reason, keys in self._configuration.without_effect().items():
+            launch.listener.settings_without_effect(keys, reason)
         checkpoints = self._checkpoint_config()
         if checkpoints.storage is not None:
             check_reachable_from_other_processes(checkpoints.storage)

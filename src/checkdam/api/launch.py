@@ -18,6 +18,9 @@ from checkdam.runtime.master import JobResult
 from checkdam.runtime.restore import Resume
 
 DEFAULT_FILE = Path("checkdam.yaml")
+CONFIG_HELP = (
+    f"Settings file, or one of Flink (flink-conf.yaml, config.yaml) or its directory. Default: ./{DEFAULT_FILE}."
+)
 
 
 @dataclass(frozen=True)

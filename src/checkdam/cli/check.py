@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from checkdam.api.launch import DEFAULT_FILE, JobToExamine, Launch
-from checkdam.cli.failures import EXIT_FAILED, told_to_user
+from checkdam.api.launch import CONFIG_HELP, JobToExamine, Launch
+from checkdam.cli.failures import EXIT_FAILED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.run import configuration
 from checkdam.config import DEFAULT_PARALLELISM, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
+from checkdam.runtime.events import told_without_effect
 from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
 from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
 
@@ -34,8 +35,8 @@ _COLOURS = {Fate.AS_IS: "green", Fate.MIGRATES: "cyan", Fate.NEW: "blue", Fate.D
 @click.option("-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint (…/chk-4).")
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator, as the job will be run.")
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
-@click.option("--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
+@click.option("-n", "--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 @click.pass_context
@@ -78,6 +79,8 @@ def check(
         built = _build(job, arguments, launch, verbose=verbose)
         if built is None:
             ctx.exit(EXIT_FAILED)
+        for reason, keys in built.configuration.without_effect().items():
+            say(f"note: {told_without_effect(keys, reason)}")
         plan = _plan(built, restored)
         reports = check_restore(plan, restored, allow_non_restored_state=allow_non_restored_state)
     if as_json:

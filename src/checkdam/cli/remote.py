@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from checkdam.api.launch import DEFAULT_FILE
+from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE
 from checkdam.cli.failures import say, told_to_user
 from checkdam.cli.progress import Progress
 from checkdam.config import (
@@ -203,9 +203,7 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--token", envvar=TOKEN_VARIABLE, help=f"What the server wants to see. Also: ${TOKEN_VARIABLE}.")
     @click.option("--json", "as_json", is_flag=True, help="Tell the result as JSON, and nothing else.")
     @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-    @click.option(
-        "--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}."
-    )
+    @click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
     @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
     @functools.wraps(command)
     def with_remote(

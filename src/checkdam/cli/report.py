@@ -31,6 +31,7 @@ from checkdam.runtime.events import (
     told_missing,
     told_skipped,
     told_withdrawn,
+    told_without_effect,
 )
 from checkdam.runtime.records import SnapshotKind
 
@@ -73,6 +74,9 @@ class StatusReporter(JobListener):
         self.started_any = True
         self._unknown = None
         self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
+
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        self._tell(f"note: {told_without_effect(keys, reason)}")
 
     def taken_over(self, owner: str) -> None:
         self._tell(f"WARNING: taken over from {owner}, which may still run: it stops by itself when it notices")

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from checkdam.api.launch import DEFAULT_FILE, Launch
+from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch
 from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
@@ -61,7 +61,7 @@ _SPARK_LOG_LEVEL = "spark.log.level"
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
 @click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
 @click.option("--port", metavar="N", help="Of the web page and REST; the next free one if taken. Default: 8081.")
 @click.option(
     "--no-rest", is_flag=True, help="Serve nothing: no web page, and the job cannot be asked or told anything."

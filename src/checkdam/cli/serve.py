@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from checkdam.api.launch import DEFAULT_FILE
+from checkdam.api.launch import CONFIG_HELP
 from checkdam.cli.failures import say, told_to_user
 from checkdam.cli.listed_jobs import check_directory
 from checkdam.cli.run import configuration
@@ -20,7 +20,7 @@ from checkdam.errors import ConfigError
 @click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="Checkpoints of jobs; repeatable.")
 @click.option("--port", metavar="N", help="Where to listen; the next free port if it is taken. Default: 8081.")
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=f"Settings file. Default: ./{DEFAULT_FILE}.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
 @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 def serve(
     directories: tuple[str, ...], port: str | None, settings: tuple[str, ...], file: Path | None, *, verbose: bool

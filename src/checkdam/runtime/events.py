@@ -65,6 +65,9 @@ class JobListener:
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
 
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        """These settings were given, and change nothing, for this reason; told before the job starts."""
+
     def taken_over(self, owner: str) -> None:
         """The job was taken from a driver that may still run; it stops by itself when it notices."""
 
@@ -144,6 +147,11 @@ class JobListener:
 EVENTS: Final = tuple(name for name in vars(JobListener) if not name.startswith("_"))
 
 
+def told_without_effect(keys: Sequence[str], reason: str) -> str:
+    have = "has" if len(keys) == 1 else "have"
+    return f"{_named(keys)} {have} no effect: {reason}"
+
+
 def told_skipped(path: str, reason: CheckdamError) -> str:
     return (
         f"checkpoint {path} is passed over for an older one: {reason.message}; all that came since the older one is"
@@ -181,6 +189,9 @@ class PrintingListener(JobListener):
 
     def printed(self, lines: list[str]) -> None:
         print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        sys.stderr.write(f"note: {told_without_effect(keys, reason)}\n")
 
     def nothing_to_resume(self, reason: CheckdamError) -> None:
         sys.stderr.write(f"{reason.message}: starting anew\n")

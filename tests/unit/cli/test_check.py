@@ -161,6 +161,20 @@ def test_an_unchanged_job_is_restored_as_is(
     ]
 
 
+def test_settings_without_effect_are_told_beside_the_result(
+    checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("flink-conf.yaml").write_text("jobmanager.rpc.address: localhost\nexecution.checkpointing.unaligned: true\n")
+
+    assert _check(checkpoint, "--config", "flink-conf.yaml", "--json") == 0
+
+    told = capsys.readouterr()
+    assert json.loads(told.out)["would_start"]
+    first, second = sorted(line for line in told.err.splitlines() if "no effect" in line)
+    assert "execution.checkpointing.unaligned has no effect: a barrier falls between two epochs" in first
+    assert "jobmanager.rpc.address has no effect: Spark runs the job" in second
+
+
 def test_a_changed_type_migrates(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
     fates = _fates(checkpoint, capsys, visit='referrer: str = ""', page="int | None", offset="int | None")
 

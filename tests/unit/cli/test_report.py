@@ -90,6 +90,15 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     ]
 
 
+def test_settings_without_effect_are_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
+
+    reporter.settings_without_effect([f"jobmanager.{n}" for n in range(12)], "Spark runs the job")
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "jobmanager.9 and 2 more have no effect: Spark runs the job" in line
+
+
 def test_a_cancel_says_what_it_deletes(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
 

@@ -125,7 +125,7 @@ class OpenOperator:
             key_groups=groups,
             max_parallelism=self._groups,
             key_type=key.type,
-            work_directory=lambda: work_directory(Path(setup.local_directory or tempfile.gettempdir())),
+            work_directory=lambda: work_directory(local_directory(setup)),
         )
         if setup.restore is None:
             return setup.backend.open(owner, (), None, "", claim=True)
@@ -157,3 +157,9 @@ def own_copy(operator: Operator) -> Operator:
     if operator.rich_function is None and operator.checkpointed_function is None:
         return operator
     return replace(operator, kind=cloudpickle.loads(cloudpickle.dumps(operator.kind)))
+
+
+def local_directory(setup: SlotSetup) -> Path:
+    """Where the slot keeps its working files; of several directories slots take turns, to spread them over disks."""
+    named = (setup.local_directory or tempfile.gettempdir()).split(",")
+    return Path(named[setup.subtask % len(named)])
