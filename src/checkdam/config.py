@@ -1,17 +1,18 @@
 """Settings under Flink's keys: what may be set, how a value is written, and which of several wins.
 
-A value set in code wins over the command line (`-D key=value`), which wins over the file (`checkdam.yaml`).
-Keys of Spark ("spark.…") are passed on unread.
+Option by option, a value set in code wins over the command line (`-D key=value`), which wins over the file
+(`checkdam.yaml`), which wins over the default. Keys of Spark ("spark.…") are passed on unread.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from checkdam.config_file import read_settings_file
 from checkdam.config_values import (
@@ -44,7 +45,12 @@ class ConfigOption(Generic[T]):
     aliases: tuple[str, ...] = ()
 
     def parse(self, value: object) -> Any:
-        """The value in its Python form. Raises ConfigError naming the key, the value and what is expected."""
+        """The value in its Python form. Raises ConfigError naming the key, the value and what is expected.
+
+        None leaves unset an option that is unset by default.
+        """
+        if value is None and self.default is None:
+            return None
         return parse_as(self.type, f'setting "{self.key}"', value)
 
 
@@ -112,6 +118,20 @@ SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
     "Directory or URI for savepoints.",
     ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
 )
+RESTORE_PATH: ConfigOption[str | None] = ConfigOption(
+    "execution.state-recovery.path",
+    TEXT,
+    None,
+    "Savepoint or checkpoint to start from, as `checkdam run -s` names one.",
+    ("execution.savepoint.path",),
+)
+IGNORE_UNCLAIMED_STATE = ConfigOption(
+    "execution.state-recovery.ignore-unclaimed-state",
+    BOOLEAN,
+    default=False,
+    description="Whether state of operators that the job no longer has may be dropped, as `checkdam run -n` allows.",
+    aliases=("execution.savepoint.ignore-unclaimed-state",),
+)
 RESTORE_MODE = ConfigOption(
     "execution.state-recovery.claim-mode",
     choice("NO_CLAIM", "CLAIM", "LEGACY"),
@@ -158,11 +178,11 @@ INCREMENTAL_CHECKPOINTS = ConfigOption(
     description="Accepted for Flink's sake: a checkpoint always writes only what changed, unless all is cheaper.",
     aliases=("state.backend.incremental",),
 )
-ROCKSDB_MEMORY: ConfigOption[int | None] = ConfigOption(
+ROCKSDB_MEMORY = ConfigOption(
     "state.backend.rocksdb.memory.fixed-per-slot",
     MEMORY,
-    None,
-    "Cache and write buffers of all RocksDB state of one slot together; unset: the backend's default.",
+    256 << 20,
+    "Cache and write buffers of all RocksDB state of one slot together.",
     ("taskmanager.memory.managed.size",),
 )
 ROCKSDB_LOCAL_DIR: ConfigOption[str | None] = ConfigOption(
@@ -368,6 +388,28 @@ def parse_override(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+class Origin(Enum):
+    """Where the value of a setting comes from."""
+
+    CODE = "code"
+    COMMAND_LINE = "command line"
+    FILE = "file"
+    CHECKPOINT = "checkpoint"  # the one that a job is restored from
+    DEFAULT = "default"
+
+    def outranks(self, other: Origin) -> bool:
+        ranked = list(Origin)
+        return ranked.index(self) < ranked.index(other)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value that holds for one option, and where it comes from."""
+
+    value: Any
+    origin: Origin
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Settings from code, command line and file, in this order of precedence. Never changes; every value is valid."""
@@ -375,6 +417,7 @@ class Configuration:
     _code: Mapping[str, Any] = field(default_factory=dict)
     _command_line: Mapping[str, Any] = field(default_factory=dict)
     _file: Mapping[str, Any] = field(default_factory=dict)
+    _settled: Mapping[str, Setting] = field(default_factory=dict)
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
@@ -383,10 +426,12 @@ class Configuration:
         return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)) if file else {})
 
     def get(self, option: ConfigOption[T]) -> T:
-        for layer in (self._code, self._command_line, self._file):
-            if option.key in layer:
-                return cast(T, layer[option.key])
-        return option.default
+        value: T = self.setting(option).value
+        return value
+
+    def setting(self, option: ConfigOption[Any]) -> Setting:
+        """The value of an option with where it comes from."""
+        return self.given().get(option.key) or Setting(option.default, Origin.DEFAULT)
 
     def is_set(self, option: ConfigOption[Any]) -> bool:
         """Whether anyone has given this setting a value."""
@@ -395,21 +440,35 @@ class Configuration:
     def with_value(self, key: str | ConfigOption[Any], value: object) -> Configuration:
         """A copy in which code has set `key`; text and Python values (timedelta, int, enum …) both do."""
         spelling = key if isinstance(key, str) else key.key
-        return Configuration({**self._code, **_layer([(spelling, value, "")])}, self._command_line, self._file)
+        return replace(self, _code={**self._code, **_layer([(spelling, value, "")])})
 
-    def given(self) -> dict[str, Any]:
-        """Every setting that was given, by its key, in its Python form."""
-        return {**self._file, **self._command_line, **self._code}
+    def settled(self, option: ConfigOption[Any], value: object, origin: Origin | None = None) -> Configuration:
+        """A copy in which the option has this value whatever else was given: the one with which the job runs.
+
+        Without `origin` it keeps that of the value which it replaces.
+        """
+        setting = Setting(option.parse(value), origin or self.setting(option).origin)
+        return replace(self, _settled={**self._settled, option.key: setting})
+
+    def given(self) -> dict[str, Setting]:
+        """Every setting that was given or settled, by its key."""
+        layers = ((Origin.FILE, self._file), (Origin.COMMAND_LINE, self._command_line), (Origin.CODE, self._code))
+        found = {key: Setting(value, origin) for origin, layer in layers for key, value in layer.items()}
+        return {**found, **self._settled}
+
+    def effective(self) -> dict[str, Setting]:
+        """Every option with the value that holds, and every other setting that was given."""
+        return {option.key: self.setting(option) for option in OPTIONS} | self.given()
 
     def without_effect(self) -> dict[str, list[str]]:
         """The given settings of Flink that change nothing here, by the reason. What holds anyway is left out."""
         found: dict[str, list[str]] = {}
-        for key, value in sorted(self.given().items()):
+        for key, setting in sorted(self.given().items()):
             reason = None if key in _KEYS else reason_without_effect(key)
-            if reason is not None and not holds_anyway(key, value):
+            if reason is not None and not holds_anyway(key, setting.value):
                 found.setdefault(reason, []).append(key)
         return found
 
     def spark_settings(self) -> dict[str, str]:
         """Every "spark.…" setting that was given, for Spark to read."""
-        return {key: value for key, value in self.given().items() if key.startswith("spark.")}
+        return {key: setting.value for key, setting in self.given().items() if key.startswith("spark.")}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.rest.real_job import ServedJob, served_job
 
+from checkdam import CheckpointConfig, FixedDelayRestart
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.store import load_checkpoint
+from checkdam.config import Configuration
 from checkdam.testing.local_job import JOB_ID
 
 pytestmark = pytest.mark.slow
@@ -76,6 +79,8 @@ def test_a_rescale_goes_on_at_the_new_parallelism(job: ServedJob) -> None:
 
     details = job.client.get(BASE).json()
     assert (details["parallelism"], details["state"]) == (3, "RUNNING")
+    options = job.client.get(f"{BASE}/config").json()["execution-config"]["options"]
+    assert {"key": "parallelism.default", "value": "3", "origin": "rescaling"} in options
     assert job.client.get(f"{BASE}/rescales/overview").json()["rescalesCounts"]["completed"] == 1
 
 
@@ -153,3 +158,39 @@ def test_only_a_savepoint_is_disposed_of(job: ServedJob) -> None:
     latest = job.client.get(f"{BASE}/checkpoints").json()["latest"]["completed"]["external_path"]
     assert load_checkpoint(latest)[0].checkpoint_id > 0  # whole, with all files it names
     _still_runs(job)
+
+
+def test_what_is_shown_of_the_settings_is_what_holds_and_where_it_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "checkdam.yaml"
+    file.write_text(
+        "execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION\n"
+        "execution.checkpointing.interval: 1 h\n"
+        "restart-strategy.fixed-delay.delay: 7 s\n"
+        "restart-strategy.type: failure-rate\n"
+    )
+    settings = Configuration.load(file, {"state.checkpoints.num-retained": "2"})
+    every_epoch, three_times = CheckpointConfig(interval=timedelta(0)), FixedDelayRestart(attempts=3)
+    with served_job(tmp_path, settings=settings, checkpoints=every_epoch, restart=three_times) as served:
+        shown = served.client.get(f"{BASE}/config").json()["execution-config"]
+        checkpoints = served.client.get(f"{BASE}/checkpoints/config").json()
+        served.operation(f"{BASE}/checkpoints")  # the second at least
+        served.client.patch(BASE)
+        served.job.join()
+
+    options = {each["key"]: (each["value"], each["origin"]) for each in shown["options"]}
+    held = {
+        "execution.checkpointing.interval": ("0 ms", "code"),
+        "execution.checkpointing.externalized-checkpoint-retention": ("RETAIN_ON_CANCELLATION", "file"),
+        "execution.checkpointing.num-retained": ("2", "command line"),
+        "execution.checkpointing.timeout": ("600000 ms", "default"),
+        "restart-strategy.type": ("fixed-delay", "code"),
+        "restart-strategy.fixed-delay.attempts": ("3", "code"),
+        "restart-strategy.fixed-delay.delay": ("7000 ms", "file"),
+        "pipeline.name": (None, "default"),
+    }
+    assert {key: options[key] for key in held} == held
+    assert "Restart after 7 s, at most 3 times." in shown["restart-strategy"]
+    assert shown["user-config"]["execution.checkpointing.interval"] == "0 ms"
+    assert (checkpoints["interval"], checkpoints["origins"]["interval"]) == (0, "code")
+    assert checkpoints["origins"]["externalization"] == "file"
+    assert len(served.job._store().completed()) == 2

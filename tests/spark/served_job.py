@@ -16,9 +16,11 @@ from checkdam.connectors.files import STAGING
 # Spark numbers its rows, so what is lost or counted twice, over any number of restores, shows in the counts.
 NUMBERS = """
 import sys
-from checkdam import StreamExecutionEnvironment
+from datetime import timedelta
+from checkdam import CheckpointConfig, StreamExecutionEnvironment
 
 env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(CheckpointConfig(interval=timedelta(seconds=1)))
 (
     env.read_stream("rate", rowsPerSecond=20)
     .map(lambda row: (row.value % 5, 1, row.value), output_type=tuple[int, int, int])
@@ -32,21 +34,34 @@ env.execute("numbers")
 """
 
 
+SETTINGS = """
+execution:
+  checkpointing:
+    interval: 1 h
+    externalized-checkpoint-retention: RETAIN_ON_CANCELLATION
+    num-retained: 2
+"""
+
+
 class ServedJobs:
-    """The runs of one program in one directory, one after the other."""
+    """The runs of one program in one directory, one after the other.
+
+    Of the options for checkpoints its code names the interval, the command line the directory, the file the retention.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         (directory / "job.py").write_text(NUMBERS)
+        (directory / "settings.yaml").write_text(SETTINGS)
         self.environ = {**os.environ, "TMPDIR": str(directory)}  # a registry of its own
         self._runs: list[ChildJob] = []
 
     def run(self, *options: str) -> tuple[ChildJob, str, str]:
-        """A job that has taken its first checkpoint, its id, and the address of its server."""
+        """A job that has taken a checkpoint behind its first records, its id, and the address of its server."""
         settings = [
+            "--config",
+            str(self.directory / "settings.yaml"),
             f"-Dstate.checkpoints.dir={self.directory / 'ck'}",
-            "-Dexecution.checkpointing.interval=1s",
-            "-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION",
         ]
         arguments = ["--master", "local[2]", "-p", "2", "--port", "0", *settings, *options]
         before = os.environ.get("TMPDIR")
@@ -61,7 +76,7 @@ class ServedJobs:
         self._runs.append(child)
         url = child.wait_for(r"web page and REST: http://(\S+)", seconds=120)[1]
         job_id = child.wait_for(r"started: id (\w+)", seconds=120)[1]
-        child.wait_for(r"checkpoint \d+ completed", seconds=120)
+        child.wait_for(r"checkpoint \d+ completed: epoch \d+, [1-9]", seconds=120)  # not before there is state
         return child, job_id, url
 
     def checkdam(self, *words: str) -> subprocess.CompletedProcess[str]:

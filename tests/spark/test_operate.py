@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.spark.served_job import ServedJobs
 
@@ -26,6 +27,7 @@ def test_a_job_is_watched_rescaled_stopped_moved_resumed_and_cancelled_and_count
     (listed,) = jobs.asked("list")["jobs"]
     assert (listed["jid"], listed["name"], listed["state"]) == (job_id, "numbers", "RUNNING")
     assert listed["where"] == f"http://{url}"
+    _check_settings(url, job_id)
 
     assert jobs.asked("checkpoint", "numbers")["path"].startswith("file://")
     kept = jobs.asked("savepoint", job_id[:6], "sp")["savepoint"]
@@ -50,10 +52,25 @@ def test_a_job_is_watched_rescaled_stopped_moved_resumed_and_cancelled_and_count
 
     ended = {job["jid"]: job["state"] for job in jobs.asked("list", "--dir", "ck")["jobs"]}
     assert ended == {job_id: "FINISHED", resumed_id: "CANCELED"}
-    assert {each["job"] for each in jobs.asked("list", "--checkpoints", "--dir", "ck")["checkpoints"]} == set(ended)
+    kept_of = [each["job"] for each in jobs.asked("list", "--checkpoints", "--dir", "ck")["checkpoints"]]
+    assert set(kept_of) == set(ended)  # the file's retention holds, although the program names another option
+    assert kept_of.count(resumed_id) == 2
     assert [each["path"] for each in jobs.asked("list", "--savepoints", "--dir", "ck")["savepoints"]] == [kept]
     jobs.asked("savepoint", "-d", kept)
     assert jobs.asked("list", "--savepoints", "--dir", "ck")["savepoints"] == []
+
+
+def _check_settings(url: str, job_id: str) -> None:
+    """What is shown is what holds, and where it comes from."""
+    shown = httpx.get(f"http://{url}/jobs/{job_id}/checkpoints/config").json()
+    assert (shown["interval"], shown["externalization"]["delete_on_cancellation"]) == (1000, False)
+    assert shown["num_retained"] == 2
+    assert {field: shown["origins"][field] for field in ("interval", "externalization", "directory", "timeout")} == {
+        "interval": "code",
+        "externalization": "file",
+        "directory": "command line",
+        "timeout": "default",
+    }
 
 
 def test_a_killed_job_is_not_listed_as_running_and_goes_on_under_its_id_when_claimed(jobs: ServedJobs) -> None:

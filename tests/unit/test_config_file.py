@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkdam import config
-from checkdam.config import Configuration
+from checkdam.config import Configuration, Origin
 from checkdam.errors import ConfigError
 
 FLINK_2 = """
@@ -104,6 +104,8 @@ execution.checkpointing.cleaner.parallel-mode: true
 execution.checkpointing.file-merging.enabled: true
 execution.checkpointing.snapshot-compression: true
 execution.state-recovery.from-local: true
+execution.state-recovery.path: file:///sp/savepoint-1
+execution.state-recovery.ignore-unclaimed-state: true
 execution.state-recovery.claim-mode: NO_CLAIM
 state.storage.fs.memory-threshold: 20kb
 state.backend.async: true
@@ -156,7 +158,7 @@ def test_a_config_yaml_of_flink_2_loads_as_it_is(tmp_path: Path) -> None:
     assert held.get(config.STATE_BACKEND) == "rocksdb"
     assert held.get(config.DEFAULT_PARALLELISM) == 1
     assert held.get(config.CHECKPOINT_DIR) == "hdfs://namenode-host:9000/flink-checkpoints"
-    assert held.get(config.INCREMENTAL_CHECKPOINTS) is False
+    assert held.setting(config.INCREMENTAL_CHECKPOINTS).value is False
     told = without_effect(held)
     assert {"execution.checkpointing.unaligned.enabled", "jobmanager.rpc.address", "io.tmp.dirs"} <= told
     assert not told & {"web.submit.enable", "parallelism.default", "state.backend.type"}
@@ -171,7 +173,7 @@ def test_a_flink_conf_yaml_of_flink_1_loads_as_it_is(tmp_path: Path) -> None:
     assert held.get(config.NUM_RETAINED_CHECKPOINTS) == 100
     assert held.get(config.SAVEPOINT_DIR) == "file:///root/flink/sppath"
     assert held.get(config.DEFAULT_PARALLELISM) == 2
-    assert held.get(config.INCREMENTAL_CHECKPOINTS) is True
+    assert held.setting(config.INCREMENTAL_CHECKPOINTS).value is True
     assert not held.is_set(config.REST_PORT)  # Flink passes over a line without ": ", too
     assert {"env.java.opts", "state.backend.local-recovery", "taskmanager.numberOfTaskSlots"} <= without_effect(held)
 
@@ -195,7 +197,8 @@ def test_a_directory_of_flink_is_read_as_flink_does(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("parallelism:\n  default: 3\n")
     assert Configuration.load(tmp_path).get(config.DEFAULT_PARALLELISM) == 3
     (tmp_path / "flink-conf.yaml").write_text("parallelism.default: 4\n")
-    assert Configuration.load(tmp_path).get(config.DEFAULT_PARALLELISM) == 4
+    assert Configuration.load(tmp_path).setting(config.DEFAULT_PARALLELISM).value == 4
+    assert Configuration.load(tmp_path).setting(config.DEFAULT_PARALLELISM).origin is Origin.FILE
 
 
 @pytest.mark.parametrize(

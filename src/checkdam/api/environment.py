@@ -8,7 +8,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,20 +19,21 @@ from checkdam.api.hosting import hosted
 from checkdam.api.launch import JobToExamine, Launch, current_launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
-from checkdam.config import Configuration
+from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, restore_mode, settle_checkpoints, settle_place
+from checkdam.config import Configuration, Origin
 from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
 from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
 from checkdam.graph.functions import SourceFunction
 from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
 from checkdam.ids import new_job_id
+from checkdam.option_fields import OptionFields, chosen_in_code
 from checkdam.runtime.backend_choice import backend_from
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobMaster, JobResult
-from checkdam.runtime.restart import RestartStrategy, restart_strategy_from
+from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
 from checkdam.runtime.restore import (
     Restored,
     Resume,
@@ -49,6 +49,11 @@ from checkdam.state.types import TypeInfo, infer_type, type_info
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
 
+_OF_SERVER = tuple(
+    option
+    for option in config.OPTIONS
+    if option.key.startswith("rest.") or option in (config.WEB_ALLOW_ORIGIN, config.WEB_REFRESH_INTERVAL)
+)
 _INIT = 1  # the process id of a container's first process
 _is_told_to_go = threading.Event()  # SIGTERM came while a job was about to end, and the process still runs
 
@@ -60,9 +65,8 @@ class StreamExecutionEnvironment:
         self._launch = launch
         self._configuration = launch.configuration
         self._operators: list[Operator] = []
-        self._checkpoints: CheckpointConfig | None = None
-        self._backend: KeyedStateBackend | None = None
-        self._restart: RestartStrategy | None = None
+        self._backend: KeyedStateBackend | None = None  # one of the program's own; None: that of the settings
+        self._restart: RestartStrategy | None = None  # likewise
         self._spark: Any = None
         self._work: Path | None = None
         self._owns_spark = False
@@ -83,21 +87,53 @@ class StreamExecutionEnvironment:
     # -- settings -----------------------------------------------------------------------------------------------
 
     def enable_checkpointing(self, checkpoints: CheckpointConfig | timedelta | int) -> StreamExecutionEnvironment:
-        """Take checkpoints: as the configuration given says, or every so often (a timedelta, or milliseconds)."""
-        if isinstance(checkpoints, int):
+        """Take checkpoints: as the configuration given says, or every so often (a timedelta, or milliseconds).
+
+        Options that it does not name keep their values: of an earlier call, the command line or the settings file.
+        """
+        if isinstance(checkpoints, int) and not isinstance(checkpoints, bool):
             checkpoints = timedelta(milliseconds=checkpoints)
         if isinstance(checkpoints, timedelta):
-            self._configuration = self._configuration.with_value(config.CHECKPOINT_INTERVAL, checkpoints)
-        else:
-            self._checkpoints = checkpoints
+            checkpoints = CheckpointConfig(interval=checkpoints)
+        if not isinstance(checkpoints, CheckpointConfig):
+            raise ConfigError(
+                f"enable_checkpointing() takes a CheckpointConfig, a timedelta or milliseconds, not {checkpoints!r}",
+                hint="Write for example enable_checkpointing(timedelta(seconds=10)), or enable_checkpointing(10_000).",
+            )
+        self._configuration = chosen_in_code(self._configuration, checkpoints)
         return self
 
-    def set_state_backend(self, backend: KeyedStateBackend) -> StreamExecutionEnvironment:
-        self._backend = backend
+    def set_state_backend(self, backend: KeyedStateBackend | str) -> StreamExecutionEnvironment:
+        """Keep working state there: a backend, or the name that `state.backend.type` has for it, such as "rocksdb".
+
+        Raises:
+            ConfigError: there is no such backend.
+        """
+        if isinstance(backend, str):
+            self._configuration = self._configuration.with_value(config.STATE_BACKEND, backend)
+            self._backend = None
+            return self
+        if isinstance(backend, type) or not callable(getattr(backend, "open", None)):
+            shown = f"the class {backend.__name__}" if isinstance(backend, type) else repr(backend)
+            raise ConfigError(
+                f"set_state_backend() takes a state backend, not {shown}",
+                hint='Write set_state_backend(RocksDBStateBackend()), or set_state_backend("rocksdb").',
+            )
+        self._backend = None if isinstance(backend, OptionFields) else backend
+        if isinstance(backend, OptionFields):
+            self._configuration = chosen_in_code(self._configuration, backend)
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
-        self._restart = strategy
+        """Say what follows a failure."""
+        if isinstance(strategy, type) or not callable(getattr(strategy, "begin", None)):
+            raise ConfigError(
+                f"set_restart_strategy() takes a restart strategy, not {strategy!r}",
+                hint="Write for example set_restart_strategy(FixedDelayRestart(attempts=3)), or NoRestart().",
+            )
+        self._restart = None if isinstance(strategy, OptionFields) else strategy
+        if isinstance(strategy, OptionFields):
+            self._configuration = chosen_in_code(self._configuration, strategy)
         return self
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -206,19 +242,23 @@ class StreamExecutionEnvironment:
                 self._close()
         for reason, keys in self._configuration.without_effect().items():
             launch.listener.settings_without_effect(keys, reason)
-        checkpoints = self._checkpoint_config()
+        settings = self._with_start(self._with_checkpoints(self._with_server(self._configuration)))
+        checkpoints = CheckpointConfig.from_configuration(settings)
         if checkpoints.storage is not None:
             check_reachable_from_other_processes(checkpoints.storage)
             open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
-        restored = self._find_restored(name, checkpoints)
+        restored = self._find_restored(name, settings)
         if restored is not None and restored.claim:
-            checkpoints = replace(checkpoints, storage=claimed_storage(restored, checkpoints.storage))
+            claimed = claimed_storage(restored, checkpoints.storage)
+            settings = settle_place(settings, claimed, Origin.COMMAND_LINE)
+        if job_name is not None:
+            settings = settings.settled(config.PIPELINE_NAME, name, Origin.CODE)
         try:
-            job = self._job(name, operators, checkpoints, restored)
+            job, settings = self._job(name, operators, settings, restored)
             given = None if restored is None or restored.claim else restored
             session, work = self.spark, self._work_directory()
             watch = self._watch = SparkWatch(session, job.heartbeat)
-            with hosted(launch, job, self._configuration) as served:
+            with hosted(launch, job, settings) as served:
                 master = served.by(
                     JobMaster(
                         job,
@@ -240,18 +280,44 @@ class StreamExecutionEnvironment:
             _is_told_to_go.set()
         return result
 
-    def _find_restored(self, name: str, checkpoints: CheckpointConfig) -> Restored | None:
+    def _with_server(self, settings: Configuration) -> Configuration:
+        """The settings with those of the server that serves the job: it is up before the program can set any."""
         launch = self._launch
-        if launch.restore_path is not None:
-            return from_path(launch.restore_path, launch.restore_mode, take_over=launch.take_over)
+        if launch.host is None:
+            return settings
+        late = [each for each in _OF_SERVER if settings.setting(each) != launch.configuration.setting(each)]
+        if late:
+            keys = [option.key for option in late]
+            launch.listener.settings_without_effect(
+                keys, "the server is up before the program runs; use -D or the settings file"
+            )
+        for option in late:
+            holding = launch.configuration.setting(option)
+            settings = settings.settled(option, holding.value, holding.origin)
+        return settings
+
+    def _with_start(self, settings: Configuration) -> Configuration:
+        """The settings with what the command line says about where the job starts from."""
+        launch = self._launch
+        if launch.restore_path is not None or launch.resume is not None:
+            settings = settings.settled(config.RESTORE_PATH, launch.restore_path, Origin.COMMAND_LINE)
+        if launch.allow_non_restored_state:
+            settings = settings.settled(config.IGNORE_UNCLAIMED_STATE, True, Origin.COMMAND_LINE)  # noqa: FBT003  a value
+        return settings
+
+    def _find_restored(self, name: str, settings: Configuration) -> Restored | None:
+        launch, path = self._launch, settings.get(config.RESTORE_PATH)
+        if path is not None:
+            return from_path(path, restore_mode(settings.get(config.RESTORE_MODE)), take_over=launch.take_over)
         if launch.resume is None:
             return None
-        if checkpoints.storage is None:
+        directory = settings.get(config.CHECKPOINT_DIR)
+        if directory is None:
             raise JobGraphError(
                 f"--resume {launch.resume}: no checkpoint directory is set",
                 hint="Set state.checkpoints.dir, in checkdam.yaml or with -D.",
             )
-        storage = open_storage(checkpoints.storage)
+        storage = open_storage(directory)
         try:
             job_id = find_job(storage, name)
         except CheckpointNotFoundError as reason:
@@ -265,49 +331,51 @@ class StreamExecutionEnvironment:
             return restored
         raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
 
-    def _checkpoint_config(self) -> CheckpointConfig:
-        """What the program says, with the settings' directory where it names none."""
-        checkpoints = self._checkpoints or CheckpointConfig.from_configuration(self._configuration)
-        if checkpoints.storage is None:
-            checkpoints = replace(checkpoints, storage=self._configuration.get(config.CHECKPOINT_DIR))
-        if checkpoints.storage is None and checkpoints.interval is not None:
+    def _with_checkpoints(self, settings: Configuration) -> Configuration:
+        """The settings with what follows from those about checkpoints. Raises ConfigError."""
+        settings = settle_checkpoints(settings)
+        storage = settings.get(config.CHECKPOINT_DIR)
+        if storage is None and settings.get(config.CHECKPOINT_INTERVAL) is not None:
             raise ConfigError(
                 "checkpoints are enabled, and no directory for them is set",
                 hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…").',
             )
-        if checkpoints.storage is not None and self._configuration.is_set(config.MEMORY_STORAGE_MAX_SIZE):
-            set_max_state_size(checkpoints.storage, self._configuration.get(config.MEMORY_STORAGE_MAX_SIZE))
-        return checkpoints
+        if storage is not None:
+            set_max_state_size(storage, settings.get(config.MEMORY_STORAGE_MAX_SIZE))
+        return settings
 
     def _job(
-        self, name: str, operators: Sequence[Operator], checkpoints: CheckpointConfig, restored: Restored | None
-    ) -> Job:
-        heartbeat = Heartbeat.from_configuration(self._configuration)  # before Spark takes its seconds to start
-        parallelism = self._configuration.get(config.DEFAULT_PARALLELISM) or int(
-            self.spark.sparkContext.defaultParallelism
-        )
-        fixed = self._configuration.is_set(config.MAX_PARALLELISM)
-        asked = self._configuration.get(config.MAX_PARALLELISM) if fixed else None
+        self, name: str, operators: Sequence[Operator], settings: Configuration, restored: Restored | None
+    ) -> tuple[Job, Configuration]:
+        """The job, and the settings with which it runs."""
+        heartbeat = Heartbeat.from_configuration(settings)  # before Spark takes its seconds to start
+        parallelism = settings.get(config.DEFAULT_PARALLELISM) or int(self.spark.sparkContext.defaultParallelism)
+        asked = settings.get(config.MAX_PARALLELISM) if settings.is_set(config.MAX_PARALLELISM) else None
         groups = max_parallelism_for(restored, asked, parallelism)
         operators = keep_max_parallelism(operators, restored, asked, parallelism)
         plan = plan_job(name, operators, parallelism=parallelism, max_parallelism=groups)
         if restored is not None:
-            check_fit(restored, plan, allow_non_restored_state=self._launch.allow_non_restored_state)
+            check_fit(restored, plan, allow_non_restored_state=settings.get(config.IGNORE_UNCLAIMED_STATE))
         resumed = restored is not None and restored.claim
-        return Job(
+        settings = settings.settled(config.DEFAULT_PARALLELISM, parallelism)
+        fixed = Origin.CHECKPOINT if restored is not None and asked is None else None
+        settings = settings.settled(config.MAX_PARALLELISM, plan.max_parallelism, fixed)
+        checkpoints = CheckpointConfig.from_configuration(settings)
+        settings = settle_restart(settings, checkpointing=checkpoints.storage is not None)
+        job = Job(
             job_id=restored.checkpoint.job_id if resumed and restored else new_job_id(),
             name=name,
             plan=plan,
-            backend=self._backend or backend_from(self._configuration),
-            local_directory=self._configuration.get(config.ROCKSDB_LOCAL_DIR),
+            backend=self._backend or backend_from(settings),
+            local_directory=settings.get(config.ROCKSDB_LOCAL_DIR),
             checkpoints=checkpoints,
             heartbeat=heartbeat,
-            cancellation_timeout=self._configuration.get(config.CANCELLATION_TIMEOUT),
+            cancellation_timeout=settings.get(config.CANCELLATION_TIMEOUT),
             parallelism=parallelism,
-            allow_repeated_output=self._configuration.get(config.ALLOW_REPEATED_OUTPUT),
-            restart=self._restart
-            or restart_strategy_from(self._configuration, checkpointing=checkpoints.storage is not None),
+            allow_repeated_output=settings.get(config.ALLOW_REPEATED_OUTPUT),
+            restart=self._restart or restart_strategy_from(settings, checkpointing=checkpoints.storage is not None),
         )
+        return job, settings
 
     def _work_directory(self) -> Path:
         if self._work is None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from checkdam.checkpoint.settings import RestoreMode
 from checkdam.config import Configuration
 from checkdam.graph.operators import Operator
 from checkdam.runtime.control import JobHost, JobMonitor
@@ -39,7 +38,6 @@ class Launch:
     configuration: Configuration
     restore_path: str | None = None
     resume: Resume | None = None
-    restore_mode: RestoreMode = RestoreMode.NO_CLAIM
     allow_non_restored_state: bool = False
     take_over: bool = False
     """Take the job also from a process that is known to run."""

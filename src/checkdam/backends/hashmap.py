@@ -10,6 +10,7 @@ from typing import Any
 
 import xxhash
 
+from checkdam import config
 from checkdam.backends.compaction import Pruning
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.hashmap_published import HashMapPublished
@@ -27,6 +28,7 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
+from checkdam.option_fields import OptionFields
 from checkdam.state.fitting import are_exact
 from checkdam.state.serializers import serializer
 from checkdam.state.snapshots import KeyedStateHandle, StateFile
@@ -37,8 +39,13 @@ from checkdam.storage.contract import Storage
 
 
 @dataclass(frozen=True)
-class HashMapStateBackend:
+class HashMapStateBackend(OptionFields):
     """Keeps every value as a Python object in memory; snapshots hold what changed."""
+
+    implies = ((config.STATE_BACKEND, "hashmap"),)
+
+    def __post_init__(self) -> None:
+        self._fill()
 
     def open(
         self,

@@ -7,8 +7,9 @@ from datetime import timedelta
 from enum import Enum
 
 from checkdam import config
-from checkdam.config import Configuration
+from checkdam.config import Configuration, Origin
 from checkdam.errors import ConfigError
+from checkdam.option_fields import OptionFields, option_field, options_from
 
 
 class CheckpointingMode(Enum):
@@ -92,8 +93,10 @@ def keeps_checkpoints(retention: CheckpointRetention, end: JobEnd) -> bool:
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointConfig(OptionFields):
     """How a job takes checkpoints. Checked when built; the defaults are Flink's.
+
+    An option that a program does not name keeps the value of the command line or the settings file.
 
     `interval` runs from start to start: None takes only manual checkpoints and the final one, zero takes one after
     every epoch. `min_pause` runs from the end of one checkpoint to the start of the next and, as in Flink, implies
@@ -104,17 +107,18 @@ class CheckpointConfig:
         ConfigError: a value that cannot work, named with what would.
     """
 
-    interval: timedelta | None = None
-    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    min_pause: timedelta = timedelta(0)
-    timeout: timedelta = timedelta(minutes=10)
-    tolerable_failures: int = 0
-    max_concurrent: int = 1
-    retention: CheckpointRetention = CheckpointRetention.DELETE_ON_CANCELLATION
-    num_retained: int = 1
-    storage: str | None = None
+    interval: timedelta | None = option_field(config.CHECKPOINT_INTERVAL)
+    mode: CheckpointingMode = option_field(config.CHECKPOINT_MODE, CheckpointingMode.__getitem__)
+    min_pause: timedelta = option_field(config.CHECKPOINT_MIN_PAUSE)
+    timeout: timedelta = option_field(config.CHECKPOINT_TIMEOUT)
+    tolerable_failures: int = option_field(config.TOLERABLE_FAILED_CHECKPOINTS)
+    max_concurrent: int = option_field(config.MAX_CONCURRENT_CHECKPOINTS)
+    retention: CheckpointRetention = option_field(config.CHECKPOINT_RETENTION, CheckpointRetention.__getitem__)
+    num_retained: int = option_field(config.NUM_RETAINED_CHECKPOINTS)
+    storage: str | None = option_field(config.CHECKPOINT_DIR)
 
     def __post_init__(self) -> None:
+        self._fill(none_is_unnamed=("storage",))
         if self.interval is not None:
             _check_duration("interval", self.interval)
         _check_duration("min_pause", self.min_pause)
@@ -137,17 +141,21 @@ class CheckpointConfig:
     @classmethod
     def from_configuration(cls, configuration: Configuration) -> CheckpointConfig:
         """What the settings say, with Flink's defaults for the rest."""
-        return cls(
-            interval=configuration.get(config.CHECKPOINT_INTERVAL),
-            mode=CheckpointingMode[configuration.get(config.CHECKPOINT_MODE)],
-            min_pause=configuration.get(config.CHECKPOINT_MIN_PAUSE),
-            timeout=configuration.get(config.CHECKPOINT_TIMEOUT),
-            tolerable_failures=configuration.get(config.TOLERABLE_FAILED_CHECKPOINTS),
-            max_concurrent=configuration.get(config.MAX_CONCURRENT_CHECKPOINTS),
-            retention=CheckpointRetention[configuration.get(config.CHECKPOINT_RETENTION)],
-            num_retained=configuration.get(config.NUM_RETAINED_CHECKPOINTS),
-            storage=configuration.get(config.CHECKPOINT_DIR),
-        )
+        return options_from(cls, configuration)
+
+
+def settle_checkpoints(configuration: Configuration) -> Configuration:
+    """A copy of the settings in which the options about checkpoints have the values that hold, one given the others."""
+    checkpoints = CheckpointConfig.from_configuration(configuration)
+    if checkpoints.max_concurrent == configuration.get(config.MAX_CONCURRENT_CHECKPOINTS):
+        return configuration
+    origin = configuration.setting(config.CHECKPOINT_MIN_PAUSE).origin
+    return configuration.settled(config.MAX_CONCURRENT_CHECKPOINTS, checkpoints.max_concurrent, origin)
+
+
+def settle_place(configuration: Configuration, place: str, origin: Origin) -> Configuration:
+    """A copy of the settings in which checkpoints are kept there."""
+    return configuration.settled(config.CHECKPOINT_DIR, place, origin)
 
 
 def _check_duration(name: str, value: object) -> None:

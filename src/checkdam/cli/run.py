@@ -144,7 +144,7 @@ def run(
                 take_over=take_over,
                 listener=reporter,
             )
-            launch.restore_mode = restore_mode(launch.configuration.get(RESTORE_MODE))
+            restore_mode(launch.configuration.get(RESTORE_MODE))  # to refuse LEGACY before the program runs
             with nullcontext() if no_rest else _served(launch, reporter):
                 code = _run(job, arguments, launch, reporter, verbose=verbose)
             ctx.exit(code)

@@ -164,7 +164,10 @@ class Externalization(msgspec.Struct, frozen=True):
 
 
 class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What has no meaning here has Flink's default: no unaligned checkpoints, no changelog."""
+    """What has no meaning here has Flink's default: no unaligned checkpoints, no changelog.
+
+    From `num_retained` on the fields are ours. `origins` tells of each field where its value comes from.
+    """
 
     mode: str
     interval: int
@@ -181,3 +184,6 @@ class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     state_changelog_enabled: bool = False
     changelog_periodic_materialization_interval: int = 600_000
     changelog_storage: str | None = None
+    num_retained: int
+    directory: str | None
+    origins: dict[str, str]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from checkdam import config
 from checkdam.rest import checkpoint_shapes as shapes
 from checkdam.rest.endpoint import Call, Endpoint
 from checkdam.rest.errors import RestError
@@ -23,6 +24,18 @@ from checkdam.runtime.records import (
 )
 
 _NO_PERIOD = 2**63 - 1  # how Flink writes that there are no periodic checkpoints
+_FIELDS = {
+    config.CHECKPOINT_MODE.key: "mode",
+    config.CHECKPOINT_INTERVAL.key: "interval",
+    config.CHECKPOINT_TIMEOUT.key: "timeout",
+    config.CHECKPOINT_MIN_PAUSE.key: "min_pause",
+    config.MAX_CONCURRENT_CHECKPOINTS.key: "max_concurrent",
+    config.CHECKPOINT_RETENTION.key: "externalization",
+    config.STATE_BACKEND.key: "state_backend",
+    config.TOLERABLE_FAILED_CHECKPOINTS.key: "tolerable_failed_checkpoints",
+    config.NUM_RETAINED_CHECKPOINTS.key: "num_retained",
+    config.CHECKPOINT_DIR.key: "directory",
+}
 _BACKENDS = {"hashmap": "HashMapStateBackend", "rocksdb": "EmbeddedRocksDBStateBackend"}
 
 
@@ -210,6 +223,9 @@ def _config(jobs: Jobs, call: Call) -> shapes.CheckpointConfig:
             "JobManagerCheckpointStorage" if settings.storage.startswith("memory:") else "FileSystemCheckpointStorage"
         ),
         tolerable_failed_checkpoints=settings.tolerable_failures,
+        num_retained=settings.num_retained,
+        directory=without_credentials(settings.storage),
+        origins={_FIELDS[each.key]: each.origin for each in settings.options if each.key in _FIELDS},
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 import checkdam
-from checkdam.config import OPTIONS, WEB_REFRESH_INTERVAL, Configuration
+from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
 from checkdam.rest.endpoint import Call, Endpoint, Query
 from checkdam.rest.known_jobs import Jobs
 from checkdam.runtime.monitor.masking import masked
@@ -133,8 +133,7 @@ def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
 
 def settings(configuration: Configuration) -> list[ConfigEntry]:
     """Every setting somebody made; what looks like a secret is not shown."""
-    made: dict[str, Any] = {option.key: configuration.get(option) for option in OPTIONS if configuration.is_set(option)}
-    made |= configuration.spark_settings()
+    made = {key: setting.value for key, setting in configuration.given().items()}
     return [ConfigEntry(key, value) for key, value in masked(made).items()]
 
 

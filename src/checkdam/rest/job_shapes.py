@@ -69,11 +69,22 @@ class JobStatusInfo(msgspec.Struct, frozen=True):
     status: JobStatus
 
 
+class Option(msgspec.Struct, frozen=True):
+    """A setting with the value that holds; null: unset. `origin`: code, command line, file, default …"""
+
+    key: str
+    value: str | None
+    origin: str
+
+
 class ExecutionConfig(msgspec.Struct, frozen=True, rename="kebab"):
+    """`options` is ours: every setting, also those that have their default."""
+
     restart_strategy: str
     job_parallelism: int
     user_config: dict[str, str]
     object_reuse_mode: bool = False
+    options: list[Option] = []
 
 
 class JobConfigInfo(msgspec.Struct, frozen=True, rename="kebab"):

@@ -93,7 +93,12 @@ def _config(jobs: Jobs, call: Call) -> shapes.JobConfigInfo:
     return shapes.JobConfigInfo(
         record.id,
         record.name,
-        shapes.ExecutionConfig(record.settings.restart_strategy, record.parallelism, record.settings.configuration),
+        shapes.ExecutionConfig(
+            record.settings.restart_strategy,
+            record.parallelism,
+            record.settings.configuration,
+            options=[shapes.Option(each.key, each.value, each.origin) for each in record.settings.options],
+        ),
     )
 
 

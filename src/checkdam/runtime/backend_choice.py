@@ -6,13 +6,13 @@ from checkdam import config
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.hashmap import HashMapStateBackend
 from checkdam.config import Configuration
+from checkdam.option_fields import options_from
 
 
 def backend_from(configuration: Configuration) -> KeyedStateBackend:
     """The backend of `state.backend.type`, with its own settings."""
     if configuration.get(config.STATE_BACKEND) == "hashmap":
-        return HashMapStateBackend()
+        return options_from(HashMapStateBackend, configuration)
     from checkdam.backends.rocksdb import RocksDBStateBackend  # its library is loaded only where it is used
 
-    memory = configuration.get(config.ROCKSDB_MEMORY)
-    return RocksDBStateBackend() if memory is None else RocksDBStateBackend(memory=memory)
+    return options_from(RocksDBStateBackend, configuration)

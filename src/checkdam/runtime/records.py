@@ -203,6 +203,14 @@ class CheckpointCounts(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
+class OptionRecord(msgspec.Struct, frozen=True):
+    """The value of one setting that holds, and where it comes from: code, command line, file, default …"""
+
+    key: str
+    value: str | None  # None: unset
+    origin: str
+
+
 class JobSettings(msgspec.Struct, frozen=True):
     """What `/config` and `/checkpoints/config` tell. Secret-looking values are masked already."""
 
@@ -218,7 +226,8 @@ class JobSettings(msgspec.Struct, frozen=True):
     storage: str | None  # None: checkpoints are off
     savepoint_directory: str | None
     restart_strategy: str
-    configuration: dict[str, str] = {}
+    configuration: dict[str, str] = {}  # what was given, with the values that hold
+    options: tuple[OptionRecord, ...] = ()  # all, by key
 
 
 class JobRecord(msgspec.Struct, frozen=True):

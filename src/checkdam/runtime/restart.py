@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -12,6 +13,7 @@ from checkdam import config
 from checkdam.clock import Clock
 from checkdam.config import Configuration
 from checkdam.errors import ConfigError
+from checkdam.option_fields import OptionFields, option_field, options_from
 
 
 class RestartPolicy(Protocol):
@@ -29,30 +31,38 @@ class RestartStrategy(Protocol):
 
 
 @dataclass(frozen=True)
-class NoRestart:
+class NoRestart(OptionFields):
     """The first failure ends the job."""
+
+    implies = ((config.RESTART_STRATEGY, "none"),)
+
+    def __post_init__(self) -> None:
+        self._fill()
 
     def begin(self, clock: Clock) -> RestartPolicy:
         return _FixedDelay(FixedDelayRestart(attempts=0))
 
 
 @dataclass(frozen=True)
-class FixedDelayRestart:
+class FixedDelayRestart(OptionFields):
     """Restart up to `attempts` times in the life of the job, always after the same wait."""
 
-    attempts: int = 1
-    delay: timedelta = timedelta(seconds=1)
+    implies = ((config.RESTART_STRATEGY, "fixed-delay"),)
+
+    attempts: int = option_field(config.FIXED_DELAY_ATTEMPTS)
+    delay: timedelta = option_field(config.FIXED_DELAY)
 
     def __post_init__(self) -> None:
-        _check(self, "attempts", self.attempts >= 0, "zero or more")
-        _check(self, "delay", self.delay >= timedelta(0), "zero or more")
+        self._fill()
+        _check(self, "attempts", lambda: self.attempts >= 0, "zero or more")
+        _check(self, "delay", lambda: self.delay >= timedelta(0), "a timedelta of zero or more")
 
     def begin(self, clock: Clock) -> RestartPolicy:
         return _FixedDelay(self)
 
 
 @dataclass(frozen=True)
-class ExponentialDelayRestart:
+class ExponentialDelayRestart(OptionFields):
     """Restart after a wait that grows with each failure, and starts over after a time of calm.
 
     The wait is `initial_backoff` times `backoff_multiplier` for each earlier failure, at most `max_backoff`, moved up
@@ -60,67 +70,74 @@ class ExponentialDelayRestart:
     restart. With `attempts_before_reset_backoff`, more failures than that without calm end the job.
     """
 
-    initial_backoff: timedelta = timedelta(seconds=1)
-    max_backoff: timedelta = timedelta(minutes=1)
-    backoff_multiplier: float = 1.5
-    reset_backoff_threshold: timedelta = timedelta(hours=1)
-    jitter_factor: float = 0.1
-    attempts_before_reset_backoff: int | None = None
+    implies = ((config.RESTART_STRATEGY, "exponential-delay"),)
+
+    initial_backoff: timedelta = option_field(config.INITIAL_BACKOFF)
+    max_backoff: timedelta = option_field(config.MAX_BACKOFF)
+    backoff_multiplier: float = option_field(config.BACKOFF_MULTIPLIER)
+    reset_backoff_threshold: timedelta = option_field(config.RESET_BACKOFF_THRESHOLD)
+    jitter_factor: float = option_field(config.JITTER_FACTOR)
+    attempts_before_reset_backoff: int | None = option_field(config.BACKOFF_ATTEMPTS)
 
     def __post_init__(self) -> None:
-        _check(self, "initial_backoff", self.initial_backoff > timedelta(0), "more than zero")
-        _check(self, "max_backoff", self.max_backoff >= self.initial_backoff, "initial_backoff or more")
-        _check(self, "backoff_multiplier", self.backoff_multiplier >= 1, "1 or more")
-        _check(self, "reset_backoff_threshold", self.reset_backoff_threshold > timedelta(0), "more than zero")
-        _check(self, "jitter_factor", 0 <= self.jitter_factor <= 1, "from 0 to 1")
+        self._fill()
+        _check(self, "initial_backoff", lambda: self.initial_backoff > timedelta(0), "a timedelta of more than zero")
+        if self.names("initial_backoff", "max_backoff"):  # otherwise one of them may still come from the settings
+            _check(self, "max_backoff", lambda: self.max_backoff >= self.initial_backoff, "initial_backoff or more")
+        _check(self, "backoff_multiplier", lambda: self.backoff_multiplier >= 1, "1 or more")
+        _check(
+            self,
+            "reset_backoff_threshold",
+            lambda: self.reset_backoff_threshold > timedelta(0),
+            "a timedelta of more than zero",
+        )
+        _check(self, "jitter_factor", lambda: 0 <= self.jitter_factor <= 1, "from 0 to 1")
         attempts = self.attempts_before_reset_backoff
-        _check(self, "attempts_before_reset_backoff", attempts is None or attempts >= 1, "1 or more, or None")
+        _check(self, "attempts_before_reset_backoff", lambda: attempts is None or attempts >= 1, "1 or more, or None")
 
     def begin(self, clock: Clock, rng: random.Random | None = None) -> RestartPolicy:
         return _ExponentialDelay(self, clock, rng or random.Random())
 
 
 @dataclass(frozen=True)
-class FailureRateRestart:
+class FailureRateRestart(OptionFields):
     """Restart as long as no more than `max_failures` fall within `interval`."""
 
-    max_failures: int = 1
-    interval: timedelta = timedelta(minutes=1)
-    delay: timedelta = timedelta(seconds=1)
+    implies = ((config.RESTART_STRATEGY, "failure-rate"),)
+
+    max_failures: int = option_field(config.MAX_FAILURES_PER_INTERVAL)
+    interval: timedelta = option_field(config.FAILURE_RATE_INTERVAL)
+    delay: timedelta = option_field(config.FAILURE_RATE_DELAY)
 
     def __post_init__(self) -> None:
-        _check(self, "max_failures", self.max_failures >= 1, "1 or more")
-        _check(self, "interval", self.interval > timedelta(0), "more than zero")
-        _check(self, "delay", self.delay >= timedelta(0), "zero or more")
+        self._fill()
+        _check(self, "max_failures", lambda: self.max_failures >= 1, "1 or more")
+        _check(self, "interval", lambda: self.interval > timedelta(0), "a timedelta of more than zero")
+        _check(self, "delay", lambda: self.delay >= timedelta(0), "a timedelta of zero or more")
 
     def begin(self, clock: Clock) -> RestartPolicy:
         return _FailureRate(self, clock)
 
 
+_STRATEGIES: Mapping[str, type[NoRestart | FixedDelayRestart | ExponentialDelayRestart | FailureRateRestart]] = {
+    "none": NoRestart,
+    "fixed-delay": FixedDelayRestart,
+    "exponential-delay": ExponentialDelayRestart,
+    "failure-rate": FailureRateRestart,
+}
+
+
+def settle_restart(configuration: Configuration, *, checkpointing: bool) -> Configuration:
+    """A copy of the settings that names a strategy: unset, as in Flink, exponential delay with checkpoints, or none."""
+    if configuration.get(config.RESTART_STRATEGY) is not None:
+        return configuration
+    return configuration.settled(config.RESTART_STRATEGY, "exponential-delay" if checkpointing else "none")
+
+
 def restart_strategy_from(configuration: Configuration, *, checkpointing: bool) -> RestartStrategy:
-    """The strategy the settings ask for; unset, as in Flink: exponential delay with checkpoints, none without."""
-    kind = configuration.get(config.RESTART_STRATEGY) or ("exponential-delay" if checkpointing else "none")
-    match kind:
-        case "fixed-delay":
-            return FixedDelayRestart(
-                attempts=configuration.get(config.FIXED_DELAY_ATTEMPTS), delay=configuration.get(config.FIXED_DELAY)
-            )
-        case "exponential-delay":
-            return ExponentialDelayRestart(
-                initial_backoff=configuration.get(config.INITIAL_BACKOFF),
-                max_backoff=configuration.get(config.MAX_BACKOFF),
-                backoff_multiplier=configuration.get(config.BACKOFF_MULTIPLIER),
-                reset_backoff_threshold=configuration.get(config.RESET_BACKOFF_THRESHOLD),
-                jitter_factor=configuration.get(config.JITTER_FACTOR),
-                attempts_before_reset_backoff=configuration.get(config.BACKOFF_ATTEMPTS),
-            )
-        case "failure-rate":
-            return FailureRateRestart(
-                max_failures=configuration.get(config.MAX_FAILURES_PER_INTERVAL),
-                interval=configuration.get(config.FAILURE_RATE_INTERVAL),
-                delay=configuration.get(config.FAILURE_RATE_DELAY),
-            )
-    return NoRestart()
+    """The strategy the settings ask for."""
+    settled = settle_restart(configuration, checkpointing=checkpointing)
+    return options_from(_STRATEGIES[settled.get(config.RESTART_STRATEGY) or "none"], settled)
 
 
 class _FixedDelay:
@@ -176,8 +193,12 @@ class _FailureRate:
         return self._strategy.delay
 
 
-def _check(strategy: object, name: str, holds: object, allowed: str) -> None:
-    if not holds:
+def _check(strategy: object, name: str, holds: Callable[[], bool], allowed: str) -> None:
+    try:
+        is_allowed = holds()
+    except TypeError:  # of another type, which does not compare
+        is_allowed = False
+    if not is_allowed:
         raise ConfigError(
             f"{type(strategy).__name__}: {name} is {getattr(strategy, name)!r}", hint=f"It must be {allowed}."
         )

@@ -15,10 +15,16 @@ from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream, infer_common
 from checkdam.backends.contract import StoreOwner
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd, RestoreMode
+from checkdam.checkpoint.settings import (
+    CheckpointConfig,
+    CheckpointRetention,
+    JobEnd,
+    RestoreMode,
+    settle_checkpoints,
+)
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
-from checkdam.config import Configuration
+from checkdam.config import Configuration, Origin
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
@@ -164,7 +170,8 @@ class LocalJob:
 
     Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
     Records are Python values of one type. The storage may be any double, or None: then the checkpoints go where
-    `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs.
+    `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs. `settings`
+    are those of the command line and the file, which hold for what the program and these arguments do not name.
     """
 
     def __init__(
@@ -188,6 +195,7 @@ class LocalJob:
         allow_repeated_output: bool = False,
         heartbeat: Heartbeat | None = None,
         cancellation_timeout: timedelta | None = None,
+        settings: Configuration | None = None,
     ) -> None:
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
@@ -195,7 +203,9 @@ class LocalJob:
             storage = open_storage(checkpoints.storage)
         self._storage = storage
         self._parallelism = parallelism
-        self._checkpoints = replace(checkpoints, storage=mount(storage) if storage is not None else None)
+        self._place = mount(storage) if storage is not None else None
+        self._checkpoints = checkpoints
+        self._configuration = settings or Configuration()
         self._restart = restart or FixedDelayRestart(attempts=5, delay=timedelta(0))
         self._troubles = troubles
         self._job_id = job_id
@@ -218,7 +228,7 @@ class LocalJob:
     @property
     def uri(self) -> str:
         """Where the job's checkpoints are."""
-        return f"{self._checkpoints.storage}/{self._job_id}"
+        return f"{self._place}/{self._job_id}"
 
     @property
     def control(self) -> JobControl:
@@ -270,19 +280,20 @@ class LocalJob:
         """
         has_own = restore is None and self._storage is not None and bool(self._store().completed())
         launch = Launch(
-            Configuration(),
+            self._configuration.with_value(config.RESTORE_MODE, mode),
             restore_path=restore,
-            restore_mode=mode,
             listener=self.heard,
             resume=Resume.LATEST if has_own else None,
             allow_non_restored_state=allow_non_restored_state,
             take_over=take_over,
             host=self._host,
         )
-        environment, checkpoints = self._built(launch), self._checkpoints
-        restored = environment._find_restored(self._name, checkpoints)
+        environment = self._built(launch)
+        settings = environment._with_start(self._settled(environment))
+        restored = environment._find_restored(self._name, settings)
+        job, settings = environment._job(self._name, environment._operators, settings, restored)
         job = replace(
-            environment._job(self._name, environment._operators, checkpoints, restored),
+            job,
             job_id=self._job_id,
             allow_repeated_output=self._allow_repeated_output,
             heartbeat=self._heartbeat,
@@ -301,7 +312,7 @@ class LocalJob:
         engine.settle_rest = self._settle_rest
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
-        with watched_by(engine.driver), hosted(launch, job, Configuration()) as served:
+        with watched_by(engine.driver), hosted(launch, job, settings) as served:
             master = JobMaster(
                 job,
                 engine.adopt,
@@ -336,10 +347,9 @@ class LocalJob:
 
     def job(self) -> Job:
         """The job as it would run from the beginning."""
-        environment = self._built(Launch(Configuration()))
-        return replace(
-            environment._job(self._name, environment._operators, self._checkpoints, None), job_id=self._job_id
-        )
+        environment = self._built(Launch(self._configuration))
+        job, _ = environment._job(self._name, environment._operators, self._settled(environment), None)
+        return replace(job, job_id=self._job_id)
 
     def checkpoint(self) -> CompletedCheckpoint:
         """The newest one on storage."""
@@ -375,8 +385,13 @@ class LocalJob:
         environment = StreamExecutionEnvironment(launch)
         environment.set_parallelism(self._parallelism)
         environment.set_restart_strategy(self._restart)
+        environment.enable_checkpointing(self._checkpoints)
         self._build(environment, self._source(environment))
         return environment
+
+    def _settled(self, environment: StreamExecutionEnvironment) -> Configuration:
+        """The settings that hold; the storage is the one the job was given."""
+        return settle_checkpoints(environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE))
 
     def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
         values = [value for epoch in self._epochs for value in epoch]

@@ -43,6 +43,8 @@ from checkdam import (
 )
 from checkdam.graph.levels import JobPlan, Partitioning, plan_job
 from checkdam.graph.operators import Operator
+from checkdam.runtime.backend_choice import backend_from
+from checkdam.runtime.restart import restart_strategy_from
 
 
 def environment() -> StreamExecutionEnvironment:
@@ -262,4 +264,14 @@ def test_checkpoints_are_set_as_written() -> None:
     env.set_state_backend(RocksDBStateBackend(memory="256 MB"))
     env.set_restart_strategy(FixedDelayRestart(attempts=3, delay=timedelta(seconds=10)))
 
-    assert env._checkpoint_config().storage == "file:///data/checkpoints"
+    assert CheckpointConfig.from_configuration(env.configuration) == CheckpointConfig(
+        interval=timedelta(seconds=1),
+        min_pause=timedelta(milliseconds=500),
+        timeout=timedelta(minutes=1),
+        tolerable_failures=2,
+        retention=CheckpointRetention.RETAIN_ON_CANCELLATION,
+        num_retained=3,
+        storage="file:///data/checkpoints",
+    )
+    assert backend_from(env.configuration) == RocksDBStateBackend(memory=256 << 20)
+    assert restart_strategy_from(env.configuration, checkpointing=True) == FixedDelayRestart(3, timedelta(seconds=10))

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
-from checkdam.config import Configuration
+from checkdam.config import REST_PORT, WEB_CHECKPOINTS_HISTORY, Configuration, Origin, Setting
 from checkdam.errors import CheckdamError
 from checkdam.ids import JobId
 from checkdam.runtime.control import JobMonitor, RunningJob
@@ -110,3 +111,23 @@ def test_without_a_host_nobody_watches(job: Job) -> None:
 
     with hosted(launch, job, launch.configuration) as served:
         assert served.listener is launch.listener
+
+
+class Told(JobListener):
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        self.keys += keys
+
+
+def test_settings_of_the_server_in_code_come_too_late_and_are_not_shown() -> None:
+    told = Told()
+    launch = Launch(Configuration.load(None, {"rest.port": "9000"}), listener=told, host=Host())
+    in_code = launch.configuration.with_value("rest.port", 9001).with_value("web.checkpoints.history", 7)
+
+    settings = StreamExecutionEnvironment(launch)._with_server(in_code)
+
+    assert settings.setting(REST_PORT) == Setting(9000, Origin.COMMAND_LINE)
+    assert settings.get(WEB_CHECKPOINTS_HISTORY) == 7
+    assert told.keys == ["rest.port"]

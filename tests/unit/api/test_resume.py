@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.launch import Launch
-from checkdam.checkpoint.settings import CheckpointConfig
+from checkdam.api.launch import Launch, set_launch
 from checkdam.checkpoint.store import CheckpointStore
-from checkdam.config import Configuration
+from checkdam.config import CHECKPOINT_DIR, IGNORE_UNCLAIMED_STATE, RESTORE_PATH, Configuration, Origin, Setting
 from checkdam.errors import CheckdamError, CheckpointNotFoundError, JobGraphError, RestoreError
 from checkdam.runtime.restore import Restored, Resume
 from checkdam.storage.filesystem import open_storage
@@ -36,8 +35,8 @@ class Told(Heard):
 def find(resume: Resume, directory: Path | None, name: str = NAME) -> tuple[Restored | None, Told]:
     told = Told()
     environment = StreamExecutionEnvironment(Launch(Configuration(), resume=resume, listener=told))
-    storage = str(directory) if directory is not None else None
-    return environment._find_restored(name, CheckpointConfig(storage=storage)), told
+    settings = Configuration() if directory is None else Configuration().with_value(CHECKPOINT_DIR, str(directory))
+    return environment._find_restored(name, settings), told
 
 
 def words_at(directory: Path) -> WordCount:
@@ -108,3 +107,33 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_and_never_silently_ane
 def test_with_no_directory_set_it_is_an_error_either_way(resume: Resume) -> None:
     with pytest.raises(JobGraphError, match=f"--resume {resume}: no checkpoint directory is set"):
         find(resume, None)
+
+
+def test_the_settings_of_the_program_say_what_to_start_from(tmp_path: Path) -> None:
+    words_at(tmp_path).job().run()
+    given = {
+        "execution.state-recovery.path": f"{tmp_path}/{JOB_ID}/chk-3",
+        "execution.state-recovery.claim-mode": "CLAIM",
+        "execution.state-recovery.ignore-unclaimed-state": True,
+    }
+    set_launch(Launch(Configuration()))
+    environment = StreamExecutionEnvironment.get_execution_environment(given)
+    settings = environment._with_start(environment.configuration)
+
+    restored = environment._find_restored(NAME, settings)
+
+    assert restored is not None
+    assert restored.claim
+    assert settings.get(IGNORE_UNCLAIMED_STATE)
+
+
+def test_what_the_command_line_says_to_start_from_shows_in_the_settings() -> None:
+    file = Configuration().with_value("execution.state-recovery.path", "/from/file")
+    named = Launch(file, restore_path="/named", allow_non_restored_state=True)
+    resumed = Launch(file, resume=Resume.LATEST)
+
+    settings = StreamExecutionEnvironment(named)._with_start(file)
+
+    assert settings.setting(RESTORE_PATH) == Setting("/named", Origin.COMMAND_LINE)
+    assert settings.setting(IGNORE_UNCLAIMED_STATE) == Setting(True, Origin.COMMAND_LINE)
+    assert StreamExecutionEnvironment(resumed)._with_start(file).get(RESTORE_PATH) is None

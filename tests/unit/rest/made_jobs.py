@@ -25,6 +25,7 @@ from checkdam.runtime.records import (
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,
+    OptionRecord,
     RescaleRecord,
     RestoreRecord,
     SlotRecord,
@@ -53,6 +54,10 @@ SETTINGS = JobSettings(
     savepoint_directory="file:/savepoints",
     restart_strategy="fixed-delay (3 attempts)",
     configuration={"parallelism.default": "2"},
+    options=(
+        OptionRecord("execution.checkpointing.interval", "10000 ms", "file"),
+        OptionRecord("parallelism.default", "2", "command line"),
+    ),
 )
 
 OPERATORS = (

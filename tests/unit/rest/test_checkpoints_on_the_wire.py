@@ -178,6 +178,9 @@ def test_the_configuration_has_its_mode_in_lower_case(served: Served) -> None:
         "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": 600_000,
         "changelog_storage": None,
+        "num_retained": 3,
+        "directory": "file:/checkpoints",
+        "origins": {"interval": "file"},
     }
 
 

@@ -114,6 +114,10 @@ def test_the_configuration_has_flinks_hyphens(served: Served) -> None:
             "job-parallelism": 2,
             "object-reuse-mode": False,
             "user-config": {"parallelism.default": "2"},
+            "options": [
+                {"key": "execution.checkpointing.interval", "value": "10000 ms", "origin": "file"},
+                {"key": "parallelism.default", "value": "2", "origin": "command line"},
+            ],
         },
     }
 

@@ -158,8 +158,10 @@ def test_what_the_settings_ask_for_is_what_the_job_gets(
     [
         (lambda: FixedDelayRestart(attempts=-1), "attempts"),
         (lambda: FixedDelayRestart(delay=-SECOND), "delay"),
+        (lambda: FixedDelayRestart(attempts="3"), "attempts"),  # type: ignore[arg-type]  # on purpose
+        (lambda: FixedDelayRestart(delay=10), "delay"),  # type: ignore[arg-type]  # on purpose
         (lambda: ExponentialDelayRestart(initial_backoff=timedelta(0)), "initial_backoff"),
-        (lambda: ExponentialDelayRestart(max_backoff=SECOND / 2), "max_backoff"),
+        (lambda: ExponentialDelayRestart(initial_backoff=SECOND, max_backoff=SECOND / 2), "max_backoff"),
         (lambda: ExponentialDelayRestart(backoff_multiplier=0.5), "backoff_multiplier"),
         (lambda: ExponentialDelayRestart(reset_backoff_threshold=timedelta(0)), "reset_backoff_threshold"),
         (lambda: ExponentialDelayRestart(jitter_factor=1.5), "jitter_factor"),

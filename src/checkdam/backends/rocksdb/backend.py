@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from checkdam import config
 from checkdam.backends.contract import StoreOwner
 from checkdam.backends.rocksdb.memory import memory_bytes, slot_memory
 from checkdam.backends.rocksdb.restore import open_empty, restore
 from checkdam.backends.rocksdb.store import RocksDBStore
+from checkdam.option_fields import OptionFields, option_field
 from checkdam.state.snapshots import KeyedStateHandle
 from checkdam.storage.contract import Storage
 
 
 @dataclass(frozen=True)
-class RocksDBStateBackend:
+class RocksDBStateBackend(OptionFields):
     """Keeps state in RocksDB on local disk, so that it may outgrow memory; snapshots hold new files only.
 
     `memory` bounds what all stores of one slot take together: blocks and write buffers of RocksDB, and the Python
     objects of what was touched lately. A number of bytes, or text like "256 MB".
     """
 
-    memory: int | str = "256 MB"
+    implies = ((config.STATE_BACKEND, "rocksdb"),)
+
+    memory: int | str = option_field(config.ROCKSDB_MEMORY)
 
     def __post_init__(self) -> None:
+        self._fill()
         memory_bytes(self.memory)
 
     def open(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import xxhash
+from msgspec.structs import replace
 
 from checkdam.checkpoint.flink_metadata import operator_id
-from checkdam.config import SAVEPOINT_DIR, Configuration
+from checkdam.config import DEFAULT_PARALLELISM, SAVEPOINT_DIR, Configuration, Origin
 from checkdam.graph.levels import JobPlan, Partitioning
 from checkdam.graph.operators import (
     AggregateFunctionKind,
@@ -29,7 +30,7 @@ from checkdam.graph.operators import (
 )
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.masking import masked
-from checkdam.runtime.records import NEVER, InputRecord, JobSettings, OperatorRecord
+from checkdam.runtime.records import NEVER, InputRecord, JobSettings, OperatorRecord, OptionRecord
 from checkdam.runtime.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
@@ -108,8 +109,9 @@ def kind_word(operator: Operator) -> str:
 
 
 def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
-    """How the job was set up; of the configuration only what somebody has set, without its secrets."""
-    given = {} if configuration is None else configuration.given()
+    """How the job was set up, without the secrets in it."""
+    known = configuration or Configuration()
+    given = {key: each.value for key, each in known.given().items() if each.origin is not Origin.DEFAULT}
     checkpoints = job.checkpoints
     return JobSettings(
         mode=checkpoints.mode.value,
@@ -122,9 +124,26 @@ def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
         num_retained=checkpoints.num_retained,
         state_backend=type(job.backend).__name__.removesuffix("StateBackend").lower(),
         storage=job.storage,
-        savepoint_directory=configuration.get(SAVEPOINT_DIR) if configuration is not None else None,
+        savepoint_directory=known.get(SAVEPOINT_DIR),
         restart_strategy=restart_words(job.restart),
-        configuration=masked(given),
+        configuration=masked({key: value for key, value in given.items() if value is not None}),
+        options=_option_records(known),
+    )
+
+
+def _option_records(configuration: Configuration) -> tuple[OptionRecord, ...]:
+    settings = configuration.effective()
+    shown = masked({key: setting.value for key, setting in settings.items() if setting.value is not None})
+    return tuple(OptionRecord(key, shown.get(key), settings[key].origin.value) for key in sorted(settings))
+
+
+def rescaled_settings(settings: JobSettings, parallelism: int) -> JobSettings:
+    """The settings of a job that goes on at another parallelism."""
+    changed = OptionRecord(DEFAULT_PARALLELISM.key, str(parallelism), "rescaling")
+    return replace(
+        settings,
+        configuration=settings.configuration | {changed.key: str(parallelism)},
+        options=tuple(changed if option.key == changed.key else option for option in settings.options),
     )
 
 

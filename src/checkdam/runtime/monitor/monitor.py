@@ -21,7 +21,7 @@ from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.checkpoint_history import CheckpointHistory
-from checkdam.runtime.monitor.describing import job_settings, operator_records
+from checkdam.runtime.monitor.describing import job_settings, operator_records, rescaled_settings
 from checkdam.runtime.monitor.failures import exception_record
 from checkdam.runtime.monitor.figures import Figures
 from checkdam.runtime.records import (
@@ -264,6 +264,8 @@ class JobMonitor(JobListener):
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         with self._lock:
             self._record = None
+            if failure is None:
+                self._settings = rescaled_settings(self._settings, parallelism)
             if self._rescales and self._rescales[-1].ended_at == NEVER:
                 ended = _replace(
                     self._rescales[-1], ended_at=self._now(), failure=str(failure) if failure is not None else None

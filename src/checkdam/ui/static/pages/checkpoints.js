@@ -173,17 +173,21 @@ function Settings({ jobId }) {
   if (!data) return html`<${Waiting} />`;
   const kept = data.externalization;
   const yes = (value) => (value ? "on" : "off");
+  const from = (field, value) =>
+    data.origins?.[field] ? html`${value} <span class="muted">(${data.origins[field]})</span>` : value;
   return html`<${Facts}
     facts=${[
-      ["Mode", data.mode === "exactly_once" ? "Exactly once" : "At least once"],
-      ["Interval", data.interval > NO_INTERVAL || data.interval < 0 ? "no periodic checkpoints" : format.duration(data.interval)],
-      ["Timeout", format.duration(data.timeout)],
-      ["Least pause between two", format.duration(data.min_pause)],
-      ["At once, at most", data.max_concurrent],
-      ["State backend", data.state_backend],
+      ["Mode", from("mode", data.mode === "exactly_once" ? "Exactly once" : "At least once")],
+      ["Interval", from("interval", data.interval > NO_INTERVAL || data.interval < 0 ? "no periodic checkpoints" : format.duration(data.interval))],
+      ["Timeout", from("timeout", format.duration(data.timeout))],
+      ["Least pause between two", from("min_pause", format.duration(data.min_pause))],
+      ["At once, at most", from("max_concurrent", data.max_concurrent)],
+      ["State backend", from("state_backend", data.state_backend)],
       ["Storage", data.checkpoint_storage],
-      ["Kept after the job", kept?.enabled ? (kept.delete_on_cancellation ? "deleted on cancellation" : "retained on cancellation") : "not kept"],
-      ["Failures tolerated", data.tolerable_failed_checkpoints],
+      data.directory && ["Directory", from("directory", html`<code>${data.directory}</code>`)],
+      ["Kept after the job", from("externalization", kept?.enabled ? (kept.delete_on_cancellation ? "deleted on cancellation" : "retained on cancellation") : "not kept")],
+      data.num_retained && ["Kept of the completed ones", from("num_retained", data.num_retained)],
+      ["Failures tolerated", from("tolerable_failed_checkpoints", data.tolerable_failed_checkpoints)],
       ["Unaligned checkpoints", yes(data.unaligned_checkpoints)],
       ["With finished tasks", yes(data.checkpoints_after_tasks_finish)],
       ["State changelog", yes(data.state_changelog_enabled)],

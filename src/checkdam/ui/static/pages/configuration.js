@@ -11,7 +11,9 @@ export function Configuration({ jobId }) {
   useReady(data !== undefined);
   if (!data) return html`<${Waiting} error=${error} what="The configuration cannot be shown." />`;
   const execution = data["execution-config"] ?? {};
-  const settings = Object.entries(execution["user-config"] ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  const options = execution.options?.length ? execution.options : withoutOrigin(execution["user-config"] ?? {});
+  const settings = options.filter(({ origin }) => origin !== "default");
+  const defaults = options.filter(({ origin }) => origin === "default");
   return html`<h2>Configuration</h2>
     <${Facts}
       facts=${[
@@ -20,11 +22,28 @@ export function Configuration({ jobId }) {
       ]}
     />
     <h3>Settings <span class="note">${format.number(settings.length)}</span></h3>
-    ${settings.length
-      ? html`<${Table} label="Settings" head=${["Key", "Value"]}>
-          ${settings.map(
-            ([key, value]) => html`<tr key=${key}><th scope="row"><code>${key}</code></th><td><code>${String(value)}</code></td></tr>`,
-          )}
-        <//>`
-      : html`<p class="muted">Nothing is set; all has its default.</p>`}`;
+    ${settings.length ? html`<${Settings} label="Settings" settings=${settings} />` : html`<p class="muted">Nothing is set; all has its default.</p>`}
+    ${defaults.length
+      ? html`<details>
+          <summary>${format.number(defaults.length)} settings have their default</summary>
+          <${Settings} label="Defaults" settings=${defaults} />
+        </details>`
+      : ""}`;
+}
+
+const withoutOrigin = (values) =>
+  Object.entries(values)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, value]) => ({ key, value, origin: "" }));
+
+function Settings({ label, settings }) {
+  return html`<${Table} label=${label} head=${["Key", "Value", "From"]}>
+    ${settings.map(
+      ({ key, value, origin }) => html`<tr key=${key}>
+        <th scope="row"><code>${key}</code></th>
+        <td>${value === null ? html`<span class="muted">unset</span>` : html`<code>${String(value)}</code>`}</td>
+        <td>${origin}</td>
+      </tr>`,
+    )}
+  <//>`;
 }
