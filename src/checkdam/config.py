@@ -175,7 +175,7 @@ INCREMENTAL_CHECKPOINTS = ConfigOption(
     _CHECKPOINTING + "incremental",
     BOOLEAN,
     default=True,
-    description="Accepted for Flink's sake: a checkpoint always writes only what changed, unless all is cheaper.",
+    description="Whether a checkpoint writes only what changed, unless all is cheaper; false: every one is full.",
     aliases=("state.backend.incremental",),
 )
 ROCKSDB_MEMORY = ConfigOption(

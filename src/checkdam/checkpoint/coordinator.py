@@ -137,7 +137,7 @@ class CheckpointCoordinator:
             return []
         pending = self._begin(epoch)
         self._pending[pending.checkpoint_id] = pending
-        full = full or self._must_be_full
+        full = full or self._must_be_full or not self._config.incremental
         if full:
             self._full_ids.add(pending.checkpoint_id)
         return [TriggerCheckpoint(pending.checkpoint_id, epoch, full)]

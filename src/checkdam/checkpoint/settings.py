@@ -100,8 +100,10 @@ class CheckpointConfig(OptionFields):
 
     `interval` runs from start to start: None takes only manual checkpoints and the final one, zero takes one after
     every epoch. `min_pause` runs from the end of one checkpoint to the start of the next and, as in Flink, implies
-    `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row fail the job over. `storage` is a
-    directory or URI; None leaves the choice to the settings.
+    `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row fail the job over. Without
+    `incremental` every checkpoint is full.
+
+    `storage` is a directory or URI; None leaves the choice to the settings.
 
     Raises:
         ConfigError: a value that cannot work, named with what would.
@@ -116,6 +118,7 @@ class CheckpointConfig(OptionFields):
     retention: CheckpointRetention = option_field(config.CHECKPOINT_RETENTION, CheckpointRetention.__getitem__)
     num_retained: int = option_field(config.NUM_RETAINED_CHECKPOINTS)
     storage: str | None = option_field(config.CHECKPOINT_DIR)
+    incremental: bool = option_field(config.INCREMENTAL_CHECKPOINTS)
 
     def __post_init__(self) -> None:
         self._fill(none_is_unnamed=("storage",))
@@ -128,6 +131,8 @@ class CheckpointConfig(OptionFields):
         _check_count("tolerable_failures", self.tolerable_failures, minimum=0)
         _check_count("max_concurrent", self.max_concurrent, minimum=1)
         _check_count("num_retained", self.num_retained, minimum=1)
+        if not isinstance(self.incremental, bool):
+            raise ConfigError(f"CheckpointConfig: incremental is {self.incremental!r}", hint="Write True or False.")
         _check_member("mode", self.mode, CheckpointingMode)
         _check_member("retention", self.retention, CheckpointRetention)
         if self.storage is not None and (not isinstance(self.storage, str) or not self.storage.strip()):
