@@ -254,6 +254,13 @@ FAILURE_RATE_INTERVAL = ConfigOption(
 FAILURE_RATE_DELAY = ConfigOption(
     _RESTART + "failure-rate.delay", DURATION, timedelta(seconds=1), "Wait before each restart."
 )
+FAIL_ON_REPEATED_REJECTION = ConfigOption(
+    "execution.fail-on-repeated-rejection",
+    BOOLEAN,
+    default=False,
+    description="Whether a job fails, whatever its restart strategy, when a function raises the same error on the same"
+    " record again after a restart.",
+)
 HEARTBEAT_INTERVAL = ConfigOption(
     "heartbeat.interval", DURATION, timedelta(seconds=10), "How often the driver hears from each slot and from the JVM."
 )

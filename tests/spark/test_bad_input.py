@@ -27,10 +27,9 @@ def _texts(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("where", ["source side", "slot"])
-def test_a_line_that_is_not_utf8_is_rejected_twice_and_then_fails_the_job(
-    jobs: Jobs, tmp_path: Path, where: str
-) -> None:
-    env = jobs.environment(parallelism=1).set_restart_strategy(FixedDelayRestart(100, timedelta(0)))
+def test_a_line_that_is_not_utf8_is_a_rejected_record(jobs: Jobs, tmp_path: Path, where: str) -> None:
+    strategy = FixedDelayRestart(100, timedelta(0))
+    env = jobs.environment(parallelism=1).set_restart_strategy(strategy, fail_on_repeated_rejection=True)
     lines = env.read_text(_texts(tmp_path))
     keyed: Any = lines.key_by(lambda line: line)  # Spark alone brings these to their slot
     (keyed.reduce(lambda kept, added: added).uid("last") if where == "slot" else lines.map(str.upper)).print()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checkdam import FixedDelayRestart, NoRestart
+from checkdam import FixedDelayRestart, MapFunction, NoRestart, RuntimeContext
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import JobFailedError, SlotLostError, StorageError, UserFunctionError
 
@@ -85,8 +85,8 @@ def test_a_record_that_claims_to_be_an_error_runs_nothing(jobs: Jobs, where: str
 
 
 @pytest.mark.parametrize("where", ["source side", "slot"])
-def test_a_record_that_is_rejected_twice_ends_the_job_whatever_the_strategy(jobs: Jobs, where: str) -> None:
-    env = jobs.environment().set_restart_strategy(AT_ONCE)
+def test_a_record_that_is_rejected_again_ends_the_job_early_if_so_set(jobs: Jobs, where: str) -> None:
+    env = jobs.environment().set_restart_strategy(AT_ONCE, fail_on_repeated_rejection=True)
     lines = env.from_collection(["1", "x2"])
     keyed = lines.key_by(lambda line: line) if where == "slot" else lines
     keyed.map(_parse).name("parse").print()
@@ -96,6 +96,38 @@ def test_a_record_that_is_rejected_twice_ends_the_job_whatever_the_strategy(jobs
 
     assert len(jobs.watcher.attempts) == 2
     assert len(jobs.watcher.failures) == 1
+
+
+class _Asks(MapFunction):
+    """Needs a service when it is opened and with each record; each failure of it has the same words."""
+
+    def __init__(self, service: Path) -> None:
+        self._service = service
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self._ask("opening")
+
+    def map(self, value: str) -> str:
+        self._ask("record")
+        return value
+
+    def _ask(self, what: str) -> None:
+        asked = self._service / what
+        with open(asked, "a", encoding="utf-8") as file:
+            file.write("x")
+        if asked.stat().st_size <= 2:
+            raise ConnectionError("the service is down")
+
+
+def test_a_service_that_is_down_is_waited_for_as_the_strategy_says(jobs: Jobs) -> None:
+    env = jobs.environment(parallelism=1).set_restart_strategy(AT_ONCE)
+    env.from_collection(["a"]).key_by(lambda line: line).map(_Asks(jobs.tmp_path)).uid("asks").print()
+
+    env.execute()
+
+    assert jobs.watcher.shown == ["a"]
+    assert [type(failure) for failure in jobs.watcher.failures] == [UserFunctionError] * 4
+    assert len({str(failure) for failure in jobs.watcher.failures}) == 2
 
 
 def test_a_passing_fault_is_overcome_with_exact_counts_and_output(jobs: Jobs) -> None:

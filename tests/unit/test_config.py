@@ -161,6 +161,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.state-recovery.allow-repeated-output": False,
         "execution.state-recovery.path": None,
         "execution.state-recovery.ignore-unclaimed-state": False,
+        "execution.fail-on-repeated-rejection": False,
         "state.backend.type": "hashmap",
         "execution.checkpointing.incremental": True,
         "state.backend.rocksdb.memory.fixed-per-slot": 256 << 20,

@@ -124,8 +124,14 @@ class StreamExecutionEnvironment:
             self._configuration = chosen_in_code(self._configuration, backend)
         return self
 
-    def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
-        """Say what follows a failure."""
+    def set_restart_strategy(
+        self, strategy: RestartStrategy, *, fail_on_repeated_rejection: bool | None = None
+    ) -> StreamExecutionEnvironment:
+        """Say what follows a failure.
+
+        With `fail_on_repeated_rejection` a record ends the job when a function raises the same error on it again after
+        a restart. None leaves that to the settings (execution.fail-on-repeated-rejection).
+        """
         if isinstance(strategy, type) or not callable(getattr(strategy, "begin", None)):
             raise ConfigError(
                 f"set_restart_strategy() takes a restart strategy, not {strategy!r}",
@@ -134,6 +140,10 @@ class StreamExecutionEnvironment:
         self._restart = None if isinstance(strategy, OptionFields) else strategy
         if isinstance(strategy, OptionFields):
             self._configuration = chosen_in_code(self._configuration, strategy)
+        if fail_on_repeated_rejection is not None:
+            self._configuration = self._configuration.with_value(
+                config.FAIL_ON_REPEATED_REJECTION, fail_on_repeated_rejection
+            )
         return self
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -361,7 +371,7 @@ class StreamExecutionEnvironment:
         fixed = Origin.CHECKPOINT if restored is not None and asked is None else None
         settings = settings.settled(config.MAX_PARALLELISM, plan.max_parallelism, fixed)
         checkpoints = CheckpointConfig.from_configuration(settings)
-        settings = settle_restart(settings, checkpointing=checkpoints.storage is not None)
+        settings = settle_restart(settings, checkpointing=checkpoints.interval is not None)
         job = Job(
             job_id=restored.checkpoint.job_id if resumed and restored else new_job_id(),
             name=name,
@@ -373,7 +383,8 @@ class StreamExecutionEnvironment:
             cancellation_timeout=settings.get(config.CANCELLATION_TIMEOUT),
             parallelism=parallelism,
             allow_repeated_output=settings.get(config.ALLOW_REPEATED_OUTPUT),
-            restart=self._restart or restart_strategy_from(settings, checkpointing=checkpoints.storage is not None),
+            restart=self._restart or restart_strategy_from(settings, checkpointing=checkpoints.interval is not None),
+            fail_on_repeated_rejection=settings.get(config.FAIL_ON_REPEATED_REJECTION),
         )
         return job, settings
 

@@ -22,6 +22,7 @@ class Job:
     backend: KeyedStateBackend
     checkpoints: CheckpointConfig
     restart: RestartStrategy = field(default_factory=NoRestart)
+    fail_on_repeated_rejection: bool = False  # of one record by the same error, whatever the restart strategy
     local_directory: str | None = None  # where slots keep working files; None: with other temporary files
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     cancellation_timeout: timedelta = config.CANCELLATION_TIMEOUT.default

@@ -389,7 +389,9 @@ class JobMaster:
                 if self._asked_end is JobEnd.SUSPENDED and not self._is_done:
                     self._listener.last_checkpoint_missed(str(failure))
                     return JobEnd.SUSPENDED
-                hopeless = self._is_done or isinstance(failure, EngineLostError) or _is_hopeless(failure, last_failure)
+                hopeless = self._is_done or isinstance(failure, EngineLostError)
+                if self._job.fail_on_repeated_rejection:
+                    hopeless = hopeless or _is_rejected_again(failure, last_failure)
                 delay = None if hopeless else policy.on_failure()
                 if delay is None:
                     raise
@@ -567,6 +569,6 @@ class JobMaster:
                 self._listener.left_behind(reason)
 
 
-def _is_hopeless(failure: CheckdamError, before: CheckdamError | None) -> bool:
-    """A record that the user's function rejects twice in a row will be rejected for ever."""
-    return isinstance(failure, UserFunctionError) and str(failure) == str(before)
+def _is_rejected_again(failure: CheckdamError, before: CheckdamError | None) -> bool:
+    """Whether the same function has raised the same error on the same record in two attempts running."""
+    return isinstance(failure, UserFunctionError) and failure.where is None and str(failure) == str(before)

@@ -64,7 +64,7 @@ def test_a_rejected_record_is_told_as_such_also_when_the_ticker_has_its_turn_bef
     with pytest.raises(UserFunctionError, match="no such word"):
         job.run()
 
-    assert [type(failure) for failure in job.heard.restarts] == [UserFunctionError]
+    assert [type(failure) for failure in job.heard.restarts] == [UserFunctionError] * 4
 
 
 class Reminder(KeyedProcessFunction):
