@@ -50,6 +50,7 @@ from checkdam.state.descriptors import (
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
 from checkdam.state.hints import Alias, PickleType
+from checkdam.state.registration import register_type
 from checkdam.state.ttl import (
     CleanupFullSnapshot,
     CleanupIncrementally,
@@ -128,4 +129,5 @@ __all__ = [
     "ValueState",
     "ValueStateDescriptor",
     "WatermarkStrategy",
+    "register_type",
 ]

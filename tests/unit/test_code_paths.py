@@ -39,7 +39,7 @@ ALLOWED = {
     "runtime/spark/launch.py": {"subprocess"},  # the slot, with this interpreter
     "state/evolution.py": {"pickle"},  # PickleType that the job declares
     "state/hints.py": {"importlib", "import_module"},  # pyspark by a fixed name
-    "state/pickling.py": {"pickle", "cloudpickle"},  # PickleType that the job declares
+    "state/conversion.py": {"pickle", "cloudpickle"},  # PickleType that the job declares
     "state/rows.py": {"pickle", "cloudpickle"},  # values between the job's own functions
     "testing/local_slot.py": {"cloudpickle"},
     "ui/serving.py": {"importlib"},  # importlib.resources

@@ -48,7 +48,8 @@ def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
     if not chosen.is_immutable:
         raise JobGraphError(
             f"a key of type {chosen.name} could change under its state",
-            hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int].",
+            hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int]; of a class whose "
+            "objects never change, write register_type(…, immutable=True).",
         )
     if chosen != inferred:
         columns = None  # the column has another type than the key is said to have

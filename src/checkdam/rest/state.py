@@ -173,7 +173,8 @@ class _Live:
         page = live.page(uid, name, call.query["cursor"], min(call.query["limit"], _MOST_LISTED))
         state = live.state(uid, name)
         entries = [
-            Entry(to_json(key), to_json(value, state.held_type), state.key_group_of(key)) for key, value in page.entries
+            Entry(to_json(key, state.asked_by), to_json(value, state.held_type), state.key_group_of(key))
+            for key, value in page.entries
         ]
         return Page(page.epoch, entries, page.cursor)
 
@@ -253,7 +254,7 @@ def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> O
 
 def _answer(state: QueriedState, key: Any, answer: QueryAnswer) -> KeyAnswer:
     value = to_json(answer.value, state.held_type) if answer.found else None
-    return KeyAnswer(answer.epoch, to_json(key), answer.found, value, answer.key_group, answer.subtask)
+    return KeyAnswer(answer.epoch, to_json(key, state.asked_by), answer.found, value, answer.key_group, answer.subtask)
 
 
 def _map_key(state: QueriedState, given: Any, read: Callable[[Any, Any], Any]) -> Any:

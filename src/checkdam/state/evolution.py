@@ -19,7 +19,7 @@ from typing import Any
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.hints import PickleType
 from checkdam.state.serializers import serializer_from_spec
-from checkdam.state.types import COMPOUND, Kind, TypeInfo
+from checkdam.state.types import COMPOUND, Kind, TypeInfo, optional_of
 from checkdam.state.widths import is_narrower
 
 Convert = Callable[[Any], Any]
@@ -126,6 +126,8 @@ class _Comparison:
         self.differences: list[Difference] = []
 
     def values(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
+        if new.kind is Kind.REGISTERED and new.form is not None:
+            return self._registered(old, new, new.form, path)
         if old.kind is Kind.NONE and new.nullable:
             self._note(path, old, new, "all None")
             return None
@@ -155,6 +157,15 @@ class _Comparison:
             return self._maps(old, new, path)
         self._scalars(old, new, path)
         return None
+
+    def _registered(self, old: TypeInfo, new: TypeInfo, form: TypeInfo, path: str) -> Convert | None:
+        """A registered class is kept as its form, and so was whatever it replaces."""
+        inner = self.values(old, optional_of(form, form.hint) if new.nullable else form, path)
+        if new.codec is None:
+            return inner
+        from_ = new.codec.from_
+        convert = from_ if inner is None else lambda value: from_(inner(value))
+        return _unless_none(convert) if new.nullable else convert
 
     def _scalars(self, old: TypeInfo, new: TypeInfo, path: str) -> None:
         """Values of one Python class, whose columns may still differ in width."""

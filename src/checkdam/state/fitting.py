@@ -14,7 +14,7 @@ from checkdam.state.rows import columns_of
 from checkdam.state.serializers import REFUSED, encode, serializer
 from checkdam.state.types import COMPOUND, Kind, TypeInfo, fields_of
 
-_UNCHANGING = frozenset({int, str, bytes, float, bool, datetime, date, Decimal, type(None)})
+UNCHANGING = frozenset({int, str, bytes, float, bool, datetime, date, Decimal, type(None)})
 _CLASSES: dict[Kind, type] = {
     Kind.INT: int,
     Kind.STR: str,
@@ -154,8 +154,10 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
         kinds.discard(type(None))
     if not kinds or of.kind is Kind.PICKLE:
         return True
+    if of.codec is not None:
+        return kinds == {of.maker}
     if not of.fields:
-        return kinds <= _UNCHANGING
+        return kinds <= UNCHANGING
     if kinds != {_class_of(of)}:
         return False
     if of.kind is Kind.LIST:
@@ -164,8 +166,8 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
         items = chain.from_iterable(map(dict.values, values))
         return are_exact(of.fields[0][1], list(chain.from_iterable(values))) and are_exact(of.fields[1][1], list(items))
     if of.kind is not Kind.DATACLASS:
-        if not any(each.fields or each.kind is Kind.PICKLE for _, each in of.fields):
-            return set(map(type, chain.from_iterable(values))) <= _UNCHANGING  # a seal waits for this: one pass for all
+        if not any(each.fields or each.kind is Kind.PICKLE or each.codec is not None for _, each in of.fields):
+            return set(map(type, chain.from_iterable(values))) <= UNCHANGING  # a seal waits for this: one pass for all
         if set(map(len, values)) != {len(of.fields)}:
             return False
     columns = columns_of(of, values)
@@ -173,13 +175,15 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
 
 
 def has_floats(of: TypeInfo) -> bool:
-    return any(each.kind is Kind.FLOAT for each in fields_of(of))
+    return any(each.kind is Kind.FLOAT or (each.form is not None and has_floats(each.form)) for each in fields_of(of))
 
 
 def has_nan(of: TypeInfo, value: Any) -> bool:
     """Whether a value of the type is NaN, or a compound that holds NaN."""
     if value is None:
         return False
+    if of.codec is not None and of.form is not None:
+        return has_nan(of.form, of.codec.to(value))
     if of.kind in COMPOUND:
         inner = zip(of.fields, columns_of(of, [value]), strict=True)
         return any(has_nan(each, part) for (_, each), (part,) in inner)
@@ -190,7 +194,7 @@ def is_hashable(of: TypeInfo) -> bool:
     """Whether values of the type can be looked up by."""
     return not any(
         each.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE)
-        or (each.kind is Kind.DATACLASS and getattr(each.maker, "__hash__", None) is None)
+        or (each.kind in (Kind.DATACLASS, Kind.REGISTERED) and getattr(each.maker, "__hash__", None) is None)
         for each in fields_of(of)
     )
 
@@ -199,7 +203,7 @@ def _class_of(of: TypeInfo) -> type | None:
     if of.kind is Kind.PICKLE:
         kept: type = of.hint.of
         return kept
-    found = of.maker if of.kind in COMPOUND else _CLASSES.get(of.kind)
+    found = of.maker if of.kind in COMPOUND or of.codec is not None else _CLASSES.get(of.kind)
     return found if isinstance(found, type) else None
 
 
@@ -207,6 +211,6 @@ def _outer_class(of: TypeInfo) -> type:
     """What a value must at least be an instance of: on the wire a list and a tuple, a dict and a dataclass are one."""
     if of.kind is Kind.NAMED_TUPLE:
         return tuple
-    if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP):
+    if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP) or of.codec is not None:
         return _class_of(of) or object
     return object  # also for PickleType: a class of the job file is another object after a restart

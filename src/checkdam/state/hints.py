@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib
+import inspect
 import sys
 import typing
 from collections.abc import Mapping, Sequence
@@ -44,6 +47,17 @@ class PickleType:
     def __post_init__(self) -> None:
         if not isinstance(self.of, type):
             raise JobGraphError(f"PickleType needs a class, not {self.of!r}", hint="Write PickleType(MyClass).")
+
+
+def resolve_annotations(of: type) -> None:
+    """Put types in place of text in the annotations of a dataclass, NamedTuple or TypedDict, if all are in reach."""
+    own = inspect.get_annotations(of)
+    has_fields = dataclasses.is_dataclass(of) or hasattr(of, "_fields") or typing.is_typeddict(of)
+    if not has_fields or all(not isinstance(each, str | typing.ForwardRef) for each in own.values()):
+        return
+    with contextlib.suppress(NameError, TypeError, AttributeError):  # names imported for the type checker only
+        hints = typing.get_type_hints(of, include_extras=True)
+        of.__annotations__ = {name: hints[name] for name in own}
 
 
 def aliases_of(hints: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -32,6 +32,8 @@ def to_json(value: Any, of: TypeInfo | None = None) -> Any:
     that are not finite text; dicts with other keys than text arrays of pairs. Of anything else, {"repr": …}. With the
     type, also a named tuple that was read without its class becomes an object.
     """
+    if of is not None and of.form is not None:
+        return to_json(value if of.codec is None or value is None else of.codec.to(value), of.form)
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -143,6 +145,9 @@ def _built(value: Any, of: TypeInfo) -> Any:
         if of.nullable or of.kind is Kind.NONE:
             return None
         raise TypeError("null")
+    if of.form is not None:
+        form = _built(value, of.form)
+        return form if of.codec is None else of.codec.from_(form)
     if of.kind in COMPOUND:
         return _compound(value, of)
     if of.kind is Kind.LIST:
@@ -236,6 +241,8 @@ def _example(of: TypeInfo) -> str:
 
 
 def _example_value(of: TypeInfo) -> Any:
+    if of.form is not None:
+        return _example_value(of.form)
     if of.kind is Kind.DATACLASS:
         return {name: _example_value(each) for name, each in of.fields}
     if of.fields:

@@ -169,6 +169,8 @@ def _update_present(of: TypeInfo) -> _Update:
         return partial(_hash_decimal, of.arrow_type.precision, of.arrow_type.scale)
     if kind is Kind.FLOAT:
         return _hash_double if of.arrow_type == pa.float64() else _hash_float
+    if of.form is not None:
+        return _hash_of_form(of, _update(of.form))
     if kind is Kind.INT:
         return _hash_long if of.arrow_type.bit_width == 64 else _hash_int
     if kind is Kind.LIST:
@@ -188,6 +190,13 @@ def _update_present(of: TypeInfo) -> _Update:
             hint="Make the key of str, int, bytes, float, bool, datetime, date, Decimal, or tuples of them.",
         )
     return _BY_KIND[kind]
+
+
+def _hash_of_form(of: TypeInfo, form: _Update) -> _Update:
+    if of.codec is None:
+        return form
+    to = of.codec.to
+    return lambda value, seed: form(to(value), seed)
 
 
 def _hash_long(value: int, seed: int) -> int:

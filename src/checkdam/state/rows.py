@@ -74,6 +74,9 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
     kind = of.kind
     if kind in _PICKLED:
         return pa.array(_pickled(values), pa.binary())
+    if of.codec is not None and of.form is not None:
+        to = of.codec.to
+        return _build(of.form, [None if value is None else to(value) for value in values])
     if not of.fields:
         return pa.array(values, of.arrow_type)
     values = list(values)
@@ -150,6 +153,9 @@ def _read(of: TypeInfo, array: pa.Array) -> list[Any]:
         array = array.combine_chunks()
     if of.kind in _PICKLED:
         return [None if payload is None else pickle.loads(payload) for payload in _plain(array)]
+    if of.codec is not None and of.form is not None:
+        from_ = of.codec.from_
+        return [None if value is None else from_(value) for value in _read(of.form, array)]
     if not of.fields:
         return _plain(array)
     if of.kind is Kind.LIST or of.kind is Kind.MAP:

@@ -18,12 +18,12 @@ import msgspec
 import numpy as np
 
 from checkdam.errors import JobGraphError, StateNotRestorableError
-from checkdam.state.pickling import pickling, stand_ins
+from checkdam.state.conversion import conversion
 from checkdam.state.type_text import text_of, type_from_text
 from checkdam.state.types import COMPOUND, Kind, TypeInfo, fields_of
 
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-REFUSED = (TypeError, ValueError, OverflowError, AttributeError, RecursionError)  # a ValidationError is a ValueError
+REFUSED = (TypeError, ValueError, OverflowError, AttributeError, KeyError, RecursionError)  # also ValidationError
 _DIGITS = Context(prec=1000)
 
 
@@ -83,7 +83,9 @@ def _instead_of(culprit: TypeInfo) -> str:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "Write str or int and keep the name or value of the Enum's member."
     if isinstance(hint, type) and hint is not object and culprit.is_opaque:
-        return f"{_SUPPORTED}; or PickleType({hint.__name__}), to keep it pickled and never evolve it."
+        return (
+            f"{_SUPPORTED}; or register_type({hint.__name__}, …), or PickleType({hint.__name__}), to keep it pickled."
+        )
     return f"{_SUPPORTED}."
 
 
@@ -128,19 +130,21 @@ class Serializer:
 
     def __init__(self, of: TypeInfo) -> None:
         self.type = of
-        wire, plain = _wire(of), _plain_wire(of)
+        self._conversion = conversion(of)
+        stored = of if self._conversion is None else self._conversion.form
+        wire, plain = _wire(stored), _plain_wire(stored)
         with _one_at_a_time:
             self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire)
             self._many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[wire])  # type: ignore[valid-type]
             self._check_one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
             self._check_many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
-            _forget_caches(of)
-        self._canonical = _canonical(of)
-        self._has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(of))
-        self._pickles = pickling(of)
+            _forget_caches(stored)
+        self._stored = stored
+        self._canonical = _no_key if _has_pickled(of) else _canonical(stored)
+        self._has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(stored))
         self.spec: str = text_of(of)
         self.encode_one_checked = self._checked_encoder()
-        is_told_by_bytes = not self._has_text_borne and self._pickles is None
+        is_told_by_bytes = not self._has_text_borne and self._conversion is None
         self.decode_to_check = self._check_one.decode if is_told_by_bytes else None
         self.decode_all_to_check = self._check_many.decode if is_told_by_bytes else None
         self.check_one = self._checker()
@@ -152,7 +156,7 @@ class Serializer:
     def encode(self, values: list[Any]) -> bytes:
         """All values as one array, unchecked except for what has no durable form at all."""
         try:
-            return _ENCODER.encode(values if self._pickles is None else list(map(self._pickles.dump, values)))
+            return _ENCODER.encode(self._dumped(values))
         except REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
 
@@ -162,9 +166,10 @@ class Serializer:
         Raises:
             JobGraphError: naming the value that is not.
         """
-        data = self.encode(values)
         try:
-            self._check(values, data, self._check_many)
+            dumped = self._dumped(values)
+            data = _ENCODER.encode(dumped)
+            self._check(dumped, data, self._check_many)
         except REFUSED as refusal:
             raise self._misfit(values, refusal) from refusal
         return data
@@ -179,33 +184,50 @@ class Serializer:
             values = self._many.decode(data)
         except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
             raise self._not_restorable(error) from error
-        return values if self._pickles is None else list(map(self._pickles.load, values))
+        return values if self._conversion is None else list(map(self._conversion.load, values))
 
     def encode_one(self, value: Any) -> bytes:
         try:
-            return _ENCODER.encode(value if self._pickles is None else self._pickles.dump(value))
+            return _ENCODER.encode(value if self._conversion is None else self._conversion.dump(value))
         except REFUSED as refusal:
             raise self._misfit([value], refusal) from refusal
 
     def encode_key(self, key: Any) -> bytes:
         """One key; equal keys give equal bytes."""
-        return self.encode_one(key if self._canonical is None else self._canonicalised(key))
+        if self._canonical is None:
+            return self.encode_one(key)
+        try:
+            return _ENCODER.encode(self._canonical(key if self._conversion is None else self._conversion.dump(key)))
+        except REFUSED as refusal:
+            raise self._misfit([key], refusal) from refusal
 
     def encode_keys(self, keys: list[Any]) -> bytes:
         """As `encode_checked`, with equal bytes for equal lists of keys."""
-        return self.encode_checked(keys if self._canonical is None else [self._canonicalised(key) for key in keys])
+        if self._canonical is None:
+            return self.encode_checked(keys)
+        try:
+            dumped = list(map(self._canonical, self._dumped(keys)))
+            data = _ENCODER.encode(dumped)
+            self._check(dumped, data, self._check_many)
+        except REFUSED as refusal:
+            raise self._misfit(keys, refusal) from refusal
+        return data
+
+    def _dumped(self, values: list[Any]) -> list[Any]:
+        return values if self._conversion is None else list(map(self._conversion.dump, values))
 
     def _checked_encoder(self) -> Callable[[Any], bytes]:
         """A function over what it needs and nothing else: a backend may call it for every record."""
-        of, check, pickles = self.type, self._check_one.decode, self._pickles
-        has_text_borne = self._has_text_borne
+        stored, check, has_text_borne = self._stored, self._check_one.decode, self._has_text_borne
+        dump = None if self._conversion is None else self._conversion.dump
 
         def encode_one_checked(value: Any) -> bytes:
             try:
-                data = encode(value if pickles is None else pickles.dump(value))
+                dumped = value if dump is None else dump(value)
+                data = encode(dumped)
                 check(data)
                 if has_text_borne:
-                    _check_text_borne(of, value)
+                    _check_text_borne(stored, dumped)
             except REFUSED as refusal:
                 raise self._misfit([value], refusal) from refusal
             return data
@@ -214,21 +236,22 @@ class Serializer:
 
     def _checker(self) -> Callable[[Any], None]:
         """The same without the bytes. Encoding and decoding in C beats looking at each part in Python."""
-        of, decode = self.type, self._check_one.decode
-        replaced, has_text_borne = stand_ins(of), self._has_text_borne
+        stored, decode, has_text_borne = self._stored, self._check_one.decode, self._has_text_borne
+        stand_in = None if self._conversion is None else self._conversion.stand_in
 
         def check_one(value: Any) -> None:
             try:
-                decode(encode(value if replaced is None else replaced(value)))
+                dumped = value if stand_in is None else stand_in(value)
+                decode(encode(dumped))
                 if has_text_borne:
-                    _check_text_borne(of, value)
+                    _check_text_borne(stored, dumped)
             except REFUSED as refusal:
                 raise self._misfit([value], refusal) from refusal
 
         return check_one
 
     def _decoder(self) -> Callable[[bytes | memoryview], Any]:
-        decode, pickles = self._one.decode, self._pickles
+        decode, conversion = self._one.decode, self._conversion
 
         def decode_one(data: bytes | memoryview) -> Any:
             try:
@@ -236,28 +259,21 @@ class Serializer:
             except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
                 raise self._not_restorable(error) from error
 
-        return decode_one if pickles is None else lambda data: pickles.load(decode_one(data))
+        return decode_one if conversion is None else lambda data: conversion.load(decode_one(data))
 
-    def _canonicalised(self, key: Any) -> Any:
-        assert self._canonical is not None
-        try:
-            return self._canonical(key)
-        except REFUSED as refusal:
-            raise self._misfit([key], refusal) from refusal
-
-    def _check(self, values: list[Any], data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> None:
+    def _check(self, dumped: list[Any], data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> None:
         """The exact check: what the bytes tell, and what they do not."""
         decoder.decode(data)
         if self._has_text_borne:
-            for value in values:
-                _check_text_borne(self.type, value)
+            for value in dumped:
+                _check_text_borne(self._stored, value)
 
     def _misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
         offender: Any = values if len(values) > 1 else values[0]
         for value in values:
             try:
-                dumped = value if self._pickles is None else self._pickles.dump(value)
-                self._check([value], _ENCODER.encode(dumped), self._check_one)
+                [dumped] = self._dumped([value])
+                self._check([dumped], _ENCODER.encode(dumped), self._check_one)
             except REFUSED as why:
                 offender, refusal = value, why
                 break
@@ -309,9 +325,10 @@ def _plain_wire(of: TypeInfo) -> Any:
     if of.kind in COMPOUND:
         names = {f"f{place}": name for place, (name, _) in enumerate(of.fields)}
         fields = [(own, _plain_wire(each)) for own, (_, each) in zip(names, of.fields, strict=True)]
-        is_array = of.kind is not Kind.DATACLASS  # it has as many elements as it has fields; a map may have more
+        is_array = of.kind is not Kind.DATACLASS
+        is_closed = is_array or of.maker is dict  # what a subclass of a dataclass has beside its fields is left out
         shape = msgspec.defstruct(
-            "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_array, gc=False
+            "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_closed, gc=False
         )
     elif of.kind is Kind.MAP:
         (_, key), (_, value) = of.fields
@@ -401,6 +418,12 @@ def _one_number(value: Any) -> Any:
     return value + 0.0  # 1 is 1.0, and -0.0 is 0.0
 
 
+def _has_pickled(of: TypeInfo) -> bool:
+    return any(
+        each.kind is Kind.PICKLE or (each.form is not None and _has_pickled(each.form)) for each in fields_of(of)
+    )
+
+
 def _no_key(_: Any) -> Any:
     raise JobGraphError("a pickled value cannot be a key", hint="Equal values need not have equal pickles.")
 
@@ -409,5 +432,4 @@ _CANONICAL: dict[Kind, Callable[[Any], Any]] = {
     Kind.FLOAT: _one_number,
     Kind.DECIMAL: lambda value: value.normalize(_DIGITS) if value else Decimal(0),
     Kind.DATETIME: lambda value: value.astimezone(UTC) if value.tzinfo else value,
-    Kind.PICKLE: _no_key,
 }

@@ -48,9 +48,8 @@ def type_from_text(text: str) -> TypeInfo:
 
 
 def _node(of: TypeInfo) -> Any:
-    if of.nullable:
-        return {"optional": _shape_node(of)}
-    return _shape_node(of)
+    node = _shape_node(of)
+    return {"optional": node} if of.nullable and not (isinstance(node, dict) and "optional" in node) else node
 
 
 def _shape_node(of: TypeInfo) -> Any:
@@ -63,6 +62,8 @@ def _shape_node(of: TypeInfo) -> Any:
     if of.fields:
         name = of.name.removesuffix(" | None")
         return {of.kind.value: name, "fields": [[field_name, _node(each)] for field_name, each in of.fields]}
+    if of.kind is Kind.REGISTERED and of.form is not None:
+        return _node(of.form)  # so that its values can be read without the class, and evolve as those of the form
     name = of.name.removesuffix(" | None")
     if of.kind is Kind.PICKLE:
         return {"pickle": name.removeprefix("pickle[").removesuffix("]")}

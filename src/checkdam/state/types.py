@@ -38,6 +38,7 @@ class Kind(enum.Enum):
     TUPLE = "tuple"
     NAMED_TUPLE = "named tuple"
     DATACLASS = "dataclass"
+    REGISTERED = "registered"  # kept in the form that register_type gave
     PICKLE = "pickle"  # kept pickled because the user said so
     ARROW = "arrow"  # an Arrow type without a Python type of its own: travels, but is not kept
     OPAQUE = "opaque"
@@ -46,6 +47,14 @@ class Kind(enum.Enum):
 COMPOUND = frozenset({Kind.TUPLE, Kind.NAMED_TUPLE, Kind.DATACLASS})
 _NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # kept as what cannot be a key
 _CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW})
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How values of a class become values of another type, their form, and back."""
+
+    to: Callable[[Any], Any]
+    from_: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class TypeInfo:
     frozen: bool = field(default=True, compare=False)
     maker: Any = field(default=None, compare=False, repr=False)  # the class that builds a compound
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, field by field
+    form: TypeInfo | None = field(default=None, repr=False)  # as what values travel and are kept, if not as themselves
+    codec: Codec | None = field(default=None, compare=False, repr=False)  # to the form; None where the class is unknown
 
     @property
     def is_compound(self) -> bool:
@@ -95,7 +106,9 @@ class TypeInfo:
     @functools.cached_property
     def is_durable(self) -> bool:
         """Whether values can be kept without pickle."""
-        if self.kind is Kind.MAP and any(of.kind in _NOT_AS_MAP_KEYS for of in fields_of(self.fields[0][1])):
+        if self.kind is Kind.MAP and any(of.kind in _NOT_AS_MAP_KEYS for of in _forms_of(self.fields[0][1])):
+            return False
+        if self.form is not None and not self.form.is_durable:
             return False
         return self.kind not in (Kind.OPAQUE, Kind.ARROW) and all(of.is_durable for _, of in self.fields)
 
@@ -124,7 +137,7 @@ class TypeInfo:
         return self.fields[index][1]
 
 
-_SCALARS: dict[Any, tuple[Kind, pa.DataType]] = {
+SCALARS: dict[Any, tuple[Kind, pa.DataType]] = {
     int: (Kind.INT, pa.int64()),
     str: (Kind.STR, pa.string()),
     bytes: (Kind.BYTES, pa.binary()),
@@ -137,6 +150,9 @@ _SCALARS: dict[Any, tuple[Kind, pa.DataType]] = {
 }
 
 OPAQUE = TypeInfo(Kind.OPAQUE, "object", pa.binary(), object)
+
+_registered: dict[type, TypeInfo] = {}
+"""What register_type told of classes. A slot gets what the driver knows (`registered_types`)."""
 
 
 def type_info(hint: Any) -> TypeInfo:
@@ -156,11 +172,13 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
     if (of_spark := spark_as_arrow(hint)) is not None:
         return _of_hint(of_spark, inside)
     hint = type(None) if hint is None else hint
-    if isinstance(hint, type) and hint in _SCALARS:
-        kind, arrow_type = _SCALARS[hint]
+    if isinstance(hint, type) and hint in SCALARS:
+        kind, arrow_type = SCALARS[hint]
         return TypeInfo(kind, "None" if kind is Kind.NONE else hint.__name__, arrow_type, hint)
     if isinstance(hint, typing.NewType):
         return _of_hint(hint.__supertype__, inside)
+    if isinstance(hint, type) and hint in _registered:
+        return _registered[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _of_hint(arguments[0], inside)
@@ -246,6 +264,16 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
     return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen, aliases=aliases_of(hints, names))
 
 
+def register(of: type, info: TypeInfo) -> None:
+    """Let hints that name this class mean this type."""
+    _registered[of] = info
+
+
+def registered_types() -> dict[type, TypeInfo]:
+    """All that was registered so far, to be taken to another process."""
+    return dict(_registered)
+
+
 def _resolved_hints(owner: Any) -> dict[str, Any] | None:
     """The annotations of a class or function with text turned into types; None where a name is out of reach."""
     try:
@@ -258,7 +286,7 @@ def _resolved_hints(owner: Any) -> dict[str, Any] | None:
 def arrow_type_info(arrow_type: pa.DataType) -> TypeInfo:
     """The type information of an Arrow column, which keeps its own width, unit and scale."""
     is_a = pa.types
-    plain = next((of for of in map(type_info, _SCALARS) if of.arrow_type == arrow_type), None)
+    plain = next((of for of in map(type_info, SCALARS) if of.arrow_type == arrow_type), None)
     if plain is not None:
         return plain
     if is_a.is_struct(arrow_type):
@@ -282,7 +310,7 @@ def arrow_type_info(arrow_type: pa.DataType) -> TypeInfo:
     if python_type is None:
         return TypeInfo(Kind.ARROW, str(arrow_type), arrow_type, object)
     name = "float32" if arrow_type == pa.float32() else str(arrow_type)  # Arrow says "float", which is Python's 64 bits
-    return TypeInfo(_SCALARS[python_type][0], name, arrow_type, python_type)
+    return TypeInfo(SCALARS[python_type][0], name, arrow_type, python_type)
 
 
 def _of_field(of: pa.Field) -> TypeInfo:
@@ -325,7 +353,7 @@ def infer_type(value: Any) -> TypeInfo | None:
     kind = type(value)
     if value is None:
         return None
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return type_info(kind)
     if kind is tuple:
         of = [infer_type(element) for element in value]
@@ -391,6 +419,12 @@ def _element_hint(hint: Any) -> Any:
     if origin is tuple and arguments[1:] == (Ellipsis,):
         return arguments[0]
     return _NOTHING
+
+
+def _forms_of(of: TypeInfo) -> Iterator[TypeInfo]:
+    """As `fields_of`, with forms in place of what is kept in them."""
+    for each in fields_of(of):
+        yield from (each,) if each.form is None else _forms_of(each.form)
 
 
 def fields_of(of: TypeInfo) -> Iterator[TypeInfo]:

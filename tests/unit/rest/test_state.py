@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from checkdam import register_type
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.cli.state_get import get as state_get
@@ -45,7 +46,24 @@ class Count(KeyedProcessFunction):
         yield value
 
 
+@dataclass(frozen=True)
+class Spelled:
+    word: str
+
+
+register_type(Spelled, to=lambda key: key.word, from_=Spelled, schema=str, immutable=True)
+
+
+class Last(KeyedProcessFunction):
+    def open(self, ctx: RuntimeContext) -> None:
+        self.last = ctx.get_state(ValueStateDescriptor("last", Spelled))
+
+    def process_element(self, value: str, ctx: ProcessContext) -> None:
+        self.last.update(ctx.current_key)
+
+
 def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    stream.key_by(Spelled, key_type=Spelled).process(Last(), output_type=str).uid("z/last").print()
     stream.key_by(lambda word: word, key_type=str).process(Count(), output_type=str).uid("a/count").print()
 
 
@@ -107,6 +125,15 @@ def test_a_key_is_told_as_of_the_last_whole_epoch(served: Served) -> None:
     assert answer.subtask == answer.key_group * 2 // 128
 
 
+def test_keys_of_a_registered_class_are_told_in_their_form(served: Served) -> None:
+    [entry] = served.get("/z%2Flast/last/keys?limit=1")["entries"]
+
+    answer = served.client.get(JOB_ID, "z/last", "last", entry["key"])
+
+    assert entry["key"] == entry["value"] == answer.key == answer.value
+    assert entry["key"] in WORDS
+
+
 def test_a_missing_key_is_no_error(served: Served) -> None:
     answer = served.client.get(JOB_ID, "a/count", "count", "nowhere")
 
@@ -136,7 +163,7 @@ def test_entries_of_a_map_are_told_together_or_one_alone(served: Served) -> None
 
 
 def test_states_are_listed_with_their_types(served: Served) -> None:
-    [operator] = served.client.states(JOB_ID)
+    operator, other = sorted(served.client.states(JOB_ID), key=lambda each: str(each["uid"]))
 
     assert (operator["uid"], operator["parallelism"], operator["max-parallelism"]) == ("a/count", 2, 128)
     common = {"key-type": "str", "entries": 30, "ttl": False}
@@ -144,6 +171,7 @@ def test_states_are_listed_with_their_types(served: Served) -> None:
         {"name": "count", "kind": "value", "type": "int", **common},
         {"name": "lengths", "kind": "map", "type": "list[str]", "map-key-type": "int", **common},
     ]
+    assert [(each["key-type"], each["type"]) for each in other["states"]] == [("Spelled", "str")]
 
 
 def test_keys_are_read_page_by_page(served: Served) -> None:
@@ -166,7 +194,7 @@ def test_when_the_epoch_ends_the_next_one_is_told(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        ("/nobody/count?key=w", 404, 'the job has no operator "nobody" with keyed state. It has "a/count".'),
+        ("/nobody/count?key=w", 404, 'the job has no operator "nobody" with keyed state. It has "a/count", "z/last".'),
         (
             "/a%2Fcount/nothing?key=w",
             404,

@@ -53,6 +53,9 @@ def split(packed: bytes) -> list[bytes]:
 
 def footprint(of: TypeInfo) -> tuple[int, float]:
     """What a value of a type takes in memory, about: so many bytes, and so many more for each byte of its encoding."""
+    if of.form is not None:
+        fixed, factor = footprint(of.form)
+        return fixed + 64, factor
     if of.kind is Kind.LIST:
         fixed, factor = footprint(of.fields[0][1])
         return 72, max(factor, (8 + fixed) / 4)

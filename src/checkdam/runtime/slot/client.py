@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -33,6 +34,7 @@ from checkdam.runtime.slot.server import QUERIES, TOKEN_HEADER
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.slot.stack_dump import last_dump
 from checkdam.runtime.stalls import Stall
+from checkdam.state.hints import resolve_annotations
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 
 _SHORT_SECONDS = 5.0
@@ -80,7 +82,7 @@ class RemoteSlot:
         return self.address.location
 
     def configure(self, setup: SlotSetup) -> None:
-        self._call("configure", cloudpickle.dumps(setup))
+        self._call("configure", _packed(setup))
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
         return self._call("end_epoch", epoch, commit)  # type: ignore[no-any-return]  # a wire call
@@ -211,6 +213,21 @@ def report_task(address: SlotAddress, token: str, task: str, stall: Stall | None
 
 def _who(address: SlotAddress) -> str:
     return f"slot {address.subtask} (process {address.pid} on {address.host})"
+
+
+class _SetupPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles classes of the job file with their annotations resolved: a slot has no module to look names up in."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type):
+            resolve_annotations(obj)
+        return super().reducer_override(obj)
+
+
+def _packed(setup: SlotSetup) -> bytes:
+    buffer = io.BytesIO()
+    _SetupPickler(buffer).dump(setup)
+    return buffer.getvalue()
 
 
 def exchange(

@@ -9,6 +9,7 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Attempt, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle
+from checkdam.state.types import TypeInfo, registered_types
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class SlotSetup:
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
     local_directory: str | None = None  # where working files go; None: with other temporary files
+    registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)
+    """The types registered in the driver; functions may use their classes in `open`."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from checkdam.runtime.slot.opening import OpenOperator, Slot
 from checkdam.runtime.slot.queries import SlotQueries
 from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, stores, transactional
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+from checkdam.state.types import register
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
@@ -37,6 +38,8 @@ class SlotTask:
     ) -> None:
         self._setup = setup
         self._plan = setup.plan
+        for of, info in setup.registered_types.items():
+            register(of, info)
         whole = storage or (open_storage(setup.storage) if setup.storage else None)
         files = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
         clock = clock or SystemClock()
