@@ -36,6 +36,7 @@ class Difference:
     """One place in which two types differ: `path` leads there ("" is the type itself), `effect` says what happens.
 
     `old` and `new` name the types there, None where there is none. `remedy` says what the user can do if it `breaks`.
+    Where it `merges`, two values may become one.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Difference:
     effect: str
     breaks: bool = False
     remedy: str = ""
+    merges: bool = False
 
     def __str__(self) -> str:
         where = f'field "{self.path}": ' if self.path else ""
@@ -145,6 +147,8 @@ class _Comparison:
                 self._refuse(path, old, new, "and pickled state is bound to its class")
             # Code runs only where the job asks for it: a type that was read from a snapshot never does.
             return pickle.loads if isinstance(new.hint, PickleType) else None
+        if old.kind is Kind.ENUM:
+            return self._enums(old, new, path)
         if old.kind in COMPOUND and new.kind in COMPOUND:
             return self._compounds(old, new, path)
         if old.kind is not new.kind:
@@ -167,6 +171,28 @@ class _Comparison:
         convert = from_ if inner is None else lambda value: from_(inner(value))
         return _unless_none(convert) if new.nullable else convert
 
+    def _enums(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
+        """Members are kept by name. A name may still be read when it has become an alias of another member."""
+        if new.kind is Kind.STR:
+            self._note(path, old, new, "which holds the names of its members")
+            return None
+        if new.kind is not Kind.ENUM:
+            self._refuse(path, old, new, "which its values are not")
+            return None
+        known = {name: name for name in new.members}
+        if new.codec is not None:
+            known = {name: member.name for name, member in new.maker.__members__.items()}
+        lost = [name for name in old.members if name not in known]
+        if lost:
+            remedy = f"Keep the member {lost[0]}, or keep its name for another one: {lost[0]} = {next(iter(known))}."
+            effect = f"which has no member {', '.join(lost)}"
+            self._note(path, old, new, effect, breaks=True, remedy=remedy)
+        renamed = [f"{name} becomes {known[name]}" for name in old.members if known.get(name, name) != name]
+        if renamed:
+            kept = [known[name] for name in old.members if name in known]
+            self._note(path, old, new, ", ".join(renamed), merges=len(set(kept)) < len(kept))
+        return None if new.codec is None else new.codec.from_
+
     def _scalars(self, old: TypeInfo, new: TypeInfo, path: str) -> None:
         """Values of one Python class, whose columns may still differ in width."""
         if old.arrow_type == new.arrow_type:
@@ -180,8 +206,8 @@ class _Comparison:
         before = len(self.differences)
         key = self.values(old.fields[0][1], new.fields[0][1], f"{path}{{key}}")
         for at, each in enumerate(self.differences[before:], before):
-            if each.new is None:  # without a field two keys may become one
-                remedy = "Keep the fields of keys, or give the state another name to begin anew."
+            if each.merges:
+                remedy = "Keep the fields and members of keys, or give the state another name to begin anew."
                 self.differences[at] = dataclasses.replace(each, breaks=True, remedy=remedy)
         value = self.values(old.fields[1][1], new.fields[1][1], f"{path}{{value}}")
         if key is None and value is None:
@@ -232,7 +258,8 @@ class _Comparison:
             self._note(path, old, new, "its fields in another order")
         for name, of in held.items():
             if places[name] not in taken:
-                self.differences.append(Difference(_join(path, name), of.name, None, "removed with its values"))
+                removed = Difference(_join(path, name), of.name, None, "removed with its values", merges=True)
+                self.differences.append(removed)
         if old.kind is not Kind.DATACLASS:
             return _builder(new, steps)
         names = list(held)
@@ -253,9 +280,17 @@ class _Comparison:
         self._note(path, old, new, why, breaks=True, remedy=remedy)
 
     def _note(
-        self, path: str, old: TypeInfo, new: TypeInfo, effect: str, *, breaks: bool = False, remedy: str = ""
+        self,
+        path: str,
+        old: TypeInfo,
+        new: TypeInfo,
+        effect: str,
+        *,
+        breaks: bool = False,
+        remedy: str = "",
+        merges: bool = False,
     ) -> None:
-        self.differences.append(Difference(path, old.name, new.name, effect, breaks, remedy))
+        self.differences.append(Difference(path, old.name, new.name, effect, breaks, remedy, merges))
 
     def _is_broken_at(self, path: str) -> bool:
         return any(each.breaks and each.path == path for each in self.differences)

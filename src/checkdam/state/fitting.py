@@ -52,7 +52,7 @@ class Fit:
 
         With `is_own_class` it must also be of the declared class itself, or a subclass: no list for a tuple.
         """
-        self.exact = _TOLD_BY_CLASS.get(of.kind)
+        self.exact = of.maker if of.kind is Kind.ENUM and of.codec is not None else _TOLD_BY_CLASS.get(of.kind)
         self.by_class = None if self.exact in (int, str) else self.exact
         self._serializer = serializer(of)
         self.decode_to_check = self._serializer.decode_to_check

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import enum
 import json
 import math
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from checkdam.state.types import COMPOUND, Kind, TypeInfo
 
 _SHOWN = 200
 _PLAIN = frozenset({int, str, bool, type(None)})
-_FROM_WORDS = frozenset({Kind.STR, Kind.DATETIME, Kind.DATE, Kind.DECIMAL, Kind.FLOAT})
+_FROM_WORDS = frozenset({Kind.STR, Kind.ENUM, Kind.DATETIME, Kind.DATE, Kind.DECIMAL, Kind.FLOAT})
 _LONG = range(-(2**63), 2**63)
 
 
@@ -29,11 +30,14 @@ def to_json(value: Any, of: TypeInfo | None = None) -> Any:
     """What `json.dumps` can write of a value.
 
     Bytes become {"base64": …}; dataclasses and named tuples objects; tuples arrays; dates ISO text; Decimals and floats
-    that are not finite text; dicts with other keys than text arrays of pairs. Of anything else, {"repr": …}. With the
-    type, also a named tuple that was read without its class becomes an object.
+    that are not finite text; members of enums their names; registered classes their forms; dicts with other keys than
+    text arrays of pairs. Of anything else, {"repr": …}. With the type, also a named tuple that was read without its
+    class becomes an object.
     """
     if of is not None and of.form is not None:
         return to_json(value if of.codec is None or value is None else of.codec.to(value), of.form)
+    if of is None and isinstance(value, enum.Enum):
+        return value.name
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -85,7 +89,7 @@ def _mapping(value: dict[Any, Any], of: TypeInfo | None) -> Any:
 
 
 def _of_subclass(value: Any) -> Any:
-    """An enum of ints, a NumPy number; and what nothing here knows, such as an object that was kept pickled."""
+    """A subclass of int, a NumPy number; and what nothing here knows, such as an object that was kept pickled."""
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -147,6 +151,8 @@ def _built(value: Any, of: TypeInfo) -> Any:
         raise TypeError("null")
     if of.form is not None:
         form = _built(value, of.form)
+        if of.members and form not in of.members:
+            raise ValueError("no member")
         return form if of.codec is None else of.codec.from_(form)
     if of.kind in COMPOUND:
         return _compound(value, of)
@@ -242,7 +248,7 @@ def _example(of: TypeInfo) -> str:
 
 def _example_value(of: TypeInfo) -> Any:
     if of.form is not None:
-        return _example_value(of.form)
+        return of.members[0] if of.members else _example_value(of.form)
     if of.kind is Kind.DATACLASS:
         return {name: _example_value(each) for name, each in of.fields}
     if of.fields:

@@ -187,7 +187,7 @@ def _update_present(of: TypeInfo) -> _Update:
     if kind not in _BY_KIND:
         raise JobGraphError(
             f"a key of type {of.name} cannot be hashed",
-            hint="Make the key of str, int, bytes, float, bool, datetime, date, Decimal, or tuples of them.",
+            hint="Make the key of str, int, bytes, float, bool, datetime, date, Decimal, enums, or tuples of them.",
         )
     return _BY_KIND[kind]
 

@@ -63,7 +63,7 @@ def _name_of(of: TypeInfo) -> str:
 
 _SUPPORTED = (
     "Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, lists, dicts (their keys scalars or "
-    "tuples), optionals, tuples, NamedTuples and dataclasses"
+    "tuples), enums, optionals, tuples, NamedTuples, TypedDicts, dataclasses and registered classes"
 )
 
 
@@ -81,7 +81,7 @@ def _instead_of(culprit: TypeInfo) -> str:
     if hint is timedelta:
         return "Write int and keep milliseconds, or float and keep total_seconds()."
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return "Write str or int and keep the name or value of the Enum's member."
+        return "Write int and keep the value, or register_type(…, schema=int)."
     if isinstance(hint, type) and hint is not object and culprit.is_opaque:
         return (
             f"{_SUPPORTED}; or register_type({hint.__name__}, …), or PickleType({hint.__name__}), to keep it pickled."
@@ -300,6 +300,7 @@ _PYTHON: dict[Kind, Any] = {
     Kind.DECIMAL: Decimal,
     Kind.NONE: None,
     Kind.PICKLE: bytes,
+    Kind.ENUM: str,  # where its class is not known
 }
 
 

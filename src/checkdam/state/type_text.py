@@ -18,6 +18,7 @@ from checkdam.state.types import (
     TypeInfo,
     arrow_type_info,
     compound_of,
+    enum_of,
     list_of,
     map_of,
     optional_of,
@@ -65,6 +66,8 @@ def _shape_node(of: TypeInfo) -> Any:
     if of.kind is Kind.REGISTERED and of.form is not None:
         return _node(of.form)  # so that its values can be read without the class, and evolve as those of the form
     name = of.name.removesuffix(" | None")
+    if of.kind is Kind.ENUM:
+        return {"enum": name, "members": list(of.members)}
     if of.kind is Kind.PICKLE:
         return {"pickle": name.removeprefix("pickle[").removesuffix("]")}
     return name if name in _NAMED else {"arrow": name}
@@ -92,12 +95,27 @@ def _of_node(node: Any, depth: int = _MOST_DEPTH) -> TypeInfo:
         return map_of(inner(key), inner(value), dict)
     if "tuple" in node:
         return tuple_of([inner(each) for each in node["tuple"]])
+    if "enum" in node:
+        return enum_of(_text(node["enum"]), _members(node["members"]))
     if "pickle" in node:
         return TypeInfo(Kind.PICKLE, f"pickle[{node['pickle']}]", pa.binary(), None)
     if "arrow" in node:
         return arrow_type_info(_arrow_type(node["arrow"]))
     kind, maker = (Kind.DATACLASS, dict) if Kind.DATACLASS.value in node else (Kind.NAMED_TUPLE, tuple)
     return compound_of(kind, node[kind.value], maker, [(name, inner(each)) for name, each in node["fields"]])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def _members(names: Any) -> tuple[str, ...]:
+    members = tuple(map(_text, names))
+    if not members or len(set(members)) != len(members):
+        raise ValueError("an enum has members, each of another name")
+    return members
 
 
 def _arrow_type(text: str) -> pa.DataType:

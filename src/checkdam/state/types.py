@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkdam.errors import StateNotRestorableError
 from checkdam.state.hints import PickleType, aliases_of, spark_as_arrow
 
 
@@ -38,6 +39,7 @@ class Kind(enum.Enum):
     TUPLE = "tuple"
     NAMED_TUPLE = "named tuple"
     DATACLASS = "dataclass"
+    ENUM = "enum"  # kept by the name of the member
     REGISTERED = "registered"  # kept in the form that register_type gave
     PICKLE = "pickle"  # kept pickled because the user said so
     ARROW = "arrow"  # an Arrow type without a Python type of its own: travels, but is not kept
@@ -82,6 +84,7 @@ class TypeInfo:
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, field by field
     form: TypeInfo | None = field(default=None, repr=False)  # as what values travel and are kept, if not as themselves
     codec: Codec | None = field(default=None, compare=False, repr=False)  # to the form; None where the class is unknown
+    members: tuple[str, ...] = field(default=(), compare=False, repr=False)  # of an enum
 
     @property
     def is_compound(self) -> bool:
@@ -247,6 +250,8 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
     row_schema = getattr(hint, "__row_schema__", None)
     if row_schema is not None:
         return named_tuple_type(row_schema)
+    if issubclass(hint, enum.Enum):
+        return _of_enum(hint)
     is_named_tuple = issubclass(hint, tuple) and hasattr(hint, "_fields")
     if not is_named_tuple and not dataclasses.is_dataclass(hint):
         return OPAQUE
@@ -256,12 +261,43 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
     if is_named_tuple:
         of = [(name, _of_hint(hints.get(name, object), inside)) for name in hint._fields]  # type: ignore[attr-defined]  # it is a named tuple
         return compound_of(Kind.NAMED_TUPLE, hint.__qualname__, hint, of, aliases=aliases_of(hints, hint._fields))  # type: ignore[attr-defined]
-    names = [each.name for each in dataclasses.fields(hint)]
+    names = [each.name for each in dataclasses.fields(hint)]  # type: ignore[arg-type]  # it is a dataclass
     if set(inspect.signature(hint).parameters) != set(names):
         return OPAQUE  # its fields alone do not build it again
     of = [(name, _of_hint(hints.get(name, object), inside)) for name in names]
     frozen = bool(hint.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # no public way to ask
     return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen, aliases=aliases_of(hints, names))
+
+
+def _of_enum(hint: type[enum.Enum]) -> TypeInfo:
+    """Members are known by name: their values may change, and need not be of any type that can be kept."""
+    members = tuple(member.name for member in hint)
+    if not members or issubclass(hint, enum.Flag):
+        return OPAQUE  # a combination of flags has no name that is sure to be known again
+    codec = Codec(functools.partial(_member_name, hint), functools.partial(_member_of, hint))
+    return enum_of(hint.__qualname__, members, hint, codec)
+
+
+def enum_of(name: str, members: tuple[str, ...], hint: Any = str, codec: Codec | None = None) -> TypeInfo:
+    """The type of an enum; without its class, members are read as their names."""
+    form = type_info(str)
+    return TypeInfo(Kind.ENUM, name, form.arrow_type, hint, maker=hint, form=form, codec=codec, members=members)
+
+
+def _member_name(of: type[enum.Enum], value: Any) -> str:
+    if not isinstance(value, of):
+        raise TypeError(f"expected {of.__name__}, got {type(value).__name__}")
+    return value.name
+
+
+def _member_of(of: type[enum.Enum], name: str) -> enum.Enum:
+    try:
+        return of[name]
+    except KeyError:
+        raise StateNotRestorableError(
+            f'enum {of.__qualname__} has no member "{name}"',
+            hint=f"Keep the member, or keep its name for another one: {name} = {next(iter(of.__members__))}.",
+        ) from None
 
 
 def register(of: type, info: TypeInfo) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.hints import PickleType
-from checkdam.state.types import Kind, TypeInfo, fields_of
+from checkdam.state.types import Kind, TypeInfo, fields_of, type_info
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
 _NO_IDENTITY = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})
@@ -91,8 +91,16 @@ def unpickled(of: TypeInfo) -> TypeInfo:
 
 
 def plain(of: TypeInfo, value: Any) -> Any:
-    """A value that a user gives, in the form in which values of the type are read: their dataclasses become dicts."""
-    if value is None or not of.fields:
+    """A value that a user gives, in the form in which values of the type are read.
+
+    Their dataclasses become dicts, members of enums their names, and objects of registered classes their forms.
+    """
+    if value is None:
+        return value
+    own = type_info(type(value))
+    if own.codec is not None and (own.kind is not Kind.ENUM or of.kind is Kind.ENUM):
+        value = own.codec.to(value)
+    if not of.fields:
         return value
     if of.kind is Kind.DATACLASS:
         get = value.__getitem__ if isinstance(value, dict) else lambda name: getattr(value, name)

@@ -107,13 +107,14 @@ def test_pickle_needs_a_class() -> None:
         PickleType("Model")
 
 
-class Colour(enum.Enum):
-    RED = 1
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
 
 
 @dataclass
 class Holder:
-    colour: Colour
+    rights: Rights
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ class Holder:
         (frozenset[str], "frozenset[str]", r"list\[T\]"),
         (tuple[int, ...], "tuple[int, ...]", r"list\[T\] instead of a tuple of any length"),
         (timedelta, "timedelta", "milliseconds"),
-        (Colour, "Colour", "name or value"),
-        (Holder, "Holder", "name or value"),
+        (Rights, "Rights", "register_type"),
+        (Holder, "Holder", "register_type"),
         (list, "list", r"list\[int\]"),
         (dict, "dict", r"dict\[str, int\]"),
         (Model, "Model", r"PickleType\(Model\)"),
