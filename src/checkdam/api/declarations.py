@@ -9,7 +9,7 @@ from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import KeySelector
 from checkdam.ids import OperatorUid
-from checkdam.state.projection import projection_of
+from checkdam.state.projection import looked_up_type, projection_of
 from checkdam.state.types import TypeInfo, result_type, type_info
 
 
@@ -26,6 +26,14 @@ def produced_type(function: Any, methods: Iterable[str], of: TypeInfo) -> TypeIn
     return found.pop() if len(found) == 1 else None
 
 
+def returned_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
+    """The type of what a function makes of a record: from what it picks, else from its annotation (of `call`)."""
+    projection = projection_of(function, of)
+    if projection is not None:
+        return projection.result_type(of)
+    return looked_up_type(function, of) or result_type(call, of=of, many=False)
+
+
 def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
     """How to find the key of records of type `of`: a function of the record, or the name or index of a column."""
     if isinstance(key, str | int) and not isinstance(key, bool):
@@ -38,7 +46,7 @@ def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
         return KeySelector(of.field_type(index), None, (index,))
     projection = projection_of(key, of)
     columns = projection.key_columns() if projection is not None else None
-    inferred = projection.result_type(of) if projection is not None else result_type(key, of=of, many=False)
+    inferred = returned_type(key, key, of)
     chosen = declared(key_type, inferred)
     if chosen.is_opaque:
         raise JobGraphError(
@@ -96,9 +104,3 @@ def checked_number(setting: str, number: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         raise JobGraphError(f"{setting}() takes a whole number, not {number!r}", hint=f"Write {setting}(4).")
     return number
-
-
-def infer_common(values: Iterable[Any], infer: Callable[[Any], TypeInfo | None]) -> TypeInfo | None:
-    """The one type that all values have; None if they have none or differ."""
-    types = {infer(value) for value in values}
-    return types.pop() if len(types) == 1 else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from checkdam import config
-from checkdam.api.declarations import check_kind, declared, infer_common, produced_type
+from checkdam.api.declarations import check_kind, declared, produced_type
 from checkdam.api.hosting import hosted
 from checkdam.api.launch import JobToExamine, Launch, current_launch
 from checkdam.api.streams import DataStream
@@ -45,7 +45,8 @@ from checkdam.runtime.restore import (
     max_parallelism_for,
     newest_first,
 )
-from checkdam.state.types import TypeInfo, infer_type, type_info
+from checkdam.state.inference import infer_type
+from checkdam.state.types import TypeInfo, type_info
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
 
@@ -157,9 +158,12 @@ class StreamExecutionEnvironment:
     # -- sources ------------------------------------------------------------------------------------------------
 
     def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream:
-        """Records that the program holds; they arrive in the first epoch, and the source then ends."""
+        """Records that the program holds; they arrive in the first epoch, and the source then ends.
+
+        Without a `type`, it is the one that all records have in common (see docs/state.md).
+        """
         held = tuple(values)
-        inferred = infer_common(held, infer_type) if type is None else None
+        inferred = infer_type(held) if type is None else None
         return self._source("collection", CollectionSource(held), declared(type, inferred))
 
     def from_dataframe(self, dataframe: Any) -> DataStream:

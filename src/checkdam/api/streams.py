@@ -15,10 +15,10 @@ from checkdam.api.declarations import (
     checked_number,
     checked_uid,
     declared,
-    infer_common,
     key_selector,
     plain_callable,
     produced_type,
+    returned_type,
 )
 from checkdam.connectors.files import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
@@ -45,13 +45,12 @@ from checkdam.graph.operators import (
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
-from checkdam.state.projection import projection_of
 from checkdam.state.types import TypeInfo, result_type
 
 if TYPE_CHECKING:
     from checkdam.api.environment import StreamExecutionEnvironment
 
-__all__ = ["DataStream", "DataStreamSink", "KeyedStream", "infer_common"]
+__all__ = ["DataStream", "DataStreamSink", "KeyedStream"]
 
 
 class _Step:
@@ -120,8 +119,7 @@ class DataStream(_Step):
 
     def map(self, function: Any, output_type: Any = None) -> DataStream:
         """One record in, one out."""
-        call, projection = plain_callable("map", function), projection_of(function, self.type)
-        inferred = projection.result_type(self.type) if projection else result_type(call, of=self.type, many=False)
+        inferred = returned_type(function, plain_callable("map", function), self.type)
         return self._add("map", MapKind(function), declared(output_type, inferred))
 
     def flat_map(self, function: Any, output_type: Any = None) -> DataStream:

@@ -187,8 +187,9 @@ class KeyedState:
             raise JobGraphError(
                 f'state "{descriptor.name}" of operator "{self._uid}" is of type {_shown(hint)}, which has no durable '
                 "form",
-                hint="Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, lists, dicts, "
-                "optionals, tuples, NamedTuples and dataclasses, or keep the values pickled: PickleType(MyClass).",
+                hint="Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, enums, lists, dicts, "
+                "optionals, tuples, NamedTuples, TypedDicts and dataclasses; give its class a durable form: "
+                "register_type(MyClass, …); or keep the values pickled: PickleType(MyClass).",
             )
         return of
 

@@ -313,7 +313,9 @@ def _matched(held: dict[str, TypeInfo], new: TypeInfo) -> list[tuple[str, TypeIn
 
 def _defaults(of: TypeInfo) -> dict[str, Any]:
     """The fields that need no value, with what fills them in a named tuple."""
-    if of.maker in (dict, tuple):
+    if of.maker is dict:  # what a TypedDict holds has no defaults, but may be None
+        return {name: None for name, each in of.fields if each.nullable}
+    if of.maker is tuple:
         return {}
     if of.kind is Kind.DATACLASS:
         missing = dataclasses.MISSING
@@ -327,6 +329,9 @@ def _defaults(of: TypeInfo) -> dict[str, Any]:
 def _builder(new: TypeInfo, steps: Sequence[tuple[str, Any, Convert]]) -> Convert:
     """Makes a new compound out of the old one's elements, by place or name."""
     make: Any = new.maker
+    if make is dict:
+        added = dict.fromkeys(_defaults(new))
+        return lambda value: added | {name: step(value[place]) for name, place, step in steps}
     if new.kind is Kind.DATACLASS:
         return lambda value: make(**{name: step(value[place]) for name, place, step in steps})
     filled = {name: (place, step) for name, place, step in steps}

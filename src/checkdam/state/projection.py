@@ -32,6 +32,7 @@ class Constant:
 class Projection:
     """What such a function builds of a record: one part, or a tuple of parts.
 
+    One part that is a compound itself stands in one column, where a record of its type has several.
     `is_identity` marks a function that returns its record as it is; its parts are then all the columns.
     """
 
@@ -74,12 +75,14 @@ def projection_of(function: Any, of: TypeInfo) -> Projection | None:
         certain = [part for part in parts if part is not None]
         return Projection(tuple(certain), is_tuple=True) if certain and len(certain) == len(parts) else None
     part = _part(result, of)
-    if part is None:
-        return None
-    projection = Projection((part,), is_tuple=False)
-    if projection.result_type(of).is_compound:
-        return None  # as a record of its own it would have several columns, where the field has one
-    return projection
+    return None if part is None else Projection((part,), is_tuple=False)
+
+
+def looked_up_type(function: Any, of: TypeInfo) -> TypeInfo | None:
+    """The type of the values of a dict, if that is what the function looks up in it; None for any other function."""
+    result = _result_of(function)
+    is_lookup = of.kind is Kind.MAP and not of.nullable and isinstance(result, _Item) and not result.is_attribute
+    return of.fields[1][1] if is_lookup else None
 
 
 class _Record:
@@ -88,9 +91,10 @@ class _Record:
 
 @dataclass(frozen=True)
 class _Item:
-    """One field of the record, by position (`p[0]`) or by name (`p.word`)."""
+    """One field of the record: by position (`p[0]`), by attribute (`p.word`) or by key (`p["word"]`)."""
 
     key: int | str
+    is_attribute: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,20 @@ def _part(value: _Value, of: TypeInfo) -> FieldRef | Constant | None:
         return None if of.is_compound else FieldRef(0)
     if not isinstance(value, _Item) or not of.is_compound:
         return None
-    if isinstance(value.key, int):
-        index = None if of.kind is Kind.DATACLASS else of.field_index(value.key)
-    else:
-        index = _named_index(value.key, of)
+    index = _index_of(value, of)
     return None if index is None else FieldRef(index)
 
 
-def _named_index(name: str, of: TypeInfo) -> int | None:
+def _index_of(item: _Item, of: TypeInfo) -> int | None:
+    if isinstance(item.key, int):
+        return None if of.kind is Kind.DATACLASS else of.field_index(item.key)
+    if of.maker is dict:
+        return None if item.is_attribute else of.field_index(item.key)
+    if not item.is_attribute:
+        return None
     if of.kind is Kind.NAMED_TUPLE and hasattr(of.maker, "_fields"):
-        return of.maker._fields.index(name) if name in of.maker._fields else None  # a column may be renamed here
-    return of.field_index(name) if of.kind is Kind.DATACLASS else None
+        return of.maker._fields.index(item.key) if item.key in of.maker._fields else None  # it may be renamed here
+    return of.field_index(item.key) if of.kind is Kind.DATACLASS else None
 
 
 def _fits_a_column(value: Scalar) -> bool:
@@ -130,6 +137,8 @@ def _fits_a_column(value: Scalar) -> bool:
 
 def _has_plain_access(of: TypeInfo) -> bool:
     """Whether reaching a field runs none of the user's code: no properties, no access methods of their own."""
+    if of.maker is dict:
+        return True
     if of.kind is Kind.DATACLASS:
         descriptors = (inspect.getattr_static(of.maker, name, None) for name, _ in of.fields)
         own = [each for each in descriptors if hasattr(each, "__get__") and not inspect.ismemberdescriptor(each)]
@@ -165,10 +174,10 @@ def _result_of(function: Any) -> _Value | None:
 
 def _result_of_getter(getter: Any) -> _Value | None:
     kind, keys = getter.__reduce__()
-    wanted = int if kind is operator.itemgetter else str
-    if any(type(key) is not wanted for key in keys) or any(wanted is str and "." in key for key in keys):
+    is_attribute = kind is operator.attrgetter
+    if any(type(key) not in (int, str) for key in keys) or (is_attribute and any("." in key for key in keys)):
         return None
-    items = tuple(_Item(key) for key in keys)
+    items = tuple(_Item(key, is_attribute) for key in keys)
     return items[0] if len(items) == 1 else _Tuple(items)
 
 
@@ -222,12 +231,12 @@ def _constant(value: Any) -> Constant:
 
 def _load_attribute(instruction: dis.Instruction, stack: list[_Value]) -> None:
     _take(stack, _RECORD)
-    stack.append(_Item(str(instruction.argval)))
+    stack.append(_Item(str(instruction.argval), is_attribute=True))
 
 
 def _subscript(instruction: dis.Instruction, stack: list[_Value]) -> None:
     index = stack.pop()
-    if not isinstance(index, Constant) or type(index.value) is not int:
+    if not isinstance(index, Constant) or not isinstance(index.value, int | str) or isinstance(index.value, bool):
         raise _UncertainError("index")
     _take(stack, _RECORD)
     stack.append(_Item(index.value))

@@ -120,12 +120,23 @@ def _build_nested(of: TypeInfo, values: list[Any], mask: pa.Array | None) -> pa.
 def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
     """The fields of compound values, column by column; a value of another shape is refused."""
     if of.kind is Kind.DATACLASS:
+        if of.maker is dict:
+            return _values_by_name(of, values)
         return [list(map(operator.attrgetter(name), values)) for name, _ in of.fields]
     _refuse_other_containers(values)
     width = len(of.fields)
     for length in set(map(len, values)) - {width}:
         raise ValueError(f"expected {width} elements, got {length}")
     return [list(map(operator.itemgetter(i), values)) for i in range(width)]  # far faster than zip(*values)
+
+
+def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
+    """The values of dicts that have exactly the type's keys."""
+    names = [name for name, _ in of.fields]
+    for value in values:
+        if not isinstance(value, _Blank) and (not isinstance(value, dict) or value.keys() != set(names)):
+            raise TypeError(f"expected a dict with the keys {', '.join(names)}")
+    return [[None if isinstance(value, _Blank) else value[name] for value in values] for name in names]
 
 
 def _refuse_other_containers(values: Sequence[Any]) -> None:

@@ -38,7 +38,7 @@ class Kind(enum.Enum):
     MAP = "map"
     TUPLE = "tuple"
     NAMED_TUPLE = "named tuple"
-    DATACLASS = "dataclass"
+    DATACLASS = "dataclass"  # also a dict with fixed keys (a TypedDict): its maker is dict
     ENUM = "enum"  # kept by the name of the member
     REGISTERED = "registered"  # kept in the form that register_type gave
     PICKLE = "pickle"  # kept pickled because the user said so
@@ -183,7 +183,7 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
     if isinstance(hint, type) and hint in _registered:
         return _registered[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
+    if origin in (typing.Annotated, typing.Required):
         return _of_hint(arguments[0], inside)
     if origin is list:
         return list_of(_of_hint(arguments[0], inside), hint)
@@ -242,7 +242,7 @@ def compound_of(
     if not of:
         return OPAQUE  # a record without columns could not be counted
     arrow_type = pa.struct([pa.field(field_name, element.arrow_type) for field_name, element in of])
-    maker = tuple if kind is Kind.TUPLE else hint
+    maker = tuple if kind is Kind.TUPLE else dict if typing.is_typeddict(hint) else hint
     return TypeInfo(kind, name, arrow_type, hint, tuple(of), frozen=frozen, maker=maker, aliases=aliases)
 
 
@@ -252,6 +252,8 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
         return named_tuple_type(row_schema)
     if issubclass(hint, enum.Enum):
         return _of_enum(hint)
+    if typing.is_typeddict(hint):
+        return _of_typed_dict(hint, inside)
     is_named_tuple = issubclass(hint, tuple) and hasattr(hint, "_fields")
     if not is_named_tuple and not dataclasses.is_dataclass(hint):
         return OPAQUE
@@ -267,6 +269,21 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
     of = [(name, _of_hint(hints.get(name, object), inside)) for name in names]
     frozen = bool(hint.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # no public way to ask
     return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen, aliases=aliases_of(hints, names))
+
+
+def _of_typed_dict(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
+    hints = _resolved_hints(hint)
+    if hints is None or hint.__optional_keys__:
+        return OPAQUE  # a column cannot tell a key that is missing from one that holds None
+    of = [(name, _of_hint(each, inside)) for name, each in hints.items()]
+    aliases = aliases_of(hints, list(hints))
+    return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=False, aliases=aliases)
+
+
+def row_dict_of(of: list[tuple[str, TypeInfo]]) -> TypeInfo:
+    """The type of a dict that always has these keys, each with a type of its own."""
+    name = f"dict[{', '.join(f'{key}: {each.name}' for key, each in of)}]"
+    return compound_of(Kind.DATACLASS, name, dict, of, frozen=False)
 
 
 def _of_enum(hint: type[enum.Enum]) -> TypeInfo:
@@ -382,34 +399,6 @@ def _reduce_row(row: Any) -> tuple[Any, ...]:
 
 def _make_row(schema: pa.Schema, values: tuple[Any, ...]) -> Any:
     return named_tuple_type(schema).hint(*values)
-
-
-def infer_type(value: Any) -> TypeInfo | None:
-    """The type that a sample value shows, or None where one value cannot tell (None, empty or mixed containers)."""
-    kind = type(value)
-    if value is None:
-        return None
-    if kind in SCALARS:
-        return type_info(kind)
-    if kind is tuple:
-        of = [infer_type(element) for element in value]
-        known = [element for element in of if element is not None]
-        return tuple_of(known) if known and len(known) == len(of) else None
-    if kind is list:
-        item = _common_type(value)
-        return None if item is None else list_of(item, list[item.hint])  # type: ignore[name-defined]
-    if kind is dict:
-        key, of_value = _common_type(value), _common_type(value.values())
-        if key is None or of_value is None:
-            return None
-        return map_of(key, of_value, dict[key.hint, of_value.hint])  # type: ignore[name-defined]
-    declared = type_info(kind)
-    return None if declared.is_opaque else declared
-
-
-def _common_type(values: collections.abc.Iterable[Any]) -> TypeInfo | None:
-    seen = {infer_type(value) for value in values}
-    return seen.pop() if len(seen) == 1 else None
 
 
 _MANY: tuple[Any, ...] = (

@@ -12,7 +12,7 @@ from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
-from checkdam.api.streams import DataStream, infer_common
+from checkdam.api.streams import DataStream
 from checkdam.backends.contract import StoreOwner
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.settings import (
@@ -38,10 +38,11 @@ from checkdam.runtime.records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
 from checkdam.runtime.restore import Resume
 from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.state.inference import infer_type
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import SlotSnapshot
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import infer_type, type_info
+from checkdam.state.types import type_info
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
@@ -395,7 +396,7 @@ class LocalJob:
 
     def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
         values = [value for epoch in self._epochs for value in epoch]
-        inferred = type_info(self._record_type) if self._record_type else infer_common(values, infer_type)
+        inferred = type_info(self._record_type) if self._record_type else infer_type(values)
         spec = ScriptedSource(self._epochs)
         return environment._source("script", spec, inferred or type_info(Any))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pytest
 
-from checkdam.state.projection import Constant, FieldRef, Projection, projection_of
+from checkdam.state.projection import Constant, FieldRef, Projection, looked_up_type, projection_of
 from checkdam.state.types import named_tuple_type, type_info
 
 
@@ -141,6 +141,28 @@ class Functions:
 
 
 LIMIT = 3
+
+
+class Trip(TypedDict):
+    where: str
+    days: int
+
+
+def test_a_field_that_is_a_tuple_is_one_column() -> None:
+    found = projection_of(lambda p: p[1], type_info(NESTED))
+
+    assert found == Projection((FieldRef(1),), is_tuple=False)
+    assert found.result_type(type_info(NESTED)) == type_info(tuple[int, str])
+
+
+@pytest.mark.parametrize("function", [lambda trip: trip["days"], operator.itemgetter("days")])
+def test_the_value_of_a_dict_with_fixed_keys_is_a_column(function: Any) -> None:
+    assert projection_of(function, type_info(Trip)) == Projection((FieldRef(1),), is_tuple=False)
+    assert looked_up_type(function, type_info(dict[str, int])) == type_info(int)
+    assert looked_up_type(function, type_info(Trip)) is None
+    assert projection_of(lambda trip: trip.days, type_info(Trip)) is None
+
+
 NOT_PROJECTIONS: list[tuple[Any, Any]] = [
     (lambda p: p[0] if p[0] is not None else "x", PLAIN),
     (lambda p: p[0] or "x", PLAIN),
@@ -164,7 +186,6 @@ NOT_PROJECTIONS: list[tuple[Any, Any]] = [
     (lambda p: (p, 1), PLAIN),
     (lambda p: p[0][0], PLAIN),
     (lambda p: p[1][0], NESTED),
-    (lambda p: p[1], NESTED),
     (lambda p: p[2], PLAIN),
     (lambda p: p[-3], PLAIN),
     (lambda p: p[True], PLAIN),

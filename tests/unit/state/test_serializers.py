@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, TypedDict
 
 import cloudpickle
 import numpy as np
@@ -272,3 +273,24 @@ def test_serializers_of_one_class_can_be_built_in_many_threads() -> None:
 def test_a_text_that_describes_no_type_is_refused(spec: str) -> None:
     with pytest.raises(StateNotRestorableError):
         serializer_from_spec(spec)
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Plain(TypedDict):
+    number: int
+
+
+class Coloured(TypedDict):
+    colour: Colour
+
+
+@pytest.mark.parametrize(("of", "value"), [(Plain, {"number": 1}), (Coloured, {"colour": Colour.RED})])
+def test_a_dict_with_a_key_that_its_type_does_not_have_is_refused(of: Any, value: dict[str, Any]) -> None:
+    by_type = serializer(type_info(of))
+
+    assert by_type.decode_one(by_type.encode_one_checked(value)) == value
+    with pytest.raises(JobGraphError, match="does not fit the declared type"):
+        by_type.check_one({**value, "more": 1})

@@ -16,7 +16,8 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from checkdam.state.types import TypeInfo, infer_type, named_tuple_type, result_type, type_info
+from checkdam.state.inference import infer_type
+from checkdam.state.types import TypeInfo, named_tuple_type, result_type, type_info
 
 T = TypeVar("T")
 Word = NewType("Word", str)
@@ -179,33 +180,7 @@ def test_a_row_type_made_in_another_process_is_equal() -> None:
 
     assert of == named_tuple_type(pa.schema([("a", pa.int32()), ("b", pa.struct([("c", pa.string())]))]))
     assert (row.a, row.b) == (1, None)
-    assert infer_type(row) == of
-
-
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (1, int),
-        (True, bool),
-        ("a", str),
-        (("a", (1, 2.5)), tuple[str, tuple[int, float]]),
-        ([1, 2], list[int]),
-        ({"a": [1]}, dict[str, list[int]]),
-        (Item("red", (1, 2)), Item),
-        (Pair("a", 1), Pair),
-    ],
-)
-def test_a_sample_shows_its_type(value: Any, hint: Any) -> None:
-    of = infer_type(value)
-
-    assert of == type_info(hint)
-    assert of is not None
-    assert type_info(of.hint) == of
-
-
-@pytest.mark.parametrize("value", [None, (), ("a", None), [], [1, "a"], [None], {}, object(), {1}])
-def test_a_sample_that_cannot_tell_has_no_type(value: Any) -> None:
-    assert infer_type(value) is None
+    assert infer_type([row]) == of
 
 
 class Functions:

@@ -246,7 +246,10 @@ def _split_key(rows: EdgeRows) -> tuple[Batch, Batch | None]:
 def _with_key_columns(edge: Edge, key: KeySelector, values: pa.RecordBatch) -> tuple[Batch, Batch]:
     assert key.columns is not None
     batch = Batch(edge.type, columns=values)
-    if len(key.columns) == 1 and not key.is_tuple:
+    if len(key.columns) == 1 and not key.is_tuple and key.type.is_compound:
+        parts = values.column(key.columns[0]).flatten()
+        return batch, Batch(key.type, columns=pa.RecordBatch.from_arrays(parts, schema=key.type.arrow_schema))
+    if len(key.columns) == 1 and not key.is_tuple and key.type.is_immutable:
         if edge.type == key.type:
             return batch, batch
         if getattr(edge.type.hint, "__origin__", None) is tuple:

@@ -116,6 +116,8 @@ def _one_source(
 ) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
+    # by place: names may hold any character, and Spark takes "id" and "ID" for one
+    dataframe = dataframe.toDF(*(f"c{place}" for place in range(len(dataframe.columns))))
     columns = _columns_only(chain, edges, source, dataframe)
     if columns is None or wire.is_copied(edges[0]):
         run = _source_chain(chain, edges, wire, source, plan.levels[0].parallelism, counts, reach)
@@ -147,7 +149,7 @@ def _columns_only(
     """The edge's columns as Spark expressions, if the way to it only picks fields: then no Python is needed here."""
     if len(edges) != 1 or has_own_key(edges[0]):
         return None
-    known: dict[int, list[Column]] = {source: [F.col(f"`{name}`") for name in dataframe.columns]}
+    known: dict[int, list[Column]] = {source: [F.col(name) for name in dataframe.columns]}
     for operator in chain.values():
         if operator.id == source:
             continue
@@ -157,6 +159,8 @@ def _columns_only(
             projection = projection_of(kind.function, chain[operator.inputs[0]].output_type)
         if projection is None or projection.result_type(chain[operator.inputs[0]].output_type) != operator.output_type:
             return None  # another type than the fields have: conversion is for Python, which refuses what does not fit
+        if operator.output_type.is_compound and not projection.is_tuple:
+            return None  # one column becomes several
         inputs = known[operator.inputs[0]]
         known[operator.id] = [
             inputs[part.column] if isinstance(part, FieldRef) else F.lit(part.value) for part in projection.parts
