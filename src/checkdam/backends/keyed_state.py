@@ -23,12 +23,14 @@ from checkdam.state.handles import AggregatingState, ListState, MapState, Reduci
 from checkdam.state.kinds import (
     Cell,
     CheckedValue,
+    HoldsNone,
     StoredAggregate,
     StoredList,
     StoredMap,
     StoredReduction,
     ValueWithDefault,
     ValueWithMutableDefault,
+    holding_nothing,
 )
 from checkdam.state.serializers import serializer
 from checkdam.state.spec import StateKind, StateSpec
@@ -42,6 +44,7 @@ from checkdam.state.ttl_states import (
     TtlEntries,
     TtlList,
     TtlMap,
+    TtlMapWithNone,
     fresh_element,
     fresh_elements,
 )
@@ -130,13 +133,15 @@ class KeyedState:
         named = self._named("map", descriptor)
         keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")
         values = ElementFit(of, f"a value for {named}", hint=_FIT_HINT)
+        stored = holding_nothing(of) if values.takes_none else of
         if descriptor.ttl is None:
-            return StoredMap(self._store.maps(self._spec(StateKind.MAP, descriptor, of, map_key=of_key)), keys, values)
+            maps = self._store.maps(self._spec(StateKind.MAP, descriptor, stored, map_key=of_key))
+            return (HoldsNone if values.takes_none else StoredMap)(maps, keys, values)
         life = self._lifetime(StateKind.MAP, descriptor, descriptor.ttl)
-        spec = self._spec(StateKind.MAP, descriptor, _timed(of), descriptor.ttl, of_key)
+        spec = self._spec(StateKind.MAP, descriptor, _timed(stored), descriptor.ttl, of_key)
         maps = self._store.maps(spec, Expiry(life.deadline, fresh_element))
         self._sweep_with_records(descriptor.ttl, maps)
-        return TtlMap(TtlEntries(maps, life), keys, values)
+        return (TtlMapWithNone if values.takes_none else TtlMap)(TtlEntries(maps, life), keys, values)
 
     def for_every_record(self) -> Callable[[], None] | None:
         """What to call for every record, once all states are asked for; None if no state wants to be called."""

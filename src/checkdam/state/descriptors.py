@@ -119,7 +119,10 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor):
-    """A mapping per key, each entry of it kept on its own; also the form of broadcast state."""
+    """A mapping per key, each entry of it kept on its own; also the form of broadcast state.
+
+    With None as `key_type` it has at most one entry, under the key None, as with Flink's Types.VOID.
+    """
 
     key_type: Any
     value_type: Any
@@ -127,5 +130,4 @@ class MapStateDescriptor(StateDescriptor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_type(self.key_type, "key type")
         self._check_type(self.value_type, "value type")

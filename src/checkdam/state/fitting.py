@@ -38,8 +38,10 @@ class Fit:
 
     A value fits if the serializer takes it for one of the type: a NumPy number for an int, an int for a float, a list
     for a tuple, but no bool for an int. Of a pickled value only the class is checked. None never fits, also where the
-    type is optional.
+    type is optional: it stands for no value.
     """
+
+    takes_none = False
 
     exact: type | None
     """Values of exactly this class fit, but for an int of more than 64 bits and a str that cannot be encoded."""
@@ -70,7 +72,11 @@ class Fit:
             (kind is not int or LEAST_INT <= value <= GREATEST_INT) and (kind is not str or value.isascii())
         ):
             return
-        if value is None or not isinstance(value, self._outer):
+        if value is None:
+            if not self.takes_none:
+                raise self._misfit(value)
+            return
+        if not isinstance(value, self._outer):
             raise self._misfit(value)
         if self.decode_to_check is not None:
             try:
@@ -95,7 +101,7 @@ class Fit:
         if not classes - {self.by_class}:
             return
         decode = self._serializer.decode_all_to_check
-        if decode is not None and self._outer is object and type(None) not in classes:
+        if decode is not None and self._outer is object and (self.takes_none or type(None) not in classes):
             with contextlib.suppress(*REFUSED):  # which of them it is, is found below
                 decode(encode(values))
                 return
@@ -107,25 +113,33 @@ class Fit:
         return StateAccessError(f"{self._subject} must be of type {self._of.name}, but was {came}", hint=self._hint)
 
 
+def _allows_none(of: TypeInfo) -> bool:
+    return of.nullable or of.kind is Kind.NONE
+
+
 class ElementFit(Fit):
-    """The same for elements and values that a state could not tell from nothing if they were None."""
+    """The same for elements of lists and values of maps, where None fits if the type is optional."""
+
+    def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
+        super().__init__(of, subject, hint=hint)
+        self.takes_none = _allows_none(of)
 
     def _misfit(self, value: Any) -> StateAccessError:
         if value is not None:
             return super()._misfit(value)
-        return StateAccessError(
-            f"{self._subject} was None", hint="Leave it out, or use a value that stands for nothing."
-        )
+        return StateAccessError(f"{self._subject} was None", hint=f"Leave it out, or declare {self._of.name} | None.")
 
 
 class KeyFit(Fit):
-    """The same for keys, which must be hashable too. No key is or holds NaN, which is not even equal to itself.
+    """The same for map keys, which must be hashable too. None fits if the type is None or optional. No key is or holds
+    NaN, which is not even equal to itself.
 
     A key of the class `exact` may be looked up without a check.
     """
 
     def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
         super().__init__(of, subject, hint=hint, is_own_class=True)
+        self.takes_none = _allows_none(of)
         self._has_floats = has_floats(of)
         if self._has_floats:
             self.exact = self.by_class = None  # each has to be looked at

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from checkdam.state.descriptors import Aggregate
 from checkdam.state.fitting import ElementFit, Fit, KeyFit
 from checkdam.state.handles import MapState
+from checkdam.state.types import Codec, Kind, TypeInfo
 
 
 class Cell(Protocol):
@@ -198,7 +199,8 @@ class StoredMap(MapState[Any, Any]):
     """A mapping of which every entry is stored on its own.
 
     A key of another type than declared is an error wherever it is given, also to `in` and `get`; so is a value where it
-    is put, and None as key or value. A value changed in place counts as changed only once it is put again.
+    is put, and None as key or value unless its type is optional. A value changed in place counts as changed only once
+    it is put again.
 
     Iteration, also over `keys()`, `values()` and `items()`, is in no order that can be relied on. Unlike a dict's it
     goes on when the map is changed meanwhile: each entry that stays is met once; one that is put or removed meanwhile
@@ -250,7 +252,7 @@ class StoredMap(MapState[Any, Any]):
     _NOTHING: Any = object()
 
     def pop(self, key: Any, default: Any = _NOTHING) -> Any:
-        found = self.get(key)
+        found = StoredMap.get(self, key)
         if found is not None:
             self._entries.remove(key)
             return found
@@ -297,6 +299,61 @@ class StoredMap(MapState[Any, Any]):
 
     def clear(self) -> None:
         self._entries.clear()
+
+
+NOTHING: Any = type("Nothing", (), {"__slots__": (), "__repr__": lambda _: "None"})()
+"""Stands for None in a store of optional map values: there, None is an entry that does not exist."""
+
+
+def holding_nothing(of: TypeInfo) -> TypeInfo:
+    """The type of an optional map value in a store, with NOTHING in place of None. Its durable form is that of `of`."""
+    codec = Codec(_none_for_nothing, _nothing_for_none)
+    return TypeInfo(Kind.REGISTERED, of.name, of.arrow_type, of.hint, frozen=False, form=of, codec=codec)
+
+
+def _none_for_nothing(value: Any) -> Any:
+    return None if value is NOTHING else value
+
+
+def _nothing_for_none(value: Any) -> Any:
+    return NOTHING if value is None else value
+
+
+class HoldsNone(StoredMap):
+    """A map whose values may be None; to be put before StoredMap or a subclass of it."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return _none_for_nothing(super().__getitem__(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return _none_for_nothing(super().get(key, default))
+
+    def __contains__(self, key: Any) -> bool:
+        return super().get(key) is not None
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._keys.check(key)
+        self._values.check(value)
+        self._entries.put(key, _nothing_for_none(value))
+
+    def pop(self, key: Any, default: Any = StoredMap._NOTHING) -> Any:
+        return _none_for_nothing(super().pop(key, default))
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = super().popitem()
+        return key, _none_for_nothing(value)
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        found = super().get(key)  # once: a read may return what has expired, and drop it
+        if found is not None:
+            return _none_for_nothing(found)
+        self[key] = default
+        return default
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        return ((key, _none_for_nothing(value)) for key, value in super().pairs())
 
 
 class _Values(ValuesView[Any]):

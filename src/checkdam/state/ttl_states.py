@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from checkdam.errors import StateAccessError
 from checkdam.state.fitting import ElementFit
-from checkdam.state.kinds import StoredMap
+from checkdam.state.kinds import HoldsNone, StoredMap
 from checkdam.state.stored import Cells, Maps, Prune
 from checkdam.state.ttl import StateTtlConfig, TtlTime, TtlUpdateType, TtlVisibility
 
@@ -308,7 +308,7 @@ class TtlEntries:
                 yield map_key
 
     def is_empty(self) -> bool:
-        found = next(self.visible(), None) is None
+        found = not any(True for _ in self.visible())  # a key may be None
         self._sweep()
         return found
 
@@ -328,3 +328,7 @@ class TtlMap(StoredMap):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._entries.visible())
+
+
+class TtlMapWithNone(HoldsNone, TtlMap):
+    """The same, where values may be None."""

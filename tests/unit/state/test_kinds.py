@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from checkdam.state.descriptors import (
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState
 from checkdam.state.hints import PickleType
+from checkdam.state.ttl import StateTtlConfig
 
 
 @pytest.fixture
@@ -408,7 +409,8 @@ class TestMaps:
             (tuple[str, int], ("a", 1), ["a", 1]),
             (tuple[str, int], Pair("a", 1), ("a", "1")),
             (tuple[tuple[int], int], ((1,), 2), ([1], 2)),
-            (int | None, 1, None),
+            (int | None, None, "a"),
+            (None, None, 1),
         ],
     )
     def test_keys_fit_as_the_serializer_sees_it_if_they_can_be_hashed(self, of: Any, good: Any, bad: Any) -> None:
@@ -427,6 +429,33 @@ class TestMaps:
             a_map["a"] = None
 
         assert a_map["a"] == 1
+
+    @pytest.mark.parametrize("ttl", [None, StateTtlConfig(timedelta(hours=1))])
+    def test_a_map_of_optional_values_tells_none_from_no_entry(self, ttl: StateTtlConfig | None) -> None:
+        state = keyed_state(PlainStore()).get_map_state(MapStateDescriptor("by key", str, str | None, ttl))
+        state["a"] = None
+        state.update({"b": "x", "c": None, "d": None})
+
+        assert (state["a"], state.get("a", "y"), "a" in state) == (None, None, True)
+        assert (state.get("z", "y"), "z" in state, len(state)) == ("y", False, 4)
+        assert (state.pop("c"), state.setdefault("d", "y"), state.setdefault("e")) == (None, None, None)
+        assert dict(state.items()) == {"a": None, "b": "x", "d": None, "e": None}
+        assert list(state.values()) == [None, "x", None, None]
+        del state["a"], state["b"], state["d"]
+        assert state.popitem() == ("e", None)
+        with pytest.raises(KeyError):
+            state["a"]
+        with pytest.raises(StateAccessError, match="must be of type"):
+            state["a"] = 1
+
+    @pytest.mark.parametrize("ttl", [None, StateTtlConfig(timedelta(hours=1))])
+    def test_a_list_of_optional_elements_holds_none(self, ttl: StateTtlConfig | None) -> None:
+        state = keyed_state(PlainStore()).get_list_state(ListStateDescriptor("all", str | None, ttl))
+
+        state.add(None)
+        state.add_all(["a", None])
+
+        assert state.get() == [None, "a", None]
 
 
 def _tally_class() -> type:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.evolution import Compatibility, compare, restoring_value
-from checkdam.state.fitting import Fit, KeyFit, is_hashable
+from checkdam.state.fitting import ElementFit, KeyFit, is_hashable
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.serializers import serializer, serializer_from_spec
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
@@ -69,7 +69,7 @@ class OperatorStates:
         of = type_info(descriptor.type)
         codec = self._open(descriptor, redistribution, of)
         named = f'list state "{descriptor.name}" of operator "{self._operator_name}"'
-        elements = Fit(of, f"an element for {named}", hint=_FIT_HINT)
+        elements = ElementFit(of, f"an element for {named}", hint=_FIT_HINT)
         state = OperatorList(descriptor.name, self._take(descriptor.name, redistribution, codec), elements)
         self._states[descriptor.name] = redistribution, codec, state
         return state
@@ -84,7 +84,7 @@ class OperatorStates:
                 hint="Make map keys of scalars, tuples and frozen dataclasses.",
             )
         keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")
-        values = Fit(of_value, f"a value for {named}", hint=_FIT_HINT)
+        values = ElementFit(of_value, f"a value for {named}", hint=_FIT_HINT)
         entries = dict(self._take(descriptor.name, Redistribution.BROADCAST, codec))
         state = BroadcastMap(descriptor.name, entries, keys, values)
         self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
@@ -163,7 +163,7 @@ class _Codec:
 class OperatorList:
     """A list of one subtask. An element not of the declared type is an error where it is added."""
 
-    def __init__(self, name: str, elements: list[Any], fit: Fit) -> None:
+    def __init__(self, name: str, elements: list[Any], fit: ElementFit) -> None:
         self._name = name
         self._elements = elements
         self._fit = fit
@@ -190,11 +190,7 @@ class OperatorList:
         return self._elements
 
     def _checked(self, values: Iterable[Any]) -> list[Any]:
-        found = list(values)
-        if any(value is None for value in found):
-            raise StateAccessError(f'None was added to list state "{self._name}", and None is no element')
-        self._fit.check_all(found)
-        return found
+        return self._fit.checked(values)
 
 
 class BroadcastMap(MapState[Any, Any]):
@@ -203,7 +199,7 @@ class BroadcastMap(MapState[Any, Any]):
     A key not of the declared type is an error wherever it is given, a value where it is put.
     """
 
-    def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit, values: Fit) -> None:
+    def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit, values: ElementFit) -> None:
         self.name = name
         self._entries = entries
         self._keys = keys
@@ -217,11 +213,6 @@ class BroadcastMap(MapState[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._keys.check(key)
-        if value is None:
-            raise StateAccessError(
-                f'None was put into broadcast state "{self.name}" under {key!r}, and a value is never None',
-                hint="Remove the entry instead.",
-            )
         self._values.check(value)
         self._entries[key] = value
 

@@ -216,7 +216,7 @@ def test_a_broadcast_state_is_a_mapping_without_none() -> None:
         names.remove(name)
     assert names.is_empty()
 
-    with pytest.raises(StateAccessError, match="broadcast state \"names\" under 'a'"):
+    with pytest.raises(StateAccessError, match='broadcast state "names" of operator "it" was None'):
         names["a"] = None
 
 
