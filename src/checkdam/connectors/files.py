@@ -15,6 +15,7 @@ from checkdam.connectors.contract import Prepare, Withdrawn, WriterContext
 from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
 from checkdam.ids import JobId, OperatorUid
 from checkdam.state.batch import Batch
+from checkdam.state.outward import ParquetColumns, json_columns
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -293,7 +294,7 @@ class _JsonEncoder(_Encoder):
         if batch.type.is_opaque:
             objects: list[Any] = [{"value": value} for value in batch.rows]
         else:
-            columns = [column.to_pylist() for column in batch.columns.columns]
+            columns = [column.to_pylist() for column in json_columns(batch).columns]
             objects = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         try:
             self._stream.write(self._json.encode_lines(objects))
@@ -305,8 +306,12 @@ class _JsonEncoder(_Encoder):
 
 
 class _ParquetEncoder(_Encoder):
+    """Holds the first batches back until datetimes have come in every column of them: the file's schema needs them."""
+
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
+        self._form = ParquetColumns()
+        self._waiting: list[Batch] = []
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, batch: Batch) -> None:
@@ -315,15 +320,27 @@ class _ParquetEncoder(_Encoder):
                 f'records of type "{batch.type.name}" have no columns to write as parquet',
                 hint="Give the last map an output_type such as tuple[str, int].",
             )
-        columns = batch.columns.rename_columns([column.name for column in batch.type.columns])
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._stream, columns.schema)
-        self._writer.write_batch(columns)
+        is_known = self._writer is not None or self._form.look_at(batch)
+        self._waiting.append(batch)
+        if is_known or sum(map(len, self._waiting)) >= _MOST_WAITING:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        for batch in self._waiting:
+            columns = self._form.columns(batch).rename_columns([column.name for column in batch.type.columns])
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._stream, columns.schema)
+            self._writer.write_batch(columns)
+        self._waiting = []
 
     def close(self) -> None:
+        self._write_waiting()
         if self._writer is not None:
             self._writer.close()
         super().close()
+
+
+_MOST_WAITING = 100_000  # records
 
 
 _ENCODERS: dict[str, Callable[[BinaryIO], _Encoder]] = {

@@ -13,7 +13,7 @@ import enum
 import json
 import math
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -207,8 +207,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _instant(value: Any) -> datetime:
-    moment = datetime.fromisoformat(_checked(value, str))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # as records are read
+    return datetime.fromisoformat(_checked(value, str))  # without an offset it names a naive one
 
 
 def _decimal(value: Any) -> Decimal:

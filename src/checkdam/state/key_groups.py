@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Context, Decimal, Inexact
 from functools import partial
 from operator import attrgetter
@@ -21,7 +21,7 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest as _xxh64
 
 from checkdam.errors import JobGraphError
-from checkdam.state.rows import columns_of
+from checkdam.state.rows import columns_of, microseconds
 from checkdam.state.types import Kind, TypeInfo, type_info
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -61,9 +61,7 @@ _SEED = 42
 _Update = Callable[[Any, int], int]  # a value and the unsigned hash so far, to the unsigned hash
 
 _MISFITS = (AttributeError, TypeError, ValueError, ArithmeticError, struct.error)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
 _EXACT = Context(prec=100, traps=[Inexact])
 _pack_int = struct.Struct("<i").pack
 _pack_long = struct.Struct("<q").pack
@@ -169,6 +167,8 @@ def _update_present(of: TypeInfo) -> _Update:
         return partial(_hash_decimal, of.arrow_type.precision, of.arrow_type.scale)
     if kind is Kind.FLOAT:
         return _hash_double if of.arrow_type == pa.float64() else _hash_float
+    if kind is Kind.DATETIME:
+        return partial(_hash_datetime, of)
     if of.form is not None:
         return _hash_of_form(of, _update(of.form))
     if kind is Kind.INT:
@@ -227,9 +227,8 @@ def _hash_float(value: float, seed: int) -> int:
     return _xxh64(_pack_float(value + 0.0), seed)
 
 
-def _hash_datetime(value: datetime, seed: int) -> int:
-    instant = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return _xxh64(_pack_long((instant - _EPOCH) // _MICROSECOND), seed)
+def _hash_datetime(of: TypeInfo, value: datetime, seed: int) -> int:
+    return _xxh64(_pack_long(microseconds(value, of.arrow_type)), seed)
 
 
 def _hash_date(value: date, seed: int) -> int:
@@ -269,7 +268,6 @@ _BY_KIND: dict[Kind, _Update] = {
     Kind.STR: lambda value, seed: _xxh64(value.encode(), seed),
     Kind.BYTES: lambda value, seed: _xxh64(value, seed),
     Kind.BOOL: _hash_bool,
-    Kind.DATETIME: _hash_datetime,
     Kind.DATE: _hash_date,
     Kind.NONE: lambda _, seed: seed,
 }

@@ -8,7 +8,7 @@ import itertools
 import operator
 import pickle
 from collections.abc import Iterable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import cloudpickle
@@ -26,7 +26,7 @@ _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)  # ways of 
 def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
     """Lay records out as the columns of their type.
 
-    Naive datetimes are taken as UTC.
+    In a column of instants naive datetimes stand where no instant is; `outward` gives them as others know them.
 
     Raises:
         JobGraphError: a value does not fit the declared type.
@@ -77,6 +77,8 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
     if of.codec is not None and of.form is not None:
         to = of.codec.to
         return _build(of.form, [None if value is None else to(value) for value in values])
+    if kind is Kind.DATETIME and of.arrow_type.tz is not None:
+        return _build_instants(of, list(values))
     if not of.fields:
         return pa.array(values, of.arrow_type)
     values = list(values)
@@ -89,6 +91,21 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
         values = [blank if value is None else value for value in values]
     columns = [_build(each, column) for (_, each), column in zip(of.fields, columns_of(of, values), strict=True)]
     return pa.StructArray.from_arrays(columns, fields=list(of.arrow_type), mask=mask)
+
+
+_NAIVE = 1 << 60
+"""How many microseconds later a naive datetime stands in a column of instants: where no year up to 9999 reaches."""
+
+
+def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
+    """Aware datetimes as instants in UTC; naive ones as their own clock's time, told apart by `_NAIVE`."""
+    is_naive = [isinstance(value, datetime) and value.tzinfo is None for value in values]
+    if not any(is_naive):
+        return pa.array(values, of.arrow_type)
+    if of.arrow_type.unit != "us":
+        raise TypeError(f"a naive datetime has no place in {of.arrow_type}")
+    micros = pc.add(pa.array(values, of.arrow_type).cast(pa.int64()), pa.array([_NAIVE * each for each in is_naive]))
+    return micros.cast(of.arrow_type)
 
 
 class _Blank(tuple[None, ...]):
@@ -213,7 +230,26 @@ def _instants(array: pa.Array) -> list[Any]:
     moments = array.cast(pa.timestamp("us", tz=zone)).to_numpy(zero_copy_only=False).tolist()
     if zone is None:
         return list(moments)
-    return [moment if moment is None else moment.replace(tzinfo=UTC) for moment in moments]
+    return [
+        moment if moment is None else moment.replace(tzinfo=UTC) if isinstance(moment, datetime) else _naive(moment)
+        for moment in moments
+    ]
+
+
+def microseconds(moment: datetime, arrow_type: pa.DataType) -> int:
+    """The number that stands for a datetime in a column of this type."""
+    if moment.tzinfo is not None:
+        return (moment - _EPOCH.replace(tzinfo=UTC)) // _MICROSECOND
+    return (moment - _EPOCH) // _MICROSECOND + (0 if arrow_type.tz is None else _NAIVE)
+
+
+def _naive(moment: int) -> datetime:
+    """NumPy gives a number where the year is beyond 9999, as that of a naive datetime is."""
+    return _EPOCH + timedelta(microseconds=moment - _NAIVE)
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  naive datetimes have none
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def _pickled(values: Iterable[Any]) -> list[bytes | None]:

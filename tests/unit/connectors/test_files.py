@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from checkdam.connectors import files
 from checkdam.connectors.contract import WriterContext
 from checkdam.connectors.files import STAGING, WITHDRAWN, FileCommitter, FileSink, FileWriter
 from checkdam.errors import CheckpointDamagedError, FencedError, JobGraphError, StorageError
@@ -81,6 +83,45 @@ def test_records_without_columns_are_written_as_they_are(format: str, line: str)
     FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
 
     assert storage.read(visible(storage)[0]).decode() == f"{line}\n"
+
+
+NAIVE = datetime(2024, 5, 1, 12)  # noqa: DTZ001  meant to be naive
+
+
+@pytest.mark.parametrize(
+    ("of", "some", "none"),
+    [
+        (datetime | None, NAIVE, None),
+        (list[datetime], [NAIVE], []),
+        (tuple[int, tuple[str, datetime | None]], (1, ("a", NAIVE)), (2, ("b", None))),
+    ],
+)
+def test_batches_without_datetimes_go_into_a_parquet_file_with_naive_ones(of: Any, some: Any, none: Any) -> None:
+    for rows in ([none, some], [some, none], [none, none]):
+        storage = MemoryStorage()
+        a_writer = writer(storage, "parquet")
+        for row in rows:
+            a_writer.write(Batch(type_info(of), rows=[row]))
+        FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
+
+        found = content(storage, "parquet")
+
+        assert [str(row).count("datetime.datetime(2024, 5, 1, 12, 0)") for row in found] == [
+            int(row is some) for row in rows
+        ]
+
+
+def test_naive_datetimes_and_others_are_refused_in_one_parquet_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    aware, none = NAIVE.replace(tzinfo=UTC), None
+    monkeypatch.setattr(files, "_MOST_WAITING", 2)
+    for values in ([NAIVE, aware], [aware, none, NAIVE], [none, none, NAIVE]):
+        a_writer = writer(MemoryStorage(), "parquet")
+        *first, last = (Batch(type_info(datetime | None), rows=[value]) for value in values)
+        for batch in first:
+            a_writer.write(batch)
+
+        with pytest.raises(JobGraphError, match="cannot hold naive datetimes and such with a time zone"):
+            a_writer.write(last)
 
 
 def test_records_without_columns_cannot_be_parquet() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, TypedDict
 
@@ -36,6 +37,9 @@ class Row(TypedDict):
     count: int | None
 
 
+NAIVE = datetime(2024, 5, 1)  # noqa: DTZ001  meant to be naive
+
+
 @pytest.mark.parametrize(
     ("values", "hint"),
     [
@@ -52,6 +56,7 @@ class Row(TypedDict):
         ([Pair("a", 1)], Pair),
         ([Colour.RED], Colour),
         ([Number.ONE], Number),
+        ([NAIVE, NAIVE.replace(tzinfo=UTC)], datetime),
     ],
 )
 def test_samples_show_the_type_they_have_in_common(values: list[Any], hint: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -32,6 +33,15 @@ HOME = Place("Main", 5)
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    BLUE = "b"
+
+
 class Odd:
     def __repr__(self) -> str:
         return "odd" * 1000
@@ -55,6 +65,7 @@ class Odd:
         ({"a": {"b": Decimal(1)}}, {"a": {"b": "1"}}),
         ({1: "x", (2, 3): None}, [[1, "x"], [[2, 3], None]]),
         ([np.int64(7)], [7]),
+        ((Colour.RED, Number.ONE), ["RED", "ONE"]),
         (Odd(), {"repr": ("odd" * 1000)[:200]}),
     ],
 )
@@ -95,7 +106,9 @@ def test_compound_keys_are_built_of_the_classes_they_have() -> None:
         ("null", str, "null"),
         ("null", str | None, None),
         ("2024-05-01", date, date(2024, 5, 1)),
-        ("2024-05-01T12:00", datetime, NOON),
+        ("2024-05-01T12:00Z", datetime, NOON),
+        ("2024-05-01T12:00", datetime, NOON.replace(tzinfo=None)),
+        ("RED", Colour, Colour.RED),
         ("1.5", Decimal, Decimal("1.5")),
         ("Infinity", float, float("inf")),
         ("3", float, 3.0),
@@ -105,9 +118,14 @@ def test_a_bare_word_will_do_where_there_is_no_doubt(text: str, of: Any, key: An
     assert key_from_text(text, type_info(of)) == key
 
 
+def test_an_int_shows_as_such_also_where_a_member_of_an_enum_was_kept() -> None:
+    assert to_json(Number.ONE, type_info(int)) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "of", "example"),
     [
+        ("GREEN", Colour, '"RED"'),
         ("word", int, "42"),
         ("1.5", int, "42"),
         ("true", int, "42"),

@@ -120,14 +120,15 @@ def test_rows_of_a_frame_come_back_with_their_own_widths() -> None:
     assert from_arrow(of, batch) == rows
 
 
-def test_instants_come_back_in_utc_and_naive_ones_are_taken_as_utc() -> None:
-    of = type_info(datetime)
+def test_instants_come_back_in_utc_and_naive_ones_stay_naive() -> None:
+    of = type_info(list[datetime | None])
     elsewhere = MOMENT.astimezone(timezone(timedelta(hours=2)))
+    naive = [MOMENT.replace(tzinfo=None), datetime.min, datetime.max]  # noqa: DTZ901  they are meant to have no zone
 
-    back = from_arrow(of, to_arrow(of, [elsewhere, MOMENT.replace(tzinfo=None)]))
+    [back] = from_arrow(of, to_arrow(of, [[elsewhere, None, *naive]]))
 
-    assert back == [MOMENT, MOMENT]
-    assert {moment.tzinfo for moment in back} == {UTC}
+    assert back == [MOMENT, None, *naive]
+    assert [moment and moment.tzinfo for moment in back] == [UTC, None, None, None, None]
 
 
 @pytest.mark.parametrize(

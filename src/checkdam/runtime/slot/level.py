@@ -21,6 +21,7 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
+from checkdam.state.outward import spark_columns
 from checkdam.state.rows import column_to_list, to_arrow
 
 T = TypeVar("T")
@@ -283,6 +284,8 @@ class _LazyPair:
 
 def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch]]:
     """Turns records that leave by an edge into rows of the exchange, computing the key where no column holds it."""
+    if edge.target is None:
+        return lambda batch: wire.address(edge, wire.pack(edge, spark_columns(batch), None, batch.timestamps))
     if not has_own_key(edge):
         return lambda batch: wire.address(edge, wire.pack(edge, batch.columns, None, batch.timestamps))
     assert edge.key is not None

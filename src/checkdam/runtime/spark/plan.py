@@ -27,6 +27,7 @@ from checkdam.runtime.spark.task_watch import task_watch
 from checkdam.runtime.stalls import Stall
 from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
+from checkdam.state.outward import has_instants
 from checkdam.state.projection import FieldRef, projection_of
 
 EPOCH_PROPERTY = "checkdam.epoch"
@@ -149,6 +150,8 @@ def _columns_only(
     """The edge's columns as Spark expressions, if the way to it only picks fields: then no Python is needed here."""
     if len(edges) != 1 or has_own_key(edges[0]):
         return None
+    if edges[0].target is None and has_instants(edges[0].type):
+        return None  # a naive datetime has to become what Spark knows
     known: dict[int, list[Column]] = {source: [F.col(name) for name in dataframe.columns]}
     for operator in chain.values():
         if operator.id == source:
