@@ -49,7 +49,7 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
-from checkdam.state.hints import Alias, PickleType
+from checkdam.state.hints import Alias, AvroType, PickleType
 from checkdam.state.registration import register_type
 from checkdam.state.ttl import (
     CleanupFullSnapshot,
@@ -68,6 +68,7 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Alias",
+    "AvroType",
     "BroadcastConnectedStream",
     "BroadcastContext",
     "BroadcastProcessFunction",

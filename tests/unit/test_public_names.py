@@ -12,6 +12,7 @@ PUBLIC = {
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Alias",
+    "AvroType",
     "BroadcastConnectedStream",
     "BroadcastContext",
     "BroadcastProcessFunction",
@@ -73,6 +74,7 @@ PUBLIC = {
     "ValueState",
     "ValueStateDescriptor",
     "WatermarkStrategy",
+    "register_type",
 }
 
 

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from checkdam.errors import StateNotRestorableError
+from checkdam.state.avro import problems, resolved
 from checkdam.state.hints import PickleType
 from checkdam.state.serializers import serializer_from_spec
 from checkdam.state.types import COMPOUND, Kind, TypeInfo, optional_of
@@ -149,6 +151,8 @@ class _Comparison:
             return pickle.loads if isinstance(new.hint, PickleType) else None
         if old.kind is Kind.ENUM:
             return self._enums(old, new, path)
+        if old.kind is Kind.AVRO and new.kind is Kind.AVRO:
+            return self._avro(old, new, path)
         if old.kind in COMPOUND and new.kind in COMPOUND:
             return self._compounds(old, new, path)
         if old.kind is not new.kind:
@@ -170,6 +174,17 @@ class _Comparison:
         from_ = new.codec.from_
         convert = from_ if inner is None else lambda value: from_(inner(value))
         return _unless_none(convert) if new.nullable else convert
+
+    def _avro(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
+        if old.avro == new.avro:
+            return None
+        found = problems(old.avro, new.avro)
+        if found:
+            remedy = "Give new fields defaults and renamed ones aliases, or give the state another name to begin anew."
+            self._note(path, old, new, f"and {'; '.join(found)}", breaks=True, remedy=remedy)
+        else:
+            self._note(path, old, new, "resolved by its schema")
+        return partial(resolved, old.avro, new.avro)
 
     def _enums(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
         """Members are kept by name. A name may still be read when it has become an alias of another member."""

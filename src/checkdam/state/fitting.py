@@ -166,7 +166,7 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
     if of.nullable and type(None) in kinds:
         values = [value for value in values if value is not None]
         kinds.discard(type(None))
-    if not kinds or of.kind is Kind.PICKLE:
+    if not kinds or of.kind in (Kind.PICKLE, Kind.AVRO):
         return True
     if of.codec is not None:
         return kinds == {of.maker}
@@ -207,7 +207,7 @@ def has_nan(of: TypeInfo, value: Any) -> bool:
 def is_hashable(of: TypeInfo) -> bool:
     """Whether values of the type can be looked up by."""
     return not any(
-        each.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE)
+        each.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE, Kind.AVRO)
         or (each.kind in (Kind.DATACLASS, Kind.REGISTERED) and getattr(each.maker, "__hash__", None) is None)
         for each in fields_of(of)
     )

@@ -49,6 +49,36 @@ class PickleType:
             raise JobGraphError(f"PickleType needs a class, not {self.of!r}", hint="Write PickleType(MyClass).")
 
 
+@dataclass(frozen=True, init=False)
+class AvroType:
+    """Values are kept in Avro's binary form, by this schema: `ValueStateDescriptor("order", AvroType({…}))`.
+
+    The schema is a dict, a list, or JSON text. Values are what fastavro makes of it: records are dicts. The schema that
+    values were written with is in the snapshot; state restores under another schema by Avro's rules of resolution
+    (defaults, aliases, promotions). For a class of your own, give it to `register_type` as the schema.
+    """
+
+    schema: str
+    info: Any = dataclasses.field(repr=False, compare=False)
+
+    def __init__(self, schema: Any) -> None:
+        from checkdam.state.avro import avro_type, schema_text  # they know types, which know this hint
+
+        try:
+            text = schema_text(schema)
+            info = avro_type(text)
+        except (TypeError, ValueError) as error:
+            raise JobGraphError(
+                f"AvroType cannot be made of {ascii(schema)[:200]}: {error}",
+                hint='Give it an Avro schema, such as {"type": "record", "name": …, "fields": […]}.',
+            ) from error
+        object.__setattr__(self, "schema", text)
+        object.__setattr__(self, "info", dataclasses.replace(info, hint=self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AvroType, (self.schema,)
+
+
 def resolve_annotations(of: type) -> None:
     """Put types in place of text in the annotations of a dataclass, NamedTuple or TypedDict, if all are in reach."""
     own = inspect.get_annotations(of)

@@ -34,6 +34,8 @@ def to_json(value: Any, of: TypeInfo | None = None) -> Any:
     text arrays of pairs. Of anything else, {"repr": …}. With the type, also a named tuple that was read without its
     class becomes an object.
     """
+    if of is not None and of.kind is Kind.AVRO:
+        return to_json(value)
     if of is not None and of.form is not None:
         return to_json(value if of.codec is None or value is None else of.codec.to(value), of.form)
     if of is None and isinstance(value, enum.Enum):

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkdam.errors import StateNotRestorableError
+from checkdam.state.avro import avro_type
 from checkdam.state.types import (
     Kind,
     TypeInfo,
@@ -68,6 +69,8 @@ def _shape_node(of: TypeInfo) -> Any:
     name = of.name.removesuffix(" | None")
     if of.kind is Kind.ENUM:
         return {"enum": name, "members": list(of.members)}
+    if of.kind is Kind.AVRO:
+        return {"avro": json.loads(of.avro)}
     if of.kind is Kind.PICKLE:
         return {"pickle": name.removeprefix("pickle[").removesuffix("]")}
     return name if name in _NAMED else {"arrow": name}
@@ -97,6 +100,8 @@ def _of_node(node: Any, depth: int = _MOST_DEPTH) -> TypeInfo:
         return tuple_of([inner(each) for each in node["tuple"]])
     if "enum" in node:
         return enum_of(_text(node["enum"]), _members(node["members"]))
+    if "avro" in node:
+        return avro_type(json.dumps(node["avro"], separators=(",", ":"), ensure_ascii=False))
     if "pickle" in node:
         return TypeInfo(Kind.PICKLE, f"pickle[{node['pickle']}]", pa.binary(), None)
     if "arrow" in node:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkdam.errors import StateNotRestorableError
-from checkdam.state.hints import PickleType, aliases_of, spark_as_arrow
+from checkdam.state.hints import AvroType, PickleType, aliases_of, spark_as_arrow
 
 
 class Kind(enum.Enum):
@@ -41,6 +41,7 @@ class Kind(enum.Enum):
     DATACLASS = "dataclass"  # also a dict with fixed keys (a TypedDict): its maker is dict
     ENUM = "enum"  # kept by the name of the member
     REGISTERED = "registered"  # kept in the form that register_type gave
+    AVRO = "avro"  # kept in Avro's binary form
     PICKLE = "pickle"  # kept pickled because the user said so
     ARROW = "arrow"  # an Arrow type without a Python type of its own: travels, but is not kept
     OPAQUE = "opaque"
@@ -48,7 +49,7 @@ class Kind(enum.Enum):
 
 COMPOUND = frozenset({Kind.TUPLE, Kind.NAMED_TUPLE, Kind.DATACLASS})
 _NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # kept as what cannot be a key
-_CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW})
+_CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW, Kind.AVRO})
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class TypeInfo:
     form: TypeInfo | None = field(default=None, repr=False)  # as what values travel and are kept, if not as themselves
     codec: Codec | None = field(default=None, compare=False, repr=False)  # to the form; None where the class is unknown
     members: tuple[str, ...] = field(default=(), compare=False, repr=False)  # of an enum
+    avro: str = field(default="", repr=False)  # the schema of a value in Avro's form
 
     @property
     def is_compound(self) -> bool:
@@ -170,6 +172,8 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
         return named_tuple_type(hint)
     if isinstance(hint, pa.DataType):
         return arrow_type_info(hint)
+    if isinstance(hint, AvroType):
+        return typing.cast(TypeInfo, hint.info)
     if isinstance(hint, PickleType):
         return TypeInfo(Kind.PICKLE, f"pickle[{hint.of.__qualname__}]", pa.binary(), hint)
     if (of_spark := spark_as_arrow(hint)) is not None:

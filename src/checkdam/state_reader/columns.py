@@ -16,7 +16,7 @@ from checkdam.state.hints import PickleType
 from checkdam.state.types import Kind, TypeInfo, fields_of, type_info
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
-_NO_IDENTITY = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})
+_NO_IDENTITY = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE, Kind.AVRO})
 
 TIME = pa.timestamp("ms", tz="UTC")
 
@@ -40,6 +40,9 @@ def column(of: TypeInfo, values: Sequence[Any], what: str) -> pa.Array:
 
 
 def _build(of: TypeInfo, values: Sequence[Any]) -> pa.Array:
+    if of.codec is not None:  # of Avro: a column cannot hold every union that its schema may have
+        to = of.codec.to
+        return pa.array([None if value is None else to(value) for value in values], of.arrow_type)
     if not of.fields:
         return pa.array(values, of.arrow_type)
     nulls = [value is None for value in values] if of.nullable else []

@@ -10,6 +10,7 @@ import pytest
 
 from checkdam import (
     Alias,
+    AvroType,
     HashMapStateBackend,
     KeyedProcessFunction,
     PickleType,
@@ -17,11 +18,13 @@ from checkdam import (
     RocksDBStateBackend,
     RuntimeContext,
     ValueStateDescriptor,
+    register_type,
 )
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.errors import StateNotRestorableError
+from checkdam.state import types
 from checkdam.testing.local_job import Build, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 
@@ -110,3 +113,60 @@ def test_pickled_state_of_another_class_is_refused(backend: KeyedStateBackend) -
 
     with pytest.raises(StateNotRestorableError, match=r"pickle\[Model\] became Count"):
         _run(storage, _job(backend, Count, word="a", times=3), ["a"], ["a"])
+
+
+class Weight:
+    """Kept in a form that changes."""
+
+    def __init__(self, grams: int) -> None:
+        self.grams = grams
+
+
+OldForm = make_dataclass("OldForm", [("grams", int)])
+NewForm = make_dataclass("NewForm", [("mg", Annotated[int, Alias("grams")]), ("note", str, "-")])
+
+
+def test_state_of_a_registered_class_migrates_by_its_form(
+    backend: KeyedStateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "_registered", {})
+    storage = MemoryStorage()
+    register_type(Weight, to=lambda kept: OldForm(kept.grams), from_=lambda form: Weight(form.grams), schema=OldForm)
+    _run(storage, _job(backend, Weight, grams=3), ["a"])
+    same = _run(storage, _job(backend, Weight, grams=4), ["a"], ["a"])
+
+    register_type(Weight, to=lambda kept: NewForm(kept.grams), from_=lambda form: Weight(form.mg), schema=NewForm)
+    migrated = _run(storage, _job(backend, Weight, grams=5), ["a"], ["a"], ["a"])
+
+    assert same == ["{'grams': 3}"]
+    assert migrated == ["{'grams': 4}"]
+
+
+class Note:
+    """Kept by an Avro schema that changes."""
+
+    def __init__(self, text: str, stars: int = 0) -> None:
+        self.text, self.stars = text, stars
+
+
+def _note_schema(*more: dict[str, Any]) -> AvroType:
+    return AvroType({"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}, *more]})
+
+
+def test_state_of_an_avro_schema_migrates_or_is_refused_before_the_first_record(
+    backend: KeyedStateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(types, "_registered", {})
+    storage = MemoryStorage()
+    register_type(Note, to=lambda n: {"text": n.text}, from_=lambda form: Note(form["text"]), schema=_note_schema())
+    _run(storage, _job(backend, Note, text="x"), ["a"])
+
+    stars = {"name": "stars", "type": "long", "default": 3}
+    register_type(Note, to=vars, from_=lambda form: Note(**form), schema=_note_schema(stars))
+    migrated = _run(storage, _job(backend, Note, text="y", stars=4), ["a"], ["a"])
+    del stars["default"]
+    register_type(Note, to=vars, from_=lambda form: Note(**form), schema=_note_schema({**stars, "name": "other"}))
+
+    assert migrated == ["{'text': 'x', 'stars': 3}"]
+    with pytest.raises(StateNotRestorableError, match='field "other" is new and has no default'):
+        _run(storage, _job(backend, Note, text="y"), ["a"], ["a"], ["a"])
