@@ -37,6 +37,7 @@ ALLOWED = {
     "runtime/slot/opening.py": {"cloudpickle"},  # a copy of the job's own functions
     "runtime/slot/server.py": {"cloudpickle"},  # the driver's setup, behind the token
     "runtime/spark/launch.py": {"subprocess"},  # the slot, with this interpreter
+    "state/copying.py": {"copyreg"},  # the names of a class's slots
     "state/evolution.py": {"pickle"},  # PickleType that the job declares
     "state/hints.py": {"importlib", "import_module"},  # pyspark by a fixed name
     "state/conversion.py": {"pickle", "cloudpickle"},  # PickleType that the job declares

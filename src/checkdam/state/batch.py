@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
+from checkdam.state.copying import copier
 from checkdam.state.rows import from_arrow, to_arrow
 from checkdam.state.types import TypeInfo
 
@@ -47,6 +49,26 @@ class Batch:
         if self._columns is None:
             self._columns = to_arrow(self.type, self._rows or [])
         return self._columns
+
+    def copies(self, count: int) -> Iterator[Batch]:
+        """This batch for so many readers: the same for all if no record can change, else one of its own for each.
+
+        Take all of them: the last is the batch itself, which stays as it is until then.
+        """
+        copied = copier(self.type) if count > 1 else None
+        if copied is None or (copied.exact is not None and self._is_all(copied.exact)):
+            yield from repeat(self, count)
+            return
+        for left in reversed(range(count)):
+            if left == 0:
+                yield self
+            elif self._columns is not None:
+                yield Batch(self.type, columns=self._columns, timestamps=self.timestamps)
+            else:
+                yield Batch(self.type, rows=list(map(copied.copy, self.rows)), timestamps=self.timestamps)
+
+    def _is_all(self, kind: type) -> bool:
+        return self._rows is None or set(map(type, self._rows)) <= {kind}
 
     def with_timestamps(self, timestamps: Sequence[int | None] | None) -> Batch:
         """The same records with other event times; both batches share what was made of them so far."""

@@ -23,6 +23,7 @@ from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.wire import EdgeRows, Wire, wire_before
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copy_of
 from checkdam.state.key_groups import key_groups
 from checkdam.state.rows import from_arrow
 from checkdam.testing.gate import Gate
@@ -205,7 +206,7 @@ class LocalEngine:
         level = source_level(here, edges, wire, self._plan.levels[0].parallelism)
         for source, values in records.items():
             if values:
-                yield from level.bring(source, Batch(self._types[source], rows=list(values)))
+                yield from level.bring(source, Batch(self._types[source], rows=list(map(copy_of, values))))
         yield from level.flush()
         self._source_counts = {op: running.take_counts() for op, running in level.operators.items()}
 

@@ -14,6 +14,7 @@ import pytest
 from checkdam import register_type
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.state import types
+from checkdam.state.copying import Copier
 from checkdam.state.evolution import Compatibility, compare
 from checkdam.state.fitting import Fit, is_hashable
 from checkdam.state.json_values import key_from_json, to_json
@@ -129,6 +130,7 @@ def test_a_registered_class_can_be_a_key() -> None:
     assert to_json(ID, type_info(UUID)) == str(ID)
     assert key_from_json(str(ID), type_info(UUID)) == ID
     assert type_info(Rights).is_immutable
+    assert Copier(of).exact is Money  # records are handed on as they are
     register_type(Money, to=str, from_=str, schema=str)
     assert not type_info(Money).is_immutable
 

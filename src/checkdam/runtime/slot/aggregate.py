@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
@@ -17,6 +16,7 @@ from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateK
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier
 from checkdam.state.fitting import Fit
 from checkdam.state.rows import column_to_list
 from checkdam.state.spec import StateKind, StateSpec
@@ -57,8 +57,7 @@ def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
 class _PerKey(Process):
     """Turns each record, with what its key has so far, into what its key has now; emits a result with each.
 
-    The state is touched once per key and batch. What is emitted must not be what is kept, if somebody behind could
-    change it.
+    The state is touched once per key and batch. What is emitted is a copy of what is kept, if it could change.
     """
 
     def __init__(self, operator: Operator, table: ValueTable) -> None:
@@ -66,8 +65,9 @@ class _PerKey(Process):
         assert spec is not None
         self._operator = operator
         self._table = table
-        self._fit = Fit(spec.value, f'what operator "{operator.name}" keeps', hint=_FIT_HINT)
-        self._detaches = not operator.output_type.is_immutable
+        self._fit = Fit(spec.value, f"what operator {operator.title} keeps", hint=_FIT_HINT)
+        made_here = isinstance(operator.kind, AggregateKind) and operator.output_type.is_immutable
+        self._copier = None if made_here else copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
         assert keys is not None
@@ -75,11 +75,17 @@ class _PerKey(Process):
         distinct = list(kept)
         kept.update(zip(distinct, self._table.get_all(distinct), strict=True))
         produced: list[Any] = []
-        emit = (lambda result: produced.append(copy.deepcopy(result))) if self._detaches else produced.append
-        self._run(keys.rows, batch.rows, kept, emit)
+        self._run(keys.rows, batch.rows, kept, self._emit(produced))
         self._check(kept, keys.rows, batch.rows)
         self._table.put_all(kept)
         return Batch(self._operator.output_type, rows=produced, timestamps=batch.timestamps)
+
+    def _emit(self, produced: list[Any]) -> Callable[[Any], None]:
+        append = produced.append
+        if self._copier is None:
+            return append
+        exact, copy = self._copier.exact, self._copier.copy
+        return lambda result: append(result if type(result) is exact else copy(result))
 
     def _check(self, kept: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
         """Refuse what is not of the state's type, naming the record it was kept with: the last one of its key."""

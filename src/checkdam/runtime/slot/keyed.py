@@ -15,6 +15,7 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.runtime.slot.timers import TimerQueue, Timers
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier, extending
 
 Call = Callable[[Any, Any], Iterable[Any] | None]
 """Handles one record with its context; gives what goes on."""
@@ -36,6 +37,7 @@ class DueTimers:
         self._timers = timers
         self._ctx = ctx
         self._call = on_timer
+        self._copier = copier(operator.output_type)
 
     def fire_processing(self, produced: list[Any], stamps: list[int | None]) -> None:
         """By the clock as it is now; what the timers give is added, without event time: they have none."""
@@ -52,13 +54,14 @@ class DueTimers:
         is_event = queue.domain is TimeDomain.EVENT_TIME
         ctx.time_domain = queue.domain
         due = queue.due(until)
+        extend = extending(produced, self._copier)
         try:
             for timestamp in due:
                 ctx.timestamp = timestamp
                 time.timestamp = timestamp if is_event else None
                 some = call(timestamp, ctx)
                 if some is not None:
-                    produced.extend(some)
+                    extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
             where = f"on_timer at {ctx.timestamp} for key {ctx.current_key!r}"
@@ -102,6 +105,7 @@ class KeyedProcess(Process):
         self._where = where
         self._is_stamped = is_stamped  # behind an assigner of timestamps: what event-time timers give has theirs
         self._has_begun = False  # the epoch
+        self._copier = copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
         assert keys is not None
@@ -122,10 +126,18 @@ class KeyedProcess(Process):
         store, extend = self._store, produced.extend
         value = None
         try:
+            if self._copier is None:
+                for store.current_key, value in zip(keys, rows, strict=True):
+                    some = call(value, ctx)
+                    if some is not None:
+                        extend(some)
+                return
+            append, exact, copy = produced.append, self._copier.exact, self._copier.copy
             for store.current_key, value in zip(keys, rows, strict=True):
                 some = call(value, ctx)
                 if some is not None:
-                    extend(some)
+                    for each in some:  # as `extending`, without a call
+                        append(each if type(each) is exact else copy(each))
         except Exception as cause:
             raise user_error(self._operator, value, cause, where=self._where) from cause
         finally:
@@ -136,6 +148,7 @@ class KeyedProcess(Process):
     ) -> Batch:
         """The same with all that the hot loop leaves out: what a record gives has its timestamp, or none too."""
         store, time, after_record = self._store, self._time, self._after_record
+        extend = extending(produced, self._copier)
         times = batch.timestamps
         value = None
         try:
@@ -144,7 +157,7 @@ class KeyedProcess(Process):
             ):
                 some = call(value, ctx)
                 if some is not None:
-                    produced.extend(some)
+                    extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
                 if after_record is not None:
                     after_record()

@@ -21,6 +21,7 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier
 from checkdam.state.outward import spark_columns
 from checkdam.state.rows import column_to_list, to_arrow
 
@@ -77,7 +78,7 @@ class RunningLevel:
     event_time: SeenTimestamps | EventTime | None = None
     behind: int = 0  # how many partitions the next exchange has, which all are to hear of event time
     _downstream: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    _aside: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    _aside: dict[tuple[int, str], int] = field(default_factory=dict)  # what stands for a side output, by its tag
     _leaving: dict[int, list[tuple[Edge, Callable[[Batch], Iterator[pa.RecordBatch]]]]] = field(default_factory=dict)
     _held: dict[int, list[_Held]] = field(default_factory=dict)
     _received: dict[int, EdgeCounts] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class RunningLevel:
             operator = running.operator
             if isinstance(operator.kind, SideOutputKind):
                 for upstream in operator.inputs:
-                    self._aside.setdefault((upstream, operator.kind.tag), []).append(op_id)
+                    self._aside[upstream, operator.kind.tag] = op_id
                 continue
             for upstream in operator.inputs:
                 self._downstream.setdefault(upstream, []).append((op_id, 0))
@@ -184,30 +185,25 @@ class RunningLevel:
             running.records_out += len(produced)
             yield from self.pass_on(operator, produced)
         for tag, batch in aside.items():
-            for target in self._aside.get((operator, tag), ()):
-                self.operators[target].records_in += len(batch)
-                self.operators[target].records_out += len(batch)
-                yield from self.pass_on(target, batch)
+            target = self._aside[operator, tag]
+            self.operators[target].records_in += len(batch)
+            self.operators[target].records_out += len(batch)
+            yield from self.pass_on(target, batch)
 
     def pass_on(self, operator: int, produced: Batch) -> Iterator[pa.RecordBatch]:
-        """Hand what an operator gave to everything behind it."""
+        """Hand what an operator gave to everything behind it, to each its own."""
         targets, leaving = self._downstream.get(operator, ()), self._leaving.get(operator, ())
-        shared = len(targets) + len(leaving) > 1 and not produced.type.is_immutable
-        columns = produced.columns if shared else None  # taken before anybody can change a record
-
-        def own() -> Batch:
-            if columns is None:
-                return produced
-            return Batch(produced.type, columns=columns, timestamps=produced.timestamps)
-
+        own = produced.copies(len(targets) + (1 if leaving else 0))
         for target, side in targets:
-            yield from self.run(target, own(), None, side)
-        running = self.operators.get(operator)
+            yield from self.run(target, next(own), None, side)
+        if not leaving:
+            return
+        running, batch = self.operators.get(operator), next(own)
         for _, pack in leaving:
             if running is None:
-                yield from pack(own())
+                yield from pack(batch)
                 continue
-            for packed in running.work(pack, own()):
+            for packed in running.work(pack, batch):
                 running.bytes_out += packed.nbytes
                 yield packed
 
@@ -289,14 +285,15 @@ def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch
     if not has_own_key(edge):
         return lambda batch: wire.address(edge, wire.pack(edge, batch.columns, None, batch.timestamps))
     assert edge.key is not None
-    key, select = edge.key, callable_of(edge.key.function)
+    key, select, copied = edge.key, callable_of(edge.key.function), copier(edge.key.type)
 
     def pack(batch: Batch) -> Iterator[pa.RecordBatch]:
-        keys = []
+        keys: list[Any] = []
+        add = keys.append if copied is None else lambda key: keys.append(copied.copy(key))
         value = None
         try:
             for value in batch.rows:
-                keys.append(select(value))
+                add(select(value))
         except Exception as cause:
             raise user_error("key_by", value, cause) from cause
         try:

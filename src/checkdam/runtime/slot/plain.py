@@ -14,6 +14,7 @@ from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier, extending
 
 
 class PlainProcess(Process):
@@ -50,14 +51,21 @@ class PlainProcess(Process):
 
 def _results_of(operator: Operator, call: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
     """What the function makes of some records."""
+    copied = copier(operator.output_type)
     if isinstance(operator.kind, MapKind):
-        return lambda rows: [call(value) for value in rows]
+        if copied is None:
+            return lambda rows: [call(value) for value in rows]
+        exact, copy = copied.exact, copied.copy
+        return lambda rows: [made if type(made := call(value)) is exact else copy(made) for value in rows]
     if isinstance(operator.kind, FilterKind):
-        return lambda rows: [value for value in rows if call(value)]
+        if copied is None:
+            return lambda rows: [value for value in rows if call(value)]
+        exact, copy = copied.exact, copied.copy
+        return lambda rows: [value if type(value) is exact else copy(value) for value in rows if call(value)]
 
     def flat(rows: Iterable[Any]) -> list[Any]:
         produced: list[Any] = []
-        extend = produced.extend
+        extend = extending(produced, copied)
         for value in rows:
             some = call(value)
             if some is not None:
@@ -85,11 +93,13 @@ class UnkeyedProcess(Process):
         self._ctx = ctx
         self._outputs = outputs
         self._where = where
+        self._copier = copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
         time, call, ctx = self._time, self._call, self._ctx
         times = batch.timestamps
         produced: list[Any] = []
+        extend = extending(produced, self._copier)
         stamps: list[int | None] = []
         value = None
         try:
@@ -98,7 +108,7 @@ class UnkeyedProcess(Process):
             ):
                 some = call(value, ctx)
                 if some is not None:
-                    produced.extend(some)
+                    extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
             raise user_error(self._operator, value, cause, where=self._where) from cause

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier
 from checkdam.state.types import TypeInfo
 
 
@@ -14,13 +15,15 @@ class SideOutputs:
 
     def __init__(self, types: Mapping[str, TypeInfo]) -> None:
         self._types = types
+        self._copiers = {tag: copier(of) for tag, of in types.items()}
         self._rows: dict[str, list[Any]] = {}
         self._stamps: dict[str, list[int | None]] = {}
 
     def add(self, tag: str, value: Any, timestamp: int | None) -> None:
         if tag not in self._types:
             return
-        self._rows.setdefault(tag, []).append(value)
+        copied = self._copiers[tag]
+        self._rows.setdefault(tag, []).append(value if copied is None else copied.copy(value))
         self._stamps.setdefault(tag, []).append(timestamp)
 
     def take(self) -> Mapping[str, Batch]:

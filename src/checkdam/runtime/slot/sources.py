@@ -12,6 +12,7 @@ from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import GeneratorContext
 from checkdam.runtime.slot.process import Process
 from checkdam.state.batch import Batch
+from checkdam.state.copying import copier
 
 MOST_RECORDS: Final = 50_000
 MOST_SECONDS: Final = 0.2
@@ -28,6 +29,7 @@ class SourceProcess(Process):
         self._records: Iterator[Any] | None = None
         self._is_finished = is_finished
         self._is_paused = False
+        self._copier = copier(operator.output_type)
 
     def pull(self) -> Batch | None:
         if self._is_finished or self._is_paused:
@@ -38,7 +40,7 @@ class SourceProcess(Process):
             if self._records is None:
                 self._records = iter(callable_of(self._operator.function)(self._context))
             for record in self._records:
-                produced.append(record)
+                produced.append(record if self._copier is None else self._copier.copy(record))
                 if len(produced) >= MOST_RECORDS or self._clock.monotonic() >= until:
                     break
             else:
