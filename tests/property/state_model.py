@@ -138,17 +138,26 @@ class Model:
         """All of it as the handle shows it, touched by that if reading touches."""
         held = self.states[of.name].get(where, [] if of.kind == "list" else {})
         pairs = held if of.kind == "list" else list(held.values())
-        for pair in pairs:
-            if of.ttl is not None and of.ttl.update_type is _READ and self._is_fresh(of, pair):
-                pair[1] = max(pair[1], self._stamp(of))
+        touches = of.ttl is not None and of.ttl.update_type is _READ
+        shown: Any
         if of.kind == "list":
-            return [value for value, _ in held if self._is_shown(of, [value, _])]
-        shown = {map_key: pair[0] for map_key, pair in held.items() if self._is_shown(of, pair)}
+            shown = [value for value, _ in held if self._is_shown(of, [value, _])]
+        else:
+            shown = {map_key: pair[0] for map_key, pair in held.items() if self._is_shown(of, pair)}
+        fresh = [pair for pair in pairs if self._is_fresh(of, pair)]
+        if of.kind != "list":
+            self.states[of.name][where] = {map_key: pair for map_key, pair in held.items() if pair in fresh}
+        elif touches or not fresh:
+            self.states[of.name][where] = fresh
+        for pair in fresh if touches else ():
+            pair[1] = max(pair[1], self._stamp(of))
+        if of.kind == "list":
+            return shown
         if of.kind == "map":
             return shown
         found = shown.get("")
         if of.kind == "value":
-            return -1 if found is None else found
+            return -1 if found is None and of.ttl is None else found
         return Mean().get_result(found) if of.kind == "aggregating" and found is not None else found
 
     def remove(self, of: Declared, where: Where, map_key: str) -> None:

@@ -140,9 +140,10 @@ class Programs(RuleBasedStateMachine):
         assert found == self.model.read(of, where), of.name
 
         if of.kind == "map":
-            assert len(state) == len(found)
-            assert state.is_empty() == (not found)
-            assert {map_key: state.get(map_key) for map_key in found} == found
+            left = self.model.read(of, where)
+            assert len(state) == len(left)
+            assert state.is_empty() == (not left)
+            assert {map_key: state.get(map_key) for map_key in left} == left
 
     @rule(pick=picks, where=wheres)
     def write_without_a_timestamp(self, pick: int, where: tuple[str, int]) -> None:

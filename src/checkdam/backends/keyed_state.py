@@ -82,7 +82,7 @@ class KeyedState:
             cell.check_with(fit)
         else:
             cell = CheckedValue(cell, fit)
-        if descriptor.default is None:
+        if descriptor.default is None or descriptor.ttl is not None:  # with TTL a default has no effect, as in Flink
             return cell
         if of.is_immutable and isinstance(cell, HashMapCells):
             cell.default = descriptor.default

@@ -57,7 +57,10 @@ class StateDescriptor:
 
 @dataclass(frozen=True)
 class ValueStateDescriptor(StateDescriptor):
-    """One value per key; `default` is what a key without one reads."""
+    """One value per key; `default` is what a key without one reads.
+
+    With a `ttl` a default has no effect, as in Flink: a key whose value is missing or has expired reads None.
+    """
 
     type: Any
     default: Any = None

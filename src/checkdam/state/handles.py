@@ -17,7 +17,7 @@ class ValueState(Protocol[T]):
     """One value per key. Every call is about the key of the record being processed."""
 
     def value(self) -> T:
-        """The value of the current key; the descriptor's default if it has none (None unless one was given)."""
+        """The value of the current key; if it has none, the descriptor's default, or None without one or with TTL."""
 
     def update(self, value: T | None) -> None:
         """Set the value of the current key; None clears it.

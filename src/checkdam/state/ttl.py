@@ -78,8 +78,8 @@ DEFAULT_CLEANUP: tuple[Cleanup, ...] = (CleanupFullSnapshot(), CleanupIncrementa
 class StateTtlConfig:
     """How long elements live, and how those that are past it leave.
 
-    An expired element never comes back through a restore. A read drops it where it may not be returned; `cleanup` says
-    what else removes it. None: nothing in the background.
+    An expired element never comes back through a restore. A read drops it, and returns it once more if `visibility`
+    allows; `cleanup` says what else removes it. None: nothing in the background.
     """
 
     time_to_live: timedelta

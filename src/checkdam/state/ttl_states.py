@@ -130,8 +130,7 @@ def fresh_elements(stored: list[Any], deadline: int) -> list[Any] | None:
 class TtlCell:
     """One value that ages as a whole: ValueState itself, and what reductions and aggregates with TTL stand on.
 
-    An expired value that may still be seen stays until a write, a sweep or another cleanup takes it; reading it does
-    not make it young again.
+    A read drops an expired value. One that may still be seen is returned by that read, and so only once.
     """
 
     __slots__ = ("_cells", "_life")
@@ -150,10 +149,8 @@ class TtlCell:
         life = self._life
         element, touched = stored
         if touched <= life.deadline():
-            if life.shows_expired:
-                return element
             self._cells.clear()
-            return None
+            return element if life.shows_expired else None
         if life.reads_touch:
             stamp = life.of_read()
             if stamp is not None and stamp > touched:
@@ -188,7 +185,11 @@ class TtlCell:
 
 
 class TtlList:
-    """A list whose elements age one by one; a read touches all that it returns."""
+    """A list whose elements age one by one; a read touches all that it returns and that have not expired.
+
+    A read drops expired elements, but those that may still be seen only if all have expired, or if it touches the
+    others: a list is dropped or written as a whole, as in Flink.
+    """
 
     __slots__ = ("_cells", "_elements", "_life")
 
@@ -229,13 +230,15 @@ class TtlList:
     def _read(self, stored: list[Any]) -> list[Any]:
         life = self._life
         deadline = life.deadline()
-        kept = stored if life.shows_expired else fresh_elements(stored, deadline) or []
+        fresh = fresh_elements(stored, deadline) or []
+        shown = stored if life.shows_expired else fresh
+        kept = stored if life.shows_expired and fresh and not life.reads_touch else fresh
         stamp = life.of_read() if life.reads_touch else None
-        if stamp is not None and any(deadline < touched < stamp for _, touched in kept):
-            kept = [(element, stamp if deadline < touched < stamp else touched) for element, touched in kept]
+        if stamp is not None and any(touched < stamp for _, touched in kept):
+            kept = [(element, max(touched, stamp)) for element, touched in kept]
         if kept is not stored:
             self._cells.update(kept or None)
-        return kept
+        return shown
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
@@ -250,7 +253,10 @@ class TtlList:
 
 
 class TtlEntries:
-    """The entries of a map, each with an age of its own. Iterating touches what it yields, counting touches nothing."""
+    """The entries of a map, each with an age of its own. Iterating touches what it yields, counting touches nothing.
+
+    A read drops an expired entry. One that may still be seen is returned by that read, and so only once.
+    """
 
     __slots__ = ("_life", "_maps")
 
@@ -268,10 +274,8 @@ class TtlEntries:
         life = self._life
         element, touched = stored
         if touched <= deadline:
-            if life.shows_expired:
-                return element
             self._maps.remove(map_key)
-            return None
+            return element if life.shows_expired else None
         if life.reads_touch:
             stamp = life.of_read()
             if stamp is not None and stamp > touched:

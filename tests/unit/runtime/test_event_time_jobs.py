@@ -51,10 +51,11 @@ class Remembering(KeyedProcessFunction):
 
     def open(self, context: RuntimeContext) -> None:
         ttl = StateTtlConfig(timedelta(seconds=1), time=TtlTime.EVENT_TIME, cleanup=None)
-        self.last = context.get_state(ValueStateDescriptor("last", int, default=-1, ttl=ttl))
+        self.last = context.get_state(ValueStateDescriptor("last", int, ttl=ttl))
 
     def process_element(self, value: Event, ctx: ProcessContext) -> Iterator[tuple[str, int, int]]:
-        yield value[0], self.last.value(), ctx.timer_service.current_watermark
+        last = self.last.value()
+        yield value[0], -1 if last is None else last, ctx.timer_service.current_watermark
         self.last.update(value[1])
 
 

@@ -144,37 +144,38 @@ class TestProcessingTime:
         assert of.read() == 5
 
     @each_kind
-    def test_an_expired_element_may_be_shown_until_it_is_cleaned_up(self, kind: str) -> None:
+    @pytest.mark.parametrize("update", list(TtlUpdateType))
+    def test_an_expired_element_may_be_shown_once_and_is_dropped_by_that(
+        self, kind: str, update: TtlUpdateType
+    ) -> None:
+        of = Subject(kind, visibility=SHOWS_EXPIRED, update_type=update)
+        of.write()
+        of.time.advance(10 * LIFE)
+
+        assert [of.read(), of.read()] == [5, None]
+        assert of.stored == {}
+
+    @each_kind
+    def test_an_expired_element_that_was_not_read_is_shown_until_it_is_cleaned_up(self, kind: str) -> None:
         of = Subject(kind, visibility=SHOWS_EXPIRED)
         of.write()
         of.time.advance(10 * LIFE)
 
-        assert [of.read(), of.read()] == [5, 5]
         of.store.states["s"].sweep(1)
 
         assert of.read() is None
 
-    @each_kind
-    def test_reading_an_expired_element_does_not_make_it_young(self, kind: str) -> None:
-        of = Subject(kind, visibility=SHOWS_EXPIRED, update_type=READ_TOUCHES)
-        of.write()
-        of.time.advance(LIFE)
-        of.read()
-
-        of.store.states["s"].sweep(1)
-
-        assert of.read() is None
-
-    def test_a_value_with_ttl_reads_its_default_once_it_has_expired(self) -> None:
+    def test_with_ttl_a_default_has_no_effect(self) -> None:
         store, time = PlainStore(), RecordTime()
         ttl = StateTtlConfig(timedelta(milliseconds=LIFE))
-        state = keyed_state(store, time).get_state(ValueStateDescriptor("s", list[int], default=[], ttl=ttl))
-        state.update([1])
+        state = keyed_state(store, time).get_state(ValueStateDescriptor("s", int, default=7, ttl=ttl))
+        assert state.value() is None
+        state.update(1)
+        assert state.value() == 1
 
         time.advance(LIFE)
 
-        assert state.value() == []
-        assert state.value() is not state.value()
+        assert state.value() is None
 
     def test_a_value_updated_with_none_is_cleared(self) -> None:
         of = Subject("value")
@@ -216,9 +217,19 @@ class TestPerElement:
         assert of.state.get() == [1, 2]
 
         of.time.advance(1)
-        of.store.states["s"].sweep(1)
 
         assert of.state.get() == [2]
+
+    def test_a_list_that_is_shown_expired_is_dropped_when_all_of_it_has_expired(self) -> None:
+        of = Subject("list", visibility=SHOWS_EXPIRED)
+        of.state.add(1)
+        of.time.advance(LIFE)
+        of.state.add(2)
+        assert [of.state.get(), of.state.get()] == [[1, 2], [1, 2]]
+
+        of.time.advance(LIFE)
+
+        assert [of.state.get(), of.state.get()] == [[1, 2], []]
 
     def test_a_list_read_twice_at_one_time_is_written_once(self) -> None:
         of = Subject("list", update_type=READ_TOUCHES)
@@ -270,6 +281,16 @@ class TestPerElement:
 
         assert not of.state.is_empty()
         assert len(of.state) == 1
+        assert list(of.state.items()) == [("a", 1)]
+        assert of.state.is_empty()
+
+    def test_a_question_whether_a_map_has_an_expired_entry_reads_and_drops_it(self) -> None:
+        of = Subject("map", visibility=SHOWS_EXPIRED)
+        of.state.update(a=1, b=2)
+        of.time.advance(LIFE)
+
+        assert ["a" in of.state, "a" in of.state] == [True, False]
+        assert [of.state.get("b"), of.state.get("b")] == [2, None]
 
     def test_a_read_touches_only_the_entry_that_it_reads(self) -> None:
         of = Subject("map", update_type=READ_TOUCHES)
@@ -327,6 +348,16 @@ class TestPerElement:
                 of.state["b"] = 2
 
         assert of.state == {"a": 1, "b": 2}
+
+    @pytest.mark.parametrize("value", [5, None])
+    def test_setdefault_reads_an_expired_entry_of_an_optional_type_once(self, value: int | None) -> None:
+        time = RecordTime()
+        ttl = StateTtlConfig(timedelta(milliseconds=LIFE), visibility=SHOWS_EXPIRED)
+        state = keyed_state(PlainStore(), time).get_map_state(MapStateDescriptor("s", str, int | None, ttl))
+        state["a"] = value
+        time.advance(LIFE)
+
+        assert [state.setdefault("a", 7), state.setdefault("a", 7)] == [value, 7]
 
 
 class TestEventTime:

@@ -315,11 +315,12 @@ def test_cleanup_for_every_record_removes_what_nobody_reads(timestamps: list[int
 class Ageing(KeyedProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         ttl = StateTtlConfig(timedelta(seconds=1), time=TtlTime.EVENT_TIME)
-        self.seen = ctx.get_state(ValueStateDescriptor("seen", int, default=0, ttl=ttl))
+        self.seen = ctx.get_state(ValueStateDescriptor("seen", int, ttl=ttl))
 
     def process_element(self, value: str, ctx: ProcessContext) -> Iterator[int]:
-        yield self.seen.value()
-        self.seen.update(self.seen.value() + 1)
+        seen = self.seen.value() or 0
+        yield seen
+        self.seen.update(seen + 1)
 
 
 def test_state_ages_with_the_watermark_but_not_because_all_input_has_ended() -> None:
