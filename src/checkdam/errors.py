@@ -4,6 +4,7 @@ CheckdamError
 ├── UsageError                   the user's words are wrong; nothing has run          (exit code 2)
 │   ├── ConfigError              a setting is unknown or ill-typed
 │   ├── JobGraphError            the job as written cannot run: uid, types, parallelism
+│   │   └── StateRequestError    a function asks for state that it cannot have
 │   ├── JobFileError             the job file is missing or fails to import
 │   └── StateAccessError         a function uses state in a way it cannot be used
 ├── RestoreError                 a checkpoint cannot be used; nothing has run         (exit code 1)
@@ -67,6 +68,10 @@ class ConfigError(UsageError):
 
 
 class JobGraphError(UsageError):
+    pass
+
+
+class StateRequestError(JobGraphError):
     pass
 
 

@@ -110,6 +110,9 @@ class Published(Protocol):
     def specs(self) -> Sequence[StateSpec]:
         """The states that had been asked for by then."""
 
+    def has(self, name: str) -> bool:
+        """Whether the state had been asked for by then."""
+
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         """What each key holds, None if nothing, all as of the end of that epoch. With `map_key`, of maps, only that."""
 
@@ -160,6 +163,10 @@ class KeyedStateStore(Protocol):
 
     def end_epoch(self) -> None:
         """All records of an epoch have been applied: write what is gathered. May take the time of a batch write."""
+
+    @property
+    def not_asked_for(self) -> Sequence[str]:
+        """The names of restored states that no function has asked for yet. May be read from any thread."""
 
     @property
     def published(self) -> Published | None:

@@ -124,6 +124,10 @@ class HashMapStore:
                 self._confirmed = ()
         return entries, {} if prune is None else prune_entries(entries, reading.prune(prune))
 
+    @property
+    def not_asked_for(self) -> Sequence[str]:
+        return list(self._restored)
+
     def end_epoch(self) -> None:
         """Nothing is gathered: each write is in its dict at once."""
 

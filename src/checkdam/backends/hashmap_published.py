@@ -163,6 +163,9 @@ class HashMapPublished:
     def specs(self) -> Sequence[StateSpec]:
         return [shadow.codec.spec for shadow in self._shadows.values()]
 
+    def has(self, name: str) -> bool:
+        return name in self._shadows
+
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         shadow = self._shadow(name)
         codec = shadow.codec

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.backends.hashmap_states import HashMapCells
-from checkdam.errors import JobGraphError
+from checkdam.errors import JobGraphError, StateRequestError
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
@@ -55,13 +56,35 @@ __all__ = ["KeyedState", "StateTime"]
 _FIT_HINT = "Declare the state with the type that its values have, or convert them."
 
 
+_CALLS: dict[type[StateDescriptor], str] = {
+    ValueStateDescriptor: "get_state",
+    ListStateDescriptor: "get_list_state",
+    ReducingStateDescriptor: "get_reducing_state",
+    AggregatingStateDescriptor: "get_aggregating_state",
+    MapStateDescriptor: "get_map_state",
+}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A state that the function has asked for: with which descriptor, and what it was given."""
+
+    descriptor: StateDescriptor
+    handle: Any
+    stored: Cells | Maps
+    peek: Callable[[], Any] | None = None
+    """With TTL: what a read would find of the current key, None if nothing; changes nothing."""
+
+
 class KeyedState:
-    """The keyed state of one operator as its function asks for it; each name once, or the store refuses it.
+    """The keyed state of one operator as its function asks for it, at any time; the same handle for a name each time.
 
     With a `namespace` (its type) every state is kept apart for each namespace of a key, and is about the one that
     `store.current_namespace` tells.
 
-    Asking for a state raises JobGraphError where its types cannot be kept, or where a default is not of its type.
+    Asking for a state raises StateRequestError where the descriptor is of another kind of state, where its types cannot
+    be kept, where a default is not of its type, or where the state was asked for before with another kind, type,
+    default or TTL; StateNotRestorableError where the restored state does not fit.
     """
 
     def __init__(
@@ -72,61 +95,131 @@ class KeyedState:
         self._uid = operator_uid
         self._namespace = None if namespace is None else type_info(namespace)
         self._sweeps: list[Callable[[], None]] = []
+        self._asked: dict[str, _Asked] = {}
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        return self._handle(ValueStateDescriptor, descriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._handle(ListStateDescriptor, descriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The function's results must be of the state's type: another is a StateAccessError when it is returned."""
+        return self._handle(ReducingStateDescriptor, descriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The accumulators must be of the state's type: another is a StateAccessError when it is returned."""
+        return self._handle(AggregatingStateDescriptor, descriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
+
+    def _handle(self, kind: type[StateDescriptor], descriptor: StateDescriptor) -> Any:
+        """Return the handle of a state; the first call for its name makes it, later ones cost a look into a dict."""
+        if type(descriptor) is not kind:
+            self._check_descriptor(kind, descriptor)
+        asked = self._asked.get(descriptor.name)
+        if asked is None:
+            asked = self._asked[descriptor.name] = self._open(kind, descriptor)
+        elif asked.descriptor is not descriptor:
+            self._check_same(asked.descriptor, descriptor)
+        return asked.handle
+
+    def _open(self, kind: type[StateDescriptor], descriptor: Any) -> _Asked:
+        openings: dict[type[StateDescriptor], Callable[[Any], _Asked]] = {
+            ValueStateDescriptor: self._open_value,
+            ListStateDescriptor: self._open_list,
+            ReducingStateDescriptor: self._open_reduction,
+            AggregatingStateDescriptor: self._open_aggregate,
+            MapStateDescriptor: self._open_map,
+        }
+        return openings[kind](descriptor)
+
+    def _check_descriptor(self, kind: type[StateDescriptor], given: Any) -> None:
+        if isinstance(given, kind):
+            return
+        call = next((call for of, call in _CALLS.items() if isinstance(given, of)), None)
+        named = f'state "{given.name}"' if isinstance(given, StateDescriptor) else "state"
+        raise StateRequestError(
+            f'operator "{self._uid}" calls {_CALLS[kind]}() for {named} with {_described(given)}, which takes a '
+            f"{kind.__name__}",
+            hint=f"Call {call}(), or make it a {kind.__name__}."
+            if call is not None
+            else f'Write {_CALLS[kind]}({kind.__name__}("some name", <type>)).',
+        )
+
+    def _check_same(self, first: StateDescriptor, again: StateDescriptor) -> None:
+        """Refuse a second descriptor of a name if it is of another state; its functions may be other objects."""
+        if type(first) is not type(again):
+            how = f"with a {type(first).__name__} and then with a {type(again).__name__}"
+            raise self._not_the_same(again, how)
+        for field in ("type", "key_type", "value_type", "default", "ttl"):
+            was, now = getattr(first, field, None), getattr(again, field, None)
+            if was is not now and was != now:
+                raise self._not_the_same(again, f"with {field} {_shown(was)} and then with {field} {_shown(now)}")
+
+    def _not_the_same(self, descriptor: StateDescriptor, how: str) -> StateRequestError:
+        return StateRequestError(
+            f'operator "{self._uid}" asks for state "{descriptor.name}" {how}',
+            hint="Give each state of an operator its own name, or ask for it with the same descriptor each time.",
+        )
+
+    def _open_value(self, descriptor: ValueStateDescriptor) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         self._check_default(descriptor, of)
-        cell, _ = self._cell(StateKind.VALUE, descriptor, of, descriptor.ttl)
+        cell, kept, stored = self._cell(StateKind.VALUE, descriptor, of, descriptor.ttl)
         fit = Fit(of, f"the value for {self._named('value', descriptor)}", hint=_FIT_HINT)
         if isinstance(cell, HashMapCells):
             cell.check_with(fit)
         else:
             cell = CheckedValue(cell, fit)
         if descriptor.default is None or descriptor.ttl is not None:  # with TTL a default has no effect, as in Flink
-            return cell
+            return _Asked(descriptor, cell, stored, kept)
         if of.is_immutable and isinstance(cell, HashMapCells):
             cell.default = descriptor.default
-            return cell
-        return (ValueWithDefault if of.is_immutable else ValueWithMutableDefault)(cell, descriptor.default)
+            return _Asked(descriptor, cell, stored, kept)
+        with_default = (ValueWithDefault if of.is_immutable else ValueWithMutableDefault)(cell, descriptor.default)
+        return _Asked(descriptor, with_default, stored)
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def _open_list(self, descriptor: ListStateDescriptor) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         elements = ElementFit(of, f"an element for {self._named('list', descriptor)}", hint=_FIT_HINT)
         if descriptor.ttl is None:
-            return StoredList(self._store.cells(self._spec(StateKind.LIST, descriptor, _list(of))), elements)
+            cells = self._store.cells(self._spec(StateKind.LIST, descriptor, _list(of)))
+            return _Asked(descriptor, StoredList(cells, elements), cells)
         life = self._lifetime(StateKind.LIST, descriptor, descriptor.ttl)
         spec = self._spec(StateKind.LIST, descriptor, _list(_timed(of)), descriptor.ttl)
         cells = self._store.cells(spec, Expiry(life.deadline, fresh_elements))
         self._sweep_with_records(descriptor.ttl, cells)
-        return TtlList(cells, life, elements)
+        ageing = TtlList(cells, life, elements)
+        return _Asked(descriptor, ageing, cells, ageing.peek)
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """The function's results must be of the state's type: another is a StateAccessError when it is returned."""
+    def _open_reduction(self, descriptor: ReducingStateDescriptor) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
-        cell, kept = self._cell(StateKind.REDUCING, descriptor, of, descriptor.ttl)
+        cell, kept, stored = self._cell(StateKind.REDUCING, descriptor, of, descriptor.ttl)
         named = self._named("reducing", descriptor)
         reduce = descriptor.reduce if callable(descriptor.reduce) else descriptor.reduce.reduce
-        return StoredReduction(
+        reduction = StoredReduction(
             cell,
             reduce,
             added=Fit(of, f"a value added to {named}", hint=_FIT_HINT, is_own_class=True),
             result=Fit(of, f"the result of the function of {named}", hint=_FIT_HINT, is_own_class=True),
             kept=kept,
         )
+        return _Asked(descriptor, reduction, stored, kept)
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The accumulators must be of the state's type: another is a StateAccessError when it is returned."""
+    def _open_aggregate(self, descriptor: AggregatingStateDescriptor) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
-        cell, kept = self._cell(StateKind.AGGREGATING, descriptor, of, descriptor.ttl)
+        cell, kept, stored = self._cell(StateKind.AGGREGATING, descriptor, of, descriptor.ttl)
         named = self._named("aggregating", descriptor)
         fit = Fit(of, f"what add() returns for {named}", hint=_FIT_HINT, is_own_class=True)
-        return StoredAggregate(cell, descriptor.aggregate, fit, kept=kept)
+        return _Asked(descriptor, StoredAggregate(cell, descriptor.aggregate, fit, kept=kept), stored, kept)
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def _open_map(self, descriptor: MapStateDescriptor) -> _Asked:
         of = self._durable(descriptor, descriptor.value_type)
         of_key = self._durable(descriptor, descriptor.key_type)
         if not is_hashable(of_key):
-            raise JobGraphError(
+            raise StateRequestError(
                 f"{self._named('map', descriptor)} has keys of type {of_key.name}, which cannot be looked up by",
                 hint="Make map keys of scalars, tuples and frozen dataclasses.",
             )
@@ -136,15 +229,17 @@ class KeyedState:
         stored = holding_nothing(of) if values.takes_none else of
         if descriptor.ttl is None:
             maps = self._store.maps(self._spec(StateKind.MAP, descriptor, stored, map_key=of_key))
-            return (HoldsNone if values.takes_none else StoredMap)(maps, keys, values)
+            return _Asked(descriptor, (HoldsNone if values.takes_none else StoredMap)(maps, keys, values), maps)
         life = self._lifetime(StateKind.MAP, descriptor, descriptor.ttl)
         spec = self._spec(StateKind.MAP, descriptor, _timed(stored), descriptor.ttl, of_key)
         maps = self._store.maps(spec, Expiry(life.deadline, fresh_element))
         self._sweep_with_records(descriptor.ttl, maps)
-        return (TtlMapWithNone if values.takes_none else TtlMap)(TtlEntries(maps, life), keys, values)
+        entries = TtlEntries(maps, life)
+        ageing = (TtlMapWithNone if values.takes_none else TtlMap)(entries, keys, values)
+        return _Asked(descriptor, ageing, maps, lambda: next((True for _ in entries.visible()), None))
 
     def for_every_record(self) -> Callable[[], None] | None:
-        """What to call for every record, once all states are asked for; None if no state wants to be called."""
+        """Return what to call after every record, for the states asked for so far; None if there is nothing to call."""
         if len(self._sweeps) < 2:
             return self._sweeps[0] if self._sweeps else None
         sweeps = tuple(self._sweeps)
@@ -157,17 +252,18 @@ class KeyedState:
 
     def _cell(
         self, kind: StateKind, descriptor: StateDescriptor, of: TypeInfo, ttl: StateTtlConfig | None
-    ) -> tuple[Cell, Callable[[], Any] | None]:
-        """The value of a key, and how to read it in order to add to it if that differs. Without TTL it is the store's
-        own object, so that a plain value costs what the store makes it cost.
+    ) -> tuple[Cell, Callable[[], Any] | None, Cells]:
+        """The value of a key, how to read it in order to add to it if that differs, and the cells it stands on. Without
+        TTL it is the store's own object, so that a plain value costs what the store makes it cost.
         """
         if ttl is None:
-            return self._store.cells(self._spec(kind, descriptor, of)), None
+            cells = self._store.cells(self._spec(kind, descriptor, of))
+            return cells, None, cells
         life = self._lifetime(kind, descriptor, ttl)
         cells = self._store.cells(self._spec(kind, descriptor, _timed(of), ttl), Expiry(life.deadline, fresh_element))
         self._sweep_with_records(ttl, cells)
         cell = TtlCell(cells, life)
-        return cell, cell.peek
+        return cell, cell.peek, cells
 
     def _sweep_with_records(self, ttl: StateTtlConfig, stored: Cells | Maps) -> None:
         if ttl.incremental is not None and ttl.incremental.run_for_every_record:
@@ -189,7 +285,7 @@ class KeyedState:
     def _durable(self, descriptor: StateDescriptor, hint: Any) -> TypeInfo:
         of = type_info(hint)
         if not of.is_durable:
-            raise JobGraphError(
+            raise StateRequestError(
                 f'state "{descriptor.name}" of operator "{self._uid}" is of type {_shown(hint)}, which has no durable '
                 "form",
                 hint="Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, enums, lists, dicts, "
@@ -201,7 +297,7 @@ class KeyedState:
     def _check_default(self, descriptor: ValueStateDescriptor, of: TypeInfo) -> None:
         if descriptor.default is None:
             return
-        misfit = JobGraphError(
+        misfit = StateRequestError(
             f'the default of state "{descriptor.name}" of operator "{self._uid}" is '
             f"{ascii(descriptor.default)[:200]} of type {type(descriptor.default).__name__}, which is not of its type "
             f"{of.name}",
@@ -229,3 +325,7 @@ def _list(of: TypeInfo) -> TypeInfo:
 
 def _shown(hint: Any) -> str:
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
+
+
+def _described(given: Any) -> str:
+    return f"a {type(given).__name__}" if isinstance(given, StateDescriptor) else ascii(given)[:200]

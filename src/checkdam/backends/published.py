@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from checkdam.backends.contract import Prune
-from checkdam.errors import CheckdamError, StateAccessError
+from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
 from checkdam.state.serializers import Serializer, serializer
 from checkdam.state.spec import StateSpec
 from checkdam.state.stored import as_of_now
@@ -37,6 +37,13 @@ def unknown_state(uid: str, name: str, known: Iterable[str]) -> StateAccessError
     return StateAccessError(
         f'operator "{uid}" has no keyed state "{name}"',
         hint=f"It has {names}." if names else "It has not asked for any keyed state yet.",
+    )
+
+
+def not_asked_for(uid: str, name: str) -> StateNotReadyError:
+    return StateNotReadyError(
+        f'state "{name}" of operator "{uid}" is restored, but the function has not asked for it yet',
+        hint="It can be read here once the function has asked for it; until then read it from the checkpoint.",
     )
 
 

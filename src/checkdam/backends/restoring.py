@@ -183,7 +183,9 @@ def agreed(uid: OperatorUid, one: StateInfo, other: StateInfo) -> StateInfo:
     if one != msgspec.structs.replace(other, ttl_milliseconds=one.ttl_milliseconds):
         raise StateNotRestorableError(
             f'state "{one.name}" of operator "{uid}" is a {one.kind} of type {one.type} in one file of the checkpoint'
-            f" and a {other.kind} of type {other.type} in another"
+            f" and a {other.kind} of type {other.type} in another",
+            hint="Some subtasks have migrated the state and others have not asked for it yet: ask for it in open(), "
+            "restore with the parallelism of the checkpoint, and change the parallelism afterwards.",
         )
     return max(one, other, key=lambda info: info.ttl_milliseconds)
 

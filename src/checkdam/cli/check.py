@@ -26,7 +26,13 @@ from checkdam.runtime.events import told_without_effect
 from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
 from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
 
-_COLOURS = {Fate.AS_IS: "green", Fate.MIGRATES: "cyan", Fate.NEW: "blue", Fate.DROPPED: "yellow"}
+_COLOURS = {
+    Fate.AS_IS: "green",
+    Fate.MIGRATES: "cyan",
+    Fate.NEW: "blue",
+    Fate.CARRIED: "yellow",
+    Fate.DROPPED: "yellow",
+}
 
 
 @click.command(short_help="Tell whether a job can start from a checkpoint, without running it.")
@@ -62,8 +68,9 @@ def check(
     \b
       restored as is   the state is used as it was written
       migrates         its type has changed, and its values are converted
-      new              the checkpoint does not have it: it starts empty
-      dropped          the job does not ask for it
+      new              the checkpoint does not have it: it starts empty, a source at its start
+      carried along    the function does not ask for it in open(): it is kept, and restored if it asks later
+      dropped          the job has no operator of this uid
       incompatible     the job would not start
 
     Exit code 0 if the job would start, 1 if it would not.

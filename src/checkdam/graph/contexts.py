@@ -18,7 +18,10 @@ from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOn
 
 
 class KeyedStateAccess(Protocol):
-    """The ways to ask for keyed state, each name once, in `open` or `initialize_state`."""
+    """The ways to ask for keyed state, in `open`, in `initialize_state` or while records are processed.
+
+    Asking again for a name returns the same handle. A state that is asked for late has what was restored for it.
+    """
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
 
@@ -32,7 +35,10 @@ class KeyedStateAccess(Protocol):
 
 
 class RuntimeContext(KeyedStateAccess, Protocol):
-    """What a function may ask of the slot it lives in; handed to `open`. Keyed state only on a keyed stream."""
+    """Gives a function access to its slot: handed to `open`, and valid until `close`.
+
+    Keyed state only on a keyed stream.
+    """
 
     @property
     def subtask_index(self) -> int: ...
@@ -124,8 +130,8 @@ class TimerService(Protocol):
     def delete_processing_time_timer(self, timestamp: int) -> None: ...
 
 
-class Context(Protocol):
-    """What `process_element` may know about the record at hand."""
+class Context(KeyedStateAccess, Protocol):
+    """The record at hand, for `process_element`. Has keyed state on a keyed stream only."""
 
     @property
     def timestamp(self) -> int | None:
@@ -158,6 +164,8 @@ class ReadOnlyContext(ProcessContext, Protocol):
 
 
 class BroadcastContext(Context, Protocol):
+    """The record at hand, for `process_broadcast_element`. Has keyed state, but no current key."""
+
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
 
 

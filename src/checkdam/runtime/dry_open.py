@@ -119,6 +119,7 @@ class _RecordingStore:
     current_key: Any = NO_KEY
     current_namespace: Any = None
     key_count = 0
+    not_asked_for: Sequence[str] = ()
     published = None
 
     def __init__(self, declared: Declared, operator: Operator) -> None:

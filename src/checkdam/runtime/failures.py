@@ -20,7 +20,10 @@ from checkdam import errors
 from checkdam.errors import (
     CheckdamError,
     JobFailedError,
+    RestoreError,
+    StateRequestError,
     UserFunctionError,
+    operator_title,
 )
 from checkdam.graph.operators import Operator
 
@@ -42,8 +45,16 @@ NO_RECORD: Final = object()
 def user_error(
     operator: Operator | str, record: Any, cause: BaseException, *, where: str | None = None
 ) -> CheckdamError:
-    """Describe what the user's function raised, with the user's stack frames only; `where` as in UserFunctionError."""
+    """Describe what the user's function raised, with the user's stack frames only; `where` as in UserFunctionError.
+
+    A state that the function asks for and cannot have is no failure of the function: the error stays what it is, so
+    that no restart is tried.
+    """
     name, uid = (operator, "") if isinstance(operator, str) else (operator.name, operator.uid or "")
+    if isinstance(cause, StateRequestError | RestoreError):
+        named = f'"{uid or name}"' in cause.message
+        message = cause.message if named else f"operator {operator_title(name, uid)}: {cause.message}"
+        return type(cause)(message, hint=cause.hint)
     frames = traceback.TracebackException.from_exception(cause)
     frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not f.filename.startswith(_RUNTIME)])
     return UserFunctionError(

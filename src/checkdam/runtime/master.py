@@ -27,6 +27,7 @@ from checkdam.errors import (
     JobControlError,
     JobFailedError,
     RestoreError,
+    StateNotRestorableError,
     StorageError,
     UsageError,
     UserFunctionError,
@@ -538,7 +539,8 @@ class JobMaster:
             run.run()
             self._stopped_with = run.stopped_with
         except RestoreError as error:
-            if run.has_begun:  # not the checkpoint's fault any more: an older one would not help
+            if run.has_begun and not isinstance(error, StateNotRestorableError):
+                # Not the checkpoint's fault any more: an older one would not help.
                 raise JobFailedError(str(error)) from error
             raise
         except (CheckdamError, EndRequested, Rescaled):

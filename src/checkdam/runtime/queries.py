@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from checkdam.backends.published import unknown_state
+from checkdam.backends.published import not_asked_for, unknown_state
 from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
 from checkdam.graph.operators import Operator
 from checkdam.ids import Attempt, Epoch
@@ -153,6 +153,7 @@ class _Attempt:
         self.id: Attempt = live.attempt
         self.channels = [SlotChannel(slot) for slot in live.slots]
         self.states: dict[tuple[str, str], QueriedState] = {}
+        self._not_asked_for: set[tuple[str, str]] = set()
         self._plan = live.plan
         self._operators = keyed_operators(live.plan)
 
@@ -162,6 +163,8 @@ class _Attempt:
         return self._operators[uid]
 
     def state(self, uid: str, name: str) -> QueriedState:
+        if (uid, name) not in self.states and (uid, name) in self._not_asked_for:
+            raise not_asked_for(uid, name)
         if (uid, name) not in self.states:
             raise unknown_state(uid, name, [known for of, known in self.states if of == uid])
         return self.states[uid, name]
@@ -171,6 +174,7 @@ class _Attempt:
 
         def learn(found: Any) -> None:
             slots: list[FoundStates] = [] if isinstance(found, CheckdamError) else found
+            self._not_asked_for = {place for slot in slots for place in slot.not_asked_for}
             try:
                 for facts in (each for slot in slots for each in slot.states):
                     place = (facts.uid, facts.name)

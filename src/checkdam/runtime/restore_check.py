@@ -34,6 +34,7 @@ class Fate(StrEnum):
     AS_IS = Compatibility.AS_IS.value
     MIGRATES = Compatibility.MIGRATES.value
     NEW = "new"
+    CARRIED = "carried along"
     DROPPED = "dropped"
     INCOMPATIBLE = Compatibility.INCOMPATIBLE.value
 
@@ -157,7 +158,7 @@ def _wrong_keys(operator: Operator, held: _Held, key_groups: int) -> str:
 
 
 def _unused() -> tuple[Fate, str]:
-    return Fate.DROPPED, "the job does not ask for it; later checkpoints carry it along"
+    return Fate.CARRIED, "not asked for when the function opens; kept, and restored if it asks for it later"
 
 
 def _keyed(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> tuple[Fate, str]:

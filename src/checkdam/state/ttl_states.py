@@ -240,6 +240,11 @@ class TtlList:
             self._cells.update(kept or None)
         return shown
 
+    def peek(self) -> list[Any] | None:
+        """What `get` reads, with the times, and nothing else; None if there is nothing."""
+        stored = self._cells.value()
+        return stored if stored is None or self._life.shows_expired else fresh_elements(stored, self._life.deadline())
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -11,16 +13,17 @@ from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
 from checkdam.backends.contract import NO_KEY
 from checkdam.backends.hashmap_states import HashMapCells
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
+from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.hints import PickleType
+from checkdam.state.hints import AvroType, PickleType
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle
 from checkdam.state.spec import StateKind
@@ -79,6 +82,23 @@ def test_a_default_is_read_where_there_is_no_value() -> None:
     state.update((1, 2))
     state.update(None)
     assert state.value() == (0, 0)
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("of", "default"),
+    [
+        (Colour, Colour.RED),
+        (tuple[Colour, int], (Colour.RED, 1)),
+        (tuple[Colour | None, int], (None, 1)),
+        (AvroType({"type": "map", "values": "int"}), {"a": 1}),
+    ],
+)
+def test_a_default_may_be_of_a_type_that_is_kept_in_another_form(of: Any, default: Any) -> None:
+    assert keyed_state(PlainStore()).get_state(ValueStateDescriptor("s", of, default=default)).value() == default
 
 
 def test_a_mutable_default_is_each_readers_own() -> None:
@@ -159,12 +179,52 @@ def test_a_map_key_type_that_cannot_be_looked_up_by_is_refused(of: Any) -> None:
         keyed_state(PlainStore()).get_map_state(MapStateDescriptor("s", of, int))
 
 
-def test_asking_twice_for_one_name_is_refused_whatever_the_kinds() -> None:
+EVERY_KIND: list[tuple[str, Callable[[], StateDescriptor]]] = [
+    ("get_state", lambda: ValueStateDescriptor("s", int, default=1)),
+    ("get_list_state", lambda: ListStateDescriptor("s", list[int], ttl=SECOND)),
+    ("get_reducing_state", lambda: ReducingStateDescriptor("s", int, lambda kept, added: kept + added)),
+    ("get_aggregating_state", lambda: AggregatingStateDescriptor("s", int, Last())),
+    ("get_map_state", lambda: MapStateDescriptor("s", str, int)),
+]
+
+
+@pytest.mark.parametrize(("call", "descriptor"), EVERY_KIND)
+def test_a_state_asked_for_again_is_the_same_handle(call: str, descriptor: Callable[[], StateDescriptor]) -> None:
+    ask = getattr(keyed(open_store()), call)
+    first = descriptor()
+
+    assert ask(first) is ask(first) is ask(descriptor())
+
+
+@pytest.mark.parametrize(
+    ("call", "other", "told"),
+    [
+        ("get_map_state", MapStateDescriptor("s", str, int), "with a ValueStateDescriptor and then with a MapStateDes"),
+        ("get_state", ValueStateDescriptor("s", str), "with type int and then with type str"),
+        ("get_state", ValueStateDescriptor("s", int, default=1), "with default None and then with default 1"),
+        ("get_state", ValueStateDescriptor("s", int, ttl=SECOND), "with ttl None and then with ttl StateTtlConfig"),
+    ],
+)
+def test_another_state_of_a_name_is_refused(call: str, other: StateDescriptor, told: str) -> None:
     states = keyed(open_store())
     states.get_state(ValueStateDescriptor("s", int))
 
-    with pytest.raises(JobGraphError, match='operator "op" asks twice for state "s"'):
-        states.get_map_state(MapStateDescriptor("s", str, int))
+    with pytest.raises(StateRequestError, match=f'operator "op" asks for state "s" {told}'):
+        getattr(states, call)(other)
+
+
+@pytest.mark.parametrize(("call", "descriptor"), EVERY_KIND)
+@pytest.mark.parametrize("given", [*(each for _, each in EVERY_KIND), lambda: "s", lambda: None])
+def test_a_descriptor_of_another_kind_is_refused(
+    call: str, descriptor: Callable[[], StateDescriptor], given: Callable[[], Any]
+) -> None:
+    if given is descriptor:
+        return
+    right = next(name for name, each in EVERY_KIND if each is given) if isinstance(given(), StateDescriptor) else call
+
+    with pytest.raises(StateRequestError, match=rf'operator "op" calls {call}\(\) for state.* {right}\(') as refused:
+        getattr(keyed(open_store()), call)(given())
+    assert type(descriptor()).__name__ in str(refused.value)
 
 
 def test_the_store_is_told_what_is_stored() -> None:

@@ -184,7 +184,7 @@ def test_a_changed_type_migrates(checkpoint: str, capsys: pytest.CaptureFixture[
     assert fates["visits"]["reason"] == 'field "referrer": is str, filled with its default'
 
 
-def test_what_only_the_job_has_is_new_and_what_only_the_checkpoint_has_is_dropped(
+def test_what_only_the_job_has_is_new_and_what_only_the_checkpoint_has_is_carried(
     checkpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fates = _fates(
@@ -197,7 +197,7 @@ def test_what_only_the_job_has_is_new_and_what_only_the_checkpoint_has_is_droppe
 
     assert {name: (state["kind"], state["fate"]) for name, state in fates.items()} == {
         "visits": ("value", "restored as is"),
-        "pages": ("map", "dropped"),
+        "pages": ("map", "carried along"),
         "offsets": ("list (operator)", "restored as is"),
         "renamed": ("map", "new"),
         "extra": ("list", "new"),

@@ -122,6 +122,9 @@ class RocksDBPublished:
     def specs(self) -> Sequence[StateSpec]:
         return [codec.spec for codec in self._codecs.values()]
 
+    def has(self, name: str) -> bool:
+        return name in self._tables
+
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         return self._epoch, self._table(name).get(keys, map_key)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import xxhash
@@ -78,6 +79,10 @@ class RocksDBStore:
         if reading is not None and prune is not None:
             table.sweep_all(reading.prune(prune))
         return table
+
+    @property
+    def not_asked_for(self) -> Sequence[str]:
+        return list(self._unclaimed)
 
     @property
     def key_count(self) -> int:

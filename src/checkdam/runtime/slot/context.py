@@ -9,7 +9,7 @@ from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.clock import Clock, SystemClock
-from checkdam.errors import JobGraphError, StateAccessError
+from checkdam.errors import StateAccessError, StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.slot.side_outputs import SideOutputs
@@ -51,7 +51,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class FunctionContext:
-    """Handed to `open`; without keyed state where the stream has no keys."""
+    """Handed to `open`, and of use for as long as the function lives; no keyed state where the stream has no keys."""
 
     operator_name: str
     subtask_index: int
@@ -76,7 +76,7 @@ class FunctionContext:
 
     def _keyed(self, descriptor: StateDescriptor) -> KeyedStateAccess:
         if self.keyed is None:
-            raise JobGraphError(
+            raise StateRequestError(
                 f'operator "{self.operator_name}" asks for keyed state "{descriptor.name}" on a stream without keys',
                 hint="Put key_by(…) in front of it.",
             )
@@ -108,12 +108,28 @@ class GeneratorContext:
     parallelism: int
 
 
-class RecordContext:
+class _OfKeyedState:
+    """The part of a context that knows keyed state: the ways that `open` has to ask for it, with no call in between."""
+
+    __slots__ = ("get_aggregating_state", "get_list_state", "get_map_state", "get_reducing_state", "get_state")
+
+    def __init__(self, states: KeyedStateAccess) -> None:
+        self.get_state = states.get_state
+        self.get_list_state = states.get_list_state
+        self.get_reducing_state = states.get_reducing_state
+        self.get_aggregating_state = states.get_aggregating_state
+        self.get_map_state = states.get_map_state
+
+
+class RecordContext(_OfKeyedState):
     """Handed to a function with each record of a stream without keys."""
 
     __slots__ = ("_outputs", "_time", "timer_service")
 
-    def __init__(self, time: OperatorTime, timer_service: TimerService, outputs: SideOutputs) -> None:
+    def __init__(
+        self, states: KeyedStateAccess, time: OperatorTime, timer_service: TimerService, outputs: SideOutputs
+    ) -> None:
+        super().__init__(states)
         self._time = time
         self._outputs = outputs
         self.timer_service = timer_service
@@ -132,9 +148,14 @@ class KeyedContext(RecordContext):
     __slots__ = ("_store",)
 
     def __init__(
-        self, store: KeyedStateStore, time: OperatorTime, timer_service: TimerService, outputs: SideOutputs
+        self,
+        store: KeyedStateStore,
+        states: KeyedStateAccess,
+        time: OperatorTime,
+        timer_service: TimerService,
+        outputs: SideOutputs,
     ) -> None:
-        super().__init__(time, timer_service, outputs)
+        super().__init__(states, time, timer_service, outputs)
         self._store = store
 
     @property
@@ -146,12 +167,12 @@ class _OfBroadcast:
     """The part of a context that knows broadcast state."""
 
     __slots__ = ()
-    _states: Mapping[str, Any]
+    _broadcast: Mapping[str, Any]
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> Any:
-        found = self._states.get(descriptor.name)
+        found = self._broadcast.get(descriptor.name)
         if found is None:
-            known = ", ".join(f'"{name}"' for name in self._states)
+            known = ", ".join(f'"{name}"' for name in self._broadcast)
             raise StateAccessError(
                 f'there is no broadcast state "{descriptor.name}"; the stream was broadcast with {known}',
                 hint="Name its descriptor where the stream is broadcast: rules.broadcast(RULES).",
@@ -162,13 +183,18 @@ class _OfBroadcast:
 class BroadcastContext(_OfBroadcast, RecordContext):
     """Handed out on a side without keys of an operator with broadcast state."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_broadcast",)
 
     def __init__(
-        self, states: Mapping[str, Any], time: OperatorTime, timer_service: TimerService, outputs: SideOutputs
+        self,
+        broadcast: Mapping[str, Any],
+        states: KeyedStateAccess,
+        time: OperatorTime,
+        timer_service: TimerService,
+        outputs: SideOutputs,
     ) -> None:
-        super().__init__(time, timer_service, outputs)
-        self._states = states
+        super().__init__(states, time, timer_service, outputs)
+        self._broadcast = broadcast
 
     @property
     def current_key(self) -> Any:
@@ -180,40 +206,43 @@ class BroadcastContext(_OfBroadcast, RecordContext):
 class KeyedBroadcastContext(_OfBroadcast, KeyedContext):
     """Handed out on the keyed side, or with a timer, of an operator with broadcast state."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_broadcast",)
 
     def __init__(
         self,
-        states: Mapping[str, Any],
+        broadcast: Mapping[str, Any],
         store: KeyedStateStore,
+        states: KeyedStateAccess,
         time: OperatorTime,
         timer_service: TimerService,
         outputs: SideOutputs,
     ) -> None:
-        super().__init__(store, time, timer_service, outputs)
-        self._states = states
+        super().__init__(store, states, time, timer_service, outputs)
+        self._broadcast = broadcast
 
 
-class TimerContext(_OfBroadcast):
+class TimerContext(_OfBroadcast, _OfKeyedState):
     """Handed to `on_timer`: the record's context, but for the timer's own time and domain.
 
     What it emits aside has event time only if the timer has.
     """
 
-    __slots__ = ("_outputs", "_states", "_store", "_time", "time_domain", "timer_service", "timestamp")
+    __slots__ = ("_broadcast", "_outputs", "_store", "_time", "time_domain", "timer_service", "timestamp")
 
     def __init__(
         self,
+        broadcast: Mapping[str, Any],
         store: KeyedStateStore,
+        states: KeyedStateAccess,
         time: OperatorTime,
         timer_service: TimerService,
         outputs: SideOutputs,
-        states: Mapping[str, Any],
     ) -> None:
+        super().__init__(states)
         self._store = store
         self._time = time
         self._outputs = outputs
-        self._states = states
+        self._broadcast = broadcast
         self.timer_service = timer_service
         self.timestamp = MIN_WATERMARK
         self.time_domain = TimeDomain.EVENT_TIME

@@ -91,17 +91,18 @@ class KeyedProcess(Process):
         *,
         outputs: SideOutputs | None = None,
         timers: DueTimers | None = None,
-        after_record: Callable[[], None] | None = None,
+        after_records: Callable[[], Callable[[], None] | None] = lambda: None,
         is_stamped: bool = False,
         where: str | None = None,
     ) -> None:
+        """`after_records` tells what to call after each record of a batch, if anything."""
         self._operator = operator
         self._store = store
         self._time = time
         self._calls = calls  # for each side the call and its context
         self._outputs = outputs
         self._timers = timers
-        self._after_record = after_record
+        self._after_records = after_records
         self._where = where
         self._is_stamped = is_stamped  # behind an assigner of timestamps: what event-time timers give has theirs
         self._has_begun = False  # the epoch
@@ -116,10 +117,11 @@ class KeyedProcess(Process):
             self._has_begun = True
             if self._timers is not None:
                 self._timers.fire_processing(produced, stamps)
-        if batch.timestamps is None and self._after_record is None:
+        after_record = self._after_records()  # asked each time: a function may ask for states while it processes
+        if batch.timestamps is None and after_record is None:
             self._run(batch.rows, keys.rows, call, ctx, produced)
             return Batch(self._operator.output_type, rows=produced)
-        return self._run_stamped(batch, keys.rows, call, ctx, produced, stamps)
+        return self._run_stamped(batch, keys.rows, call, ctx, produced, stamps, after_record)
 
     def _run(self, rows: list[Any], keys: list[Any], call: Call, ctx: Any, produced: list[Any]) -> None:
         """The hottest loop of all."""
@@ -144,10 +146,17 @@ class KeyedProcess(Process):
             store.current_key = NO_KEY
 
     def _run_stamped(
-        self, batch: Batch, keys: list[Any], call: Call, ctx: Any, produced: list[Any], stamps: list[int | None]
+        self,
+        batch: Batch,
+        keys: list[Any],
+        call: Call,
+        ctx: Any,
+        produced: list[Any],
+        stamps: list[int | None],
+        after_record: Callable[[], None] | None,
     ) -> Batch:
         """The same with all that the hot loop leaves out: what a record gives has its timestamp, or none too."""
-        store, time, after_record = self._store, self._time, self._after_record
+        store, time = self._store, self._time
         extend = extending(produced, self._copier)
         times = batch.timestamps
         value = None

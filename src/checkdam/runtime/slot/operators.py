@@ -11,7 +11,7 @@ from checkdam.backends.keyed_state import KeyedState
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import SinkWriter
 from checkdam.errors import CheckdamError, StateAccessError
-from checkdam.graph.contexts import TimerService
+from checkdam.graph.contexts import KeyedStateAccess, TimerService
 from checkdam.graph.functions import callable_of, has_timers
 from checkdam.graph.operators import (
     AggregateFunctionKind,
@@ -98,9 +98,9 @@ def make_process(
         assert store is not None
         return aggregate_process(operator, store)
     if store is not None:
-        after_record = context.keyed.for_every_record() if isinstance(context.keyed, KeyedState) else None
-        return _keyed(operator, store, around, broadcast, after_record)
-    return _unkeyed(operator, around, broadcast)
+        assert isinstance(context.keyed, KeyedState)
+        return _keyed(operator, store, context.keyed, around, broadcast)
+    return _unkeyed(operator, context, around, broadcast)
 
 
 def begin(operator: Operator, context: FunctionContext, beginning: InitializationContext | None) -> None:
@@ -138,31 +138,33 @@ def _read_only(states: Mapping[str, Any]) -> Mapping[str, Any]:
 def _keyed(
     operator: Operator,
     store: KeyedStateStore,
+    states: KeyedState,
     around: OperatorSetting,
     broadcast: Mapping[str, Any],
-    after_record: Callable[[], None] | None,
 ) -> Process:
     function, time, outputs = operator.function, around.time, SideOutputs(around.side_types)
     timers, service = None, _no_timers(operator, time)
     visible = _read_only(broadcast)
     if has_timers(function):
         registered = service = Timers(store, time)
-        ctx = TimerContext(store, time, service, outputs, visible)
+        ctx = TimerContext(visible, store, states, time, service, outputs)
         timers = DueTimers(operator, time, registered, ctx, function.on_timer)
     process = KeyedProcess(
         operator,
         store,
         time,
-        _calls(operator, KeyedBroadcastContext(visible, store, time, service, outputs))
+        _calls(operator, KeyedBroadcastContext(visible, store, states, time, service, outputs))
         if broadcast
-        else _calls(operator, KeyedContext(store, time, service, outputs), InvokeContext(time)),
+        else _calls(operator, KeyedContext(store, states, time, service, outputs), InvokeContext(time)),
         outputs=outputs,
         timers=timers,
-        after_record=after_record,
+        after_records=states.for_every_record,
         is_stamped=around.is_stamped,
         where=_where(operator),
     )
-    return BroadcastProcess(process, _broadcast_side(operator, around, broadcast, outputs)) if broadcast else process
+    if not broadcast:
+        return process
+    return BroadcastProcess(process, _broadcast_side(operator, states, around, broadcast, outputs))
 
 
 def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None = None) -> list[tuple[Call, Any]]:
@@ -177,7 +179,9 @@ def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None
     return [(as_flat(operator, callable_of(function)), ctx)]
 
 
-def _unkeyed(operator: Operator, around: OperatorSetting, broadcast: Mapping[str, Any]) -> Process:
+def _unkeyed(
+    operator: Operator, states: KeyedStateAccess, around: OperatorSetting, broadcast: Mapping[str, Any]
+) -> Process:
     call, time, outputs = callable_of(operator.function), around.time, SideOutputs(around.side_types)
     if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
         return PlainProcess(operator, call)
@@ -185,16 +189,20 @@ def _unkeyed(operator: Operator, around: OperatorSetting, broadcast: Mapping[str
         return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time), where=_where(operator))
     service = _no_timers(operator, time)
     if broadcast:
-        seen = BroadcastContext(_read_only(broadcast), time, service, outputs)
+        seen = BroadcastContext(_read_only(broadcast), states, time, service, outputs)
         main = UnkeyedProcess(operator, time, call, seen, outputs)
-        return BroadcastProcess(main, _broadcast_side(operator, around, broadcast, outputs))
+        return BroadcastProcess(main, _broadcast_side(operator, states, around, broadcast, outputs))
     if isinstance(operator.kind, ProcessKind):
-        return UnkeyedProcess(operator, time, call, RecordContext(time, service, outputs), outputs)
+        return UnkeyedProcess(operator, time, call, RecordContext(states, time, service, outputs), outputs)
     raise TypeError(f"no way to run {operator.kind!r}")
 
 
 def _broadcast_side(
-    operator: Operator, around: OperatorSetting, states: Mapping[str, Any], outputs: SideOutputs
+    operator: Operator,
+    states: KeyedStateAccess,
+    around: OperatorSetting,
+    broadcast: Mapping[str, Any],
+    outputs: SideOutputs,
 ) -> UnkeyedProcess:
     time = around.time
     service = ClockOnly(
@@ -202,7 +210,7 @@ def _broadcast_side(
         f"operator {operator.title} uses timers in process_broadcast_element, where there is no key for them",
         hint="Use them in process_element or on_timer.",
     )
-    ctx = BroadcastContext(states, time, service, outputs)
+    ctx = BroadcastContext(broadcast, states, time, service, outputs)
     return UnkeyedProcess(operator, time, operator.function.process_broadcast_element, ctx, outputs)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from checkdam.backends.contract import KeyedStateStore, Published
+from checkdam.backends.published import not_asked_for
 from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
 from checkdam.ids import Epoch, SubtaskIndex
 from checkdam.runtime.slot.query_messages import (
@@ -27,6 +28,7 @@ from checkdam.runtime.slot.query_messages import (
     pack,
     unpack_asks,
 )
+from checkdam.state.descriptors import TIMER_STATES
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.type_text import text_of
 
@@ -148,7 +150,10 @@ class SlotQueries:
     def _answer(self, ask: Ask) -> Answer:
         try:
             if isinstance(ask, GetKeys):
-                return FoundKeys(*self._store(ask.uid).get(ask.name, ask.keys, ask.map_key))
+                published = self._store(ask.uid)
+                if not self._has(published, ask):
+                    return FoundKeys(self._epoch, [None] * len(ask.keys))
+                return FoundKeys(*published.get(ask.name, ask.keys, ask.map_key))
             if isinstance(ask, GetPage):
                 return self._page(ask)
             return self._states()
@@ -159,8 +164,11 @@ class SlotQueries:
             return Refused.of(failure)
 
     def _page(self, ask: GetPage) -> FoundPage:
+        published = self._store(ask.uid)
+        if not self._has(published, ask):
+            return FoundPage(self._epoch, [], None)
         try:
-            return FoundPage(*self._store(ask.uid).page(ask.name, ask.after, ask.limit))
+            return FoundPage(*published.page(ask.name, ask.after, ask.limit))
         except ValueError as error:
             raise StateAccessError("there is no such place to go on from", hint="Begin without a cursor.") from error
 
@@ -173,6 +181,18 @@ class SlotQueries:
             raise StateNotReadyError(f"slot {self._subtask} no longer tells its state", hint="Ask again.")
         return published
 
+    def _has(self, published: Published, ask: GetKeys | GetPage) -> bool:
+        """Whether the function has asked for the state in this slot; in others it has.
+
+        Raises:
+            StateNotReadyError: it has not, but the slot has restored something of the state.
+        """
+        if published.has(ask.name):
+            return True
+        if ask.name in self._stores[ask.uid].not_asked_for:
+            raise not_asked_for(ask.uid, ask.name)
+        return False
+
     def _states(self) -> FoundStates:
         """Timers are state too, but none that a function has given a name."""
         published = {uid: self._store(uid) for uid in self._stores}
@@ -182,7 +202,13 @@ class SlotQueries:
             for spec in each.specs
             if spec.kind is not StateKind.TIMER
         ]
-        return FoundStates(self._epoch, facts)
+        waiting = [
+            (uid, name)
+            for uid, store in self._stores.items()
+            for name in store.not_asked_for
+            if not name.startswith(TIMER_STATES)
+        ]
+        return FoundStates(self._epoch, facts, waiting)
 
 
 def _facts(uid: str, spec: StateSpec, entries: int) -> StateFacts:

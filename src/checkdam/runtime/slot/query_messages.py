@@ -57,6 +57,8 @@ class StateFacts(msgspec.Struct, frozen=True, array_like=True):
 class FoundStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
     epoch: int
     states: list[StateFacts]
+    not_asked_for: list[tuple[str, str]] = []
+    """Uid and name of restored states that no function has asked for yet in this slot."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):

@@ -290,18 +290,25 @@ def test_two_operators_with_one_function_object_do_not_share_it() -> None:
 
 
 class Forgetting(KeyedProcessFunction):
+    TTL = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupIncrementally(10, run_for_every_record=True),))
+
     def open(self, ctx: RuntimeContext) -> None:
-        ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupIncrementally(10, run_for_every_record=True),))
-        self.seen = ctx.get_state(ValueStateDescriptor("seen", str, ttl=ttl))
+        ctx.get_state(ValueStateDescriptor("seen", str, ttl=self.TTL))
 
     def process_element(self, value: str, ctx: ProcessContext) -> None:
         if value != "other":
-            self.seen.update(value)
+            ctx.get_state(ValueStateDescriptor("seen", str, ttl=self.TTL)).update(value)
 
 
+class ForgettingLate(Forgetting):
+    def open(self, ctx: RuntimeContext) -> None:
+        """Leave it to process_element to ask for state."""
+
+
+@pytest.mark.parametrize("function", [Forgetting(), ForgettingLate()])
 @pytest.mark.parametrize("timestamps", [None, [1]])
-def test_cleanup_for_every_record_removes_what_nobody_reads(timestamps: list[int] | None) -> None:
-    it = OneOperator(ProcessKind(Forgetting()), key=str)
+def test_cleanup_for_every_record_removes_what_nobody_reads(function: Forgetting, timestamps: list[int] | None) -> None:
+    it = OneOperator(ProcessKind(function), key=str)
     it.give("a", "b", "c")
     it.clock.advance(5)
     assert it.opened.store is not None

@@ -14,6 +14,7 @@ from checkdam.runtime.slot.query_messages import (
     Answer,
     Ask,
     FoundKeys,
+    FoundPage,
     FoundStates,
     GetKeys,
     GetPage,
@@ -156,10 +157,20 @@ def test_one_wrong_question_does_not_spoil_the_others() -> None:
     slot.begin_epoch()
     slot.end_epoch()
 
-    answers = slot.ask(GetKeys("nobody", "count", [KEY]), ASK, GetKeys("op", "nothing", [KEY]))
+    answers = slot.ask(GetKeys("nobody", "count", [KEY]), ASK, GetPage("op", "count", b"no place", 1))
 
     assert answers[1] == FoundKeys(1, [one(1)])
     assert [isinstance(answer, Refused) and answer.is_wrong for answer in answers] == [True, False, True]
+
+
+def test_a_slot_whose_function_has_not_asked_for_a_state_has_nothing_of_it() -> None:
+    slot = Slot()
+    slot.begin_epoch()
+    slot.end_epoch()
+
+    answers = slot.ask(GetKeys("op", "late", [KEY, KEY]), GetPage("op", "late", b"", 10))
+
+    assert answers == [FoundKeys(1, [None, None]), FoundPage(1, [], None)]
 
 
 def test_timers_are_not_listed() -> None:

@@ -11,7 +11,7 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.operator_state import INLINE_LIMIT
-from checkdam.errors import JobGraphError, StorageError, UserFunctionError
+from checkdam.errors import StateRequestError, StorageError, UserFunctionError
 from checkdam.graph.contexts import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
@@ -26,7 +26,7 @@ from checkdam.graph.watermarks import MAX_WATERMARK, WatermarkStrategy
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport, RestorePoint, SlotSetup
 from checkdam.runtime.slot.task import SlotTask
-from checkdam.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.snapshots import SlotSnapshot, StateFile
 from checkdam.testing import Fault, FaultyStorage, ManualClock, MemoryStorage
 from checkdam.testing.local_job import LocalJob
@@ -315,11 +315,11 @@ class Forgetful(SourceFunction):
         yield "only"
 
 
-def test_a_slot_opens_no_state_twice() -> None:
+def test_a_slot_opens_no_two_states_of_one_name() -> None:
     class Twice(Counting):
         def open(self, ctx: RuntimeContext) -> None:
             super().open(ctx)
-            super().open(ctx)
+            ctx.get_map_state(MapStateDescriptor("count", str, int))
 
-    with pytest.raises(JobGraphError, match='"count"'):
+    with pytest.raises(StateRequestError, match='"count"'):
         OneSlot(None, lambda s: s.key_by(lambda v: v, key_type=str).process(Twice(), str).uid("c").add_sink(Sink()))
