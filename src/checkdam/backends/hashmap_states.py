@@ -83,6 +83,9 @@ class HashMapCells:
             del self.entries[key]
             self.changes[key] = REMOVED
 
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(list(self.entries))
+
     def all(self) -> Iterator[tuple[Any, Any]]:
         return iter(self.entries.items())
 
@@ -190,6 +193,9 @@ class HashMapMaps:
             held = self.entries.pop(key)
             self.count -= len(held)
             self.changes.update(((key, map_key), REMOVED) for map_key in held)
+
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(list(self.entries))
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         return self.pairs()

@@ -114,6 +114,30 @@ class KeyedState:
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
         return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
+    def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
+        """Call `function(key, state)` for every key that has something in that state; the key at hand is current.
+
+        The function may change or clear the state of that key, and other states of it. What has expired and may not be
+        seen counts as nothing.
+        """
+        kind = next((of for of in _CALLS if isinstance(descriptor, of)), None)
+        if kind is None:
+            raise StateRequestError(
+                f'operator "{self._uid}" calls apply_to_keyed_state() with {_described(descriptor)}, which takes the '
+                "descriptor of a keyed state",
+                hint='Write ctx.apply_to_keyed_state(ValueStateDescriptor("some name", <type>), function).',
+            )
+        state = self._handle(kind, descriptor)
+        asked, store = self._asked[descriptor.name], self._store
+        before = store.current_key
+        try:
+            for key in asked.stored.stored_keys():
+                store.current_key = key
+                if asked.peek is None or asked.peek() is not None:
+                    function(key, state)
+        finally:
+            store.current_key = before
+
     def _handle(self, kind: type[StateDescriptor], descriptor: StateDescriptor) -> Any:
         """Return the handle of a state; the first call for its name makes it, later ones cost a look into a dict."""
         if type(descriptor) is not kind:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from checkdam.errors import JobGraphError
 from checkdam.state.descriptors import (
@@ -167,6 +168,38 @@ class BroadcastContext(Context, Protocol):
     """The record at hand, for `process_broadcast_element`. Has keyed state, but no current key."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+    @overload
+    def apply_to_keyed_state(
+        self, descriptor: ValueStateDescriptor, function: Callable[[Any, ValueState[Any]], object]
+    ) -> None: ...
+
+    @overload
+    def apply_to_keyed_state(
+        self, descriptor: ListStateDescriptor, function: Callable[[Any, ListState[Any]], object]
+    ) -> None: ...
+
+    @overload
+    def apply_to_keyed_state(
+        self, descriptor: ReducingStateDescriptor, function: Callable[[Any, ReducingState[Any]], object]
+    ) -> None: ...
+
+    @overload
+    def apply_to_keyed_state(
+        self, descriptor: AggregatingStateDescriptor, function: Callable[[Any, AggregatingState[Any, Any]], object]
+    ) -> None: ...
+
+    @overload
+    def apply_to_keyed_state(
+        self, descriptor: MapStateDescriptor, function: Callable[[Any, MapState[Any, Any]], object]
+    ) -> None: ...
+
+    def apply_to_keyed_state(self, descriptor: Any, function: Callable[[Any, Any], object]) -> None:
+        """Call `function(key, state)` for every key of this subtask that has something in that state.
+
+        The order of keys is not fixed. The function may change and clear the state of the key, and other states of it;
+        timers cannot be set. What it returns is ignored. Only where the other stream is keyed.
+        """
 
 
 class SourceContext(Protocol):

@@ -100,6 +100,9 @@ class _NoEntries:
 
     value = update = clear = get = put = remove = items = is_empty = _refuse
 
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(())
+
     def all(self) -> Iterator[tuple[Any, Any]]:
         return iter(())
 

@@ -42,6 +42,12 @@ class Cells(Protocol):
 
     def clear(self) -> None: ...
 
+    def stored_keys(self) -> Iterator[Any]:
+        """The keys that have something stored as of the first one asked for, each once, of a state without namespaces.
+
+        What is written meanwhile shows in no key that comes later.
+        """
+
     def all(self) -> Iterator[tuple[Any, Any]]:
         """Every entry key (the key, or a tuple of key and namespace) with its value; no writes meanwhile."""
 
@@ -66,6 +72,12 @@ class Maps(Protocol):
     def is_empty(self) -> bool: ...
 
     def clear(self) -> None: ...
+
+    def stored_keys(self) -> Iterator[Any]:
+        """The keys that have something stored as of the first one asked for, each once, of a state without namespaces.
+
+        What is written meanwhile shows in no key that comes later.
+        """
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """Every entry key (a tuple of key, namespace if any, map key) with its value; no writes meanwhile."""

@@ -35,6 +35,9 @@ class PlainCells:
     def clear(self) -> None:
         self.entries.pop(self._store.current_key, None)
 
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(list(self.entries))
+
     def all(self) -> Iterator[tuple[Any, Any]]:
         return iter(self.entries.items())
 
@@ -76,6 +79,9 @@ class PlainMaps:
 
     def clear(self) -> None:
         self.entries = {both: value for both, value in self.entries.items() if both[0] != self._store.current_key}
+
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(dict.fromkeys(key for key, _ in self.entries))
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         return iter(self.entries.items())

@@ -192,6 +192,17 @@ class StateTable(ABC):
             keys, values = zip(*chunk, strict=True)
             yield from zip(self.decode_entries(keys), self._values.decode(packed_array(values)), strict=True)
 
+    def stored_keys(self) -> Iterator[Any]:
+        self.write()
+        entries = self.column.snapshot().scan()
+        latest = UNKNOWN
+        for chunk in chunks(entries, _CHUNK):
+            for entry in self.decode_entries([stored for stored, _ in chunk]):
+                key = entry[0] if self._has_compound_keys else entry
+                if latest is UNKNOWN or key != latest:  # all entries of a key lie side by side
+                    latest = key
+                    yield key
+
     def count(self) -> int:
         """How many entries there are; exactly, while there are few."""
         estimate = self.column.estimated_entries + self.waiting()

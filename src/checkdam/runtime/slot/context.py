@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
+from checkdam.backends.keyed_state import KeyedState
 from checkdam.clock import Clock, SystemClock
 from checkdam.errors import StateAccessError, StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
@@ -183,7 +184,7 @@ class _OfBroadcast:
 class BroadcastContext(_OfBroadcast, RecordContext):
     """Handed out on a side without keys of an operator with broadcast state."""
 
-    __slots__ = ("_broadcast",)
+    __slots__ = ("_broadcast", "_keyed")
 
     def __init__(
         self,
@@ -195,6 +196,15 @@ class BroadcastContext(_OfBroadcast, RecordContext):
     ) -> None:
         super().__init__(states, time, timer_service, outputs)
         self._broadcast = broadcast
+        self._keyed = states if isinstance(states, KeyedState) else None
+
+    def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
+        if self._keyed is None:
+            raise StateRequestError(
+                "apply_to_keyed_state() was called where the other stream has no keys",
+                hint="Put key_by(…) before connect(…), and make the function a KeyedBroadcastProcessFunction.",
+            )
+        self._keyed.apply_to_all(descriptor, function)
 
     @property
     def current_key(self) -> Any:
