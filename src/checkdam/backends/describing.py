@@ -1,4 +1,4 @@
-"""What a snapshot tells of the states in it, whichever backend wrote it, without reading their entries."""
+"""Descriptions of the states in a snapshot of any backend, and the check that its files are whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkdam.storage.contract import Storage
 
 
 def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> list[StateInfo]:
-    """Every state of the snapshot once, as its newest file describes it.
+    """Every state of the snapshot once, as its newest file describes it; entries are not read.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -36,6 +36,20 @@ def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) ->
 
         return reading.read_keys(handle, storage, directory)
     raise _unknown(handle)
+
+
+def verify_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+    """Read every byte of the snapshot and check it, without unpacking entries. Raises as `describe_handle`."""
+    if handle.backend == "hashmap":
+        for file in handle.files:
+            read_state_file(storage, _path(directory, file.path), file.size).verify()
+    elif handle.backend == "rocksdb":
+        from checkdam.backends.rocksdb.files import verify_tables  # other jobs need not load its library
+
+        if handle.files:
+            verify_tables(handle, storage, directory)
+    else:
+        raise _unknown(handle)
 
 
 def _unknown(handle: KeyedStateHandle) -> StateNotRestorableError:

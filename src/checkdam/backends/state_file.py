@@ -314,6 +314,12 @@ class StateFileReader:
             if info.name == name:
                 yield from self.blocks(index)
 
+    def verify(self) -> None:
+        """Read every block of the wanted key groups. Raises CheckpointDamagedError if one is truncated or altered."""
+        for state in range(len(self.info.states)):
+            for _ in self.blocks(state):
+                pass
+
     def _fetch(self, offset: int, length: int) -> memoryview:
         if offset >= self._tail_start:
             return memoryview(self._tail)[offset - self._tail_start :][:length]

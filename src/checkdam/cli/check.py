@@ -63,7 +63,8 @@ def check(
 
     The program runs up to env.execute(), where it ends. Of your functions only initialize_state(), open() and close()
     of those that may keep state are called, once each, to learn what state they ask for; no record is read or written.
-    Spark starts only if the program itself needs it to build the job, as for the schema of a DataFrame.
+    Spark starts only if the program itself needs it to build the job, as for the schema of a DataFrame. Every
+    state file that the job would restore is read, to compare checksums: that takes as long as reading the files does.
 
     \b
       restored as is   the state is used as it was written

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from checkdam.backends.describing import describe_handle, describe_keys
+from checkdam.backends.describing import describe_handle, describe_keys, verify_handle
 from checkdam.backends.restoring import other_keys, reading_of, verdict_of
 from checkdam.backends.state_file import StateInfo
 from checkdam.checkpoint.completed import OperatorEntry
@@ -55,8 +55,10 @@ class StateReport:
 def check_restore(plan: JobPlan, restored: Restored, *, allow_non_restored_state: bool) -> list[StateReport]:
     """A report for every state of the job and of the checkpoint, operator by operator.
 
+    Reads and checks every byte that a restore reads, so that a damaged file shows here and not first in the restore.
+
     Raises:
-        CheckpointDamagedError, FormatTooNewError: a file of the checkpoint cannot be read.
+        CheckpointDamagedError, FormatTooNewError: a file of the checkpoint cannot be read or is altered.
         UserFunctionError, JobGraphError: a function cannot be opened.
     """
     storage = open_storage(restored.storage)
@@ -65,6 +67,7 @@ def check_restore(plan: JobPlan, restored: Restored, *, allow_non_restored_state
     for operator in plan.operators:
         if operator.uid is not None and (operator.is_stateful or operator.uid in entries):
             held = _Held(storage, restored.directory, entries.pop(operator.uid, None))
+            held.verify()
             reports += _of_operator(operator, held, plan.key_groups_of(operator.id))
     for entry in entries.values():
         reports += _of_dropped(_Held(storage, restored.directory, entry), is_refused=not allow_non_restored_state)
@@ -89,6 +92,12 @@ class _Held:
                 for part in unpack(handle, self._read):
                     if part.elements or part.name not in self.operator:  # an empty list fits any type
                         self.operator[part.name] = part
+
+    def verify(self) -> None:
+        """Check the bytes of keyed state; those of operator state were when it was unpacked."""
+        if self.entry is not None:
+            for keyed in self.entry.subtasks.values():
+                verify_handle(keyed, self._storage, self._directory)
 
     def dealt_out(self) -> Mapping[tuple[str, Redistribution], OperatorStatePart]:
         """All operator state, as a single subtask would get it."""

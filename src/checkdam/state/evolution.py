@@ -333,12 +333,19 @@ def _defaults(of: TypeInfo) -> dict[str, Any]:
     if of.maker is tuple:
         return {}
     if of.kind is Kind.DATACLASS:
-        missing = dataclasses.MISSING
-        fields = dataclasses.fields(of.maker)
-        return {f.name: None for f in fields if f.default is not missing or f.default_factory is not missing}
+        return {f.name: None for f in dataclasses.fields(of.maker) if _has_default(f)}
     if hasattr(of.maker, "__row_schema__"):  # the columns of a DataFrame have no defaults, but may be null
         return {name: None for name, each in of.fields if each.nullable}
     return dict(of.maker._field_defaults)
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field of a dataclass needs no value.
+
+    Compares by class: a class that came by cloudpickle has a MISSING of its own, which is not `dataclasses.MISSING`.
+    """
+    missing = type(dataclasses.MISSING)
+    return not (isinstance(field.default, missing) and isinstance(field.default_factory, missing))
 
 
 def _builder(new: TypeInfo, steps: Sequence[tuple[str, Any, Convert]]) -> Convert:

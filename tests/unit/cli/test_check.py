@@ -15,7 +15,7 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.keyed_state import KeyedState
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.operator_state import keep
+from checkdam.checkpoint.operator_state import INLINE_LIMIT, keep
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
@@ -32,12 +32,12 @@ JOB = JobId("0123456789abcdef0123456789abcdef")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 PROGRAM = """
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, NamedTuple
 from checkdam import *
 
-class Visit(NamedTuple):
+{class_visit}:
     page: str
     seconds: int
     {visit}
@@ -65,6 +65,7 @@ env.execute("words")
 raise AssertionError("the program ends at execute()")
 """
 AS_IT_WAS: dict[str, str] = {
+    "class_visit": "class Visit(NamedTuple)",
     "visit": "pass",
     "offset": "int",
     "initialize": "pass",
@@ -86,7 +87,14 @@ def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def _checkpoint(root: Path, backend: KeyedStateBackend, *, ttl: StateTtlConfig | None = None) -> str:
+def _checkpoint(
+    root: Path,
+    backend: KeyedStateBackend,
+    *,
+    ttl: StateTtlConfig | None = None,
+    offset: int = 7,
+    offsets: int = 1,
+) -> str:
     """What a run of the program as it was has left."""
     storage = Subtree(open_storage(str(root)), JOB)
     uid = OperatorUid("keep")
@@ -111,7 +119,7 @@ def _checkpoint(root: Path, backend: KeyedStateBackend, *, ttl: StateTtlConfig |
     handle = store.seal(CheckpointId(1)).write(storage, "shared")
     store.close()
     operator_states = OperatorStates("keep", {}, is_first_subtask=True)
-    operator_states.get_list_state(ListStateDescriptor("offsets", int)).add(7)
+    operator_states.get_list_state(ListStateDescriptor("offsets", int)).add_all([offset] * offsets)
     kept = keep(operator_states.snapshot(), storage, "shared/operator-0")
     written = CompletedCheckpoint(
         checkpoint_id=CheckpointId(1),
@@ -209,6 +217,11 @@ def test_what_only_the_job_has_is_new_and_what_only_the_checkpoint_has_is_carrie
     ("changes", "state", "told"),
     [
         ({"visit": "referrer: str"}, "visits", 'field "referrer": is str, new and without a default'),
+        (
+            {"class_visit": "@dataclass\nclass Visit", "visit": "referrer: str"},
+            "visits",
+            'field "referrer": is str, new and without a default',
+        ),
         ({"page": "str"}, "pages", "int became str"),
         ({"offset": "str"}, "offsets", "int became str"),
         ({"ttl": "StateTtlConfig(timedelta(hours=1))"}, "pages", "time to live"),
@@ -223,6 +236,37 @@ def test_what_would_keep_the_job_from_starting_is_incompatible(
 
     assert fates[state]["fate"] == "incompatible"
     assert told in fates[state]["reason"]
+
+
+@pytest.mark.parametrize("default", ['referrer: str = ""', "referrer: list[str] = field(default_factory=list)"])
+def test_a_field_of_a_dataclass_with_a_default_migrates(
+    default: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = _fates(checkpoint, capsys, class_visit="@dataclass\nclass Visit", visit=default)
+
+    assert fates["visits"]["fate"] == "migrates"
+    assert "filled with its default" in fates["visits"]["reason"]
+
+
+@pytest.mark.parametrize("backend", [HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"])
+def test_a_flipped_byte_in_any_file_is_told(
+    backend: KeyedStateBackend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = _checkpoint(tmp_path, backend, offset=1 << 60, offsets=INLINE_LIMIT)
+    files = [path for path in (tmp_path / JOB).rglob("*") if path.is_file() and "_terms" not in path.parts]
+    tables = [path for path in files if path.name.endswith(".sst")]
+    assert {"_metadata", "operator-0"} <= {path.name for path in files}
+    assert bool(tables) == isinstance(backend, RocksDBStateBackend), files
+
+    for path in files:
+        whole = path.read_bytes()
+        for at in {0, 20, len(whole) // 3, len(whole) // 2, len(whole) - 1}:  # 20: behind the head, in the first block
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            assert _check(checkpoint) == 1, (path.name, at)
+            assert "damaged" in capsys.readouterr().err, (path.name, at)
+        path.write_bytes(whole)
+
+    assert _check(checkpoint) == 0
 
 
 def test_another_duration_of_ttl_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

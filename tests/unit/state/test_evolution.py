@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from typing import Annotated, Any, NamedTuple
 
+import cloudpickle
 import pyarrow as pa
 import pytest
 
@@ -270,6 +271,19 @@ def test_each_value_gets_a_default_of_its_own_where_it_can_change() -> None:
     convert((1, "a")).tags.append("x")
 
     assert convert((1, "a")) == Tagged(1, "a", [])
+
+
+def test_a_class_that_came_by_cloudpickle_has_no_other_defaults() -> None:
+    grown = make_dataclass("Point", [("x", int), ("y", int), ("z", float), ("t", int, field(default=0))])
+    came = cloudpickle.loads(cloudpickle.dumps(grown))
+    assert fields(came)[0].default is not MISSING, "cloudpickle keeps the sentinel: this test tells nothing"
+
+    verdict = _compare(Point, came)
+
+    assert [str(each) for each in verdict.differences if each.breaks] == [
+        'field "z": is float, new and without a default'
+    ]
+    assert any(each.effect == "filled with its default" and each.path == "t" for each in verdict.differences)
 
 
 def test_a_field_added_without_a_default_is_refused_with_what_to_do() -> None:

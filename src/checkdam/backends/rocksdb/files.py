@@ -142,23 +142,55 @@ def fetch(
                 checksum, size = _link_or_copy(storage, path, file.size, local, is_read=is_read)
             except FileNotFoundError as error:
                 raise damaged(path, "it is gone") from error
-            if size != file.size:
-                raise damaged(path, f"it has not the {file.size} bytes that were written")
-            if checksum is not None and checksum != info.tables[file.name]:
-                raise damaged(path, "it is altered")
+            _check_read(path, file, checksum, size, info.tables[file.name])
+
+
+def verify_tables(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+    """Read every file of a handle and compare it with its checksum; nothing is kept.
+
+    Raises:
+        CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is gone, truncated or altered.
+    """
+    checksums = read_info(handle, storage, directory).tables
+    for file in handle.files:
+        if file.name in checksums:
+            path, hasher, size = place(directory, file.path), xxhash.xxh3_64(), 0
+            try:
+                for piece in _stored_pieces(storage, path, file.size):
+                    hasher.update(piece)
+                    size += len(piece)
+            except FileNotFoundError as error:
+                raise damaged(path, "it is gone") from error
+            _check_read(path, file, hasher.intdigest(), size, checksums[file.name])
+
+
+def _check_read(path: str, file: StateFile, checksum: int | None, size: int, expected: int) -> None:
+    """Raise CheckpointDamagedError unless size and, where it is known, checksum are those that were written."""
+    if size != file.size:
+        raise damaged(path, f"it has not the {file.size} bytes that were written")
+    if checksum is not None and checksum != expected:
+        raise damaged(path, "it is altered")
+
+
+def _stored_pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
+    """A file of the storage piece by piece, and no more than one piece beyond `size`. Raises FileNotFoundError."""
+    offset = 0
+    while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
+        yield piece
+        offset += len(piece)
 
 
 def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_read: bool) -> tuple[int | None, int]:
     """The checksum, None if nobody had to read the file, and the size."""
     if _is_linked(storage, path, local):
         return _checksum(local) if is_read else (None, local.stat().st_size)
-    hasher, offset = xxhash.xxh3_64(), 0
+    hasher, copied = xxhash.xxh3_64(), 0
     with local.open("xb") as output:  # never into what is there: a link is the checkpoint's own file
-        while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
+        for piece in _stored_pieces(storage, path, size):
             hasher.update(piece)
             output.write(piece)
-            offset += len(piece)
-    return hasher.intdigest(), offset
+            copied += len(piece)
+    return hasher.intdigest(), copied
 
 
 def _is_linked(storage: Storage, path: str, local: Path) -> bool:
