@@ -163,7 +163,7 @@ def test_every_reading_of_a_key_is_by_key_and_every_broadcast_reaches_all_subtas
                 assert op.kind.broadcast
                 assert found == {Partitioning.BROADCAST}
             else:
-                assert found <= {Partitioning.FORWARD, Partitioning.REBALANCE}
+                assert found <= {Partitioning.FORWARD, Partitioning.ORIGIN}
 
 
 @settings(deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
+from checkdam import ProcessFunction, WatermarkStrategy
 from checkdam.api.launch import current_launch
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli.demo import processes
@@ -112,7 +114,11 @@ def test_buffering_sink_sends_pairs_and_keeps_the_rest_in_the_checkpoint(
     heard = Heard()
     monkeypatch.setattr(sys, "stderr", heard)
 
-    watcher = run(jobs, "buffering_sink.py", settings={"state.checkpoints.dir": str(jobs.tmp_path / "ck")})
+    settings = {
+        "state.checkpoints.dir": str(jobs.tmp_path / "ck"),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+    watcher = run(jobs, "buffering_sink.py", settings=settings)
 
     assert heard.wait_for(2) == ["sent [('apple', 1), ('banana', 2)]", "sent [('cherry', 3), ('date', 4)]"]
     assert command_line(["inspect", watcher.checkpoints[-1].path]) == 0
@@ -251,6 +257,33 @@ def test_fraud_alerts_are_those_of_a_plain_loop_after_a_lost_slot_too(jobs: Jobs
     assert fraud.are_those_of_the_plain_loop()
     # Of 20 accounts some six wait, each with a trial and a timer; without the timers nearly all would keep a trial.
     assert min(stats.keys for stats in watcher.epochs[-6:]) <= 15
+
+
+class Read(ProcessFunction):
+    """Reads a payment from a line of a file, on a stream without keys."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def process_element(self, value: str, ctx: Any) -> Iterator[Any]:
+        yield self.of(*json.loads(value))
+
+
+def test_all_fraud_alerts_of_a_file_are_found_behind_a_function_without_keys(jobs: Jobs, reference: ModuleType) -> None:
+    detector, of = sys.modules["detector"], sys.modules["transactions"].Transaction
+    expected = list(islice(reference.expected_alerts(), 146))
+    payments = islice(reference.transactions(), expected[-1].large + 1)
+    texts = jobs.texts("\n".join(json.dumps(payment) for payment in payments))
+    env = jobs.environment(2)
+    in_order = WatermarkStrategy.for_monotonous_timestamps(lambda payment: payment.at)
+    read = env.read_text(texts).process(Read(of), output_type=of).assign_timestamps_and_watermarks(in_order)
+    rules = env.from_collection([reference.FIRST_RULE]).broadcast(detector.RULES)
+    alerts = read.key_by(lambda payment: payment.account).connect(rules).process(detector.FraudDetector()).uid("fraud")
+    alerts.map(tuple, output_type=tuple[str, str, int, int, float]).print()
+
+    env.execute()
+
+    assert sorted(jobs.watcher.values, key=lambda alert: alert[3]) == [tuple(alert) for alert in expected]
 
 
 def test_fraud_detection_goes_on_after_a_killed_driver_at_any_parallelism_and_on_another_backend(

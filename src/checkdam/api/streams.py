@@ -200,6 +200,8 @@ class DataStream(_Step):
         for other in others:
             if other._environment is not self._environment:
                 raise JobGraphError("streams of different environments cannot be united")
+            if self._is_rebalanced or other._is_rebalanced:
+                raise JobGraphError("a rebalanced stream cannot be united", hint="Write a.union(b).rebalance().")
             if other.type != self.type:
                 raise JobGraphError(
                     f"union of {self.type.name} with {other.type.name}: the types differ",
@@ -207,6 +209,14 @@ class DataStream(_Step):
                 )
         also = tuple(i for other in others for i in other._inputs)
         return _Union(self._environment, self._operator_id, self._inputs[1:] + also)
+
+    def rebalance(self) -> DataStream:
+        """Deal the records out evenly over the subtasks of the next operator, which is not chained then.
+
+        Without it they stay together by origin, and in order: what one subtask, or one partition of a source, gives
+        goes to one subtask. Rebalance where too few origins keep too few subtasks busy, and order does not matter.
+        """
+        return _Rebalanced(self._environment, self._operator_id, self._inputs[1:])
 
     def key_by(self, key: Any, key_type: Any = None) -> KeyedStream:
         """Partition by key: a function of the record, or the name or index of a column.
@@ -282,11 +292,13 @@ class DataStream(_Step):
                 output_type=output_type,
                 uid=OperatorUid(uid) if uid else None,
                 key=self._key if is_keyed else None,
+                is_rebalanced=self._is_rebalanced,
             )
         )
         return len(operators) - 1
 
     _key: KeySelector | None = None
+    _is_rebalanced = False
 
 
 class _Union(DataStream):
@@ -303,6 +315,20 @@ class _SideOutput(DataStream):
         raise JobGraphError(
             "a side output has no uid, name or parallelism", hint="Set it on the operator that emits it."
         )
+
+
+class _Rebalanced(DataStream):
+    """Records on their way to whichever subtask is next; not an operator, so there is nothing to name."""
+
+    _is_rebalanced = True
+
+    def _change(self, **changes: Any) -> None:
+        raise JobGraphError(
+            "rebalance has no uid, name or parallelism", hint="Set it on the operator behind rebalance()."
+        )
+
+    def _check_has_side_outputs(self) -> None:
+        raise JobGraphError("rebalance has no side outputs", hint="Call get_side_output(tag) before rebalance().")
 
 
 class KeyedStream(DataStream):

@@ -29,10 +29,13 @@ from checkdam.state.types import TypeInfo
 
 
 class Partitioning(Enum):
-    KEYED = "keyed"
-    REBALANCE = "rebalance"
-    FORWARD = "forward"
-    BROADCAST = "broadcast"
+    """Which subtask a record goes to. All but REBALANCE keep the order of records between two subtasks."""
+
+    KEYED = "keyed"  # by its key
+    FORWARD = "forward"  # the one with the number of the subtask it comes from
+    ORIGIN = "origin"  # by the subtask, or partition of a source, it comes from: one each, where the numbers differ
+    REBALANCE = "rebalance"  # any, in even shares, because the job says so
+    BROADCAST = "broadcast"  # all of them
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ def _placed(operators: Sequence[Operator], parallelism: int) -> tuple[dict[int, 
 def _width(op: Operator, parallelism: int, level: dict[int, int], widths: dict[int, int]) -> int:
     if isinstance(op.kind, SideOutputKind):
         return widths[op.inputs[0]]
-    if op.parallelism is None and isinstance(op.kind, TimestampsKind):
+    if op.parallelism is None and isinstance(op.kind, TimestampsKind) and not op.is_rebalanced:
         in_front = {widths[i] for i in op.inputs if level[i] > 0}
         if len(in_front) == 1:
             return in_front.pop()  # a look at the clock is no reason to move records
@@ -183,7 +186,7 @@ def _first_possible(op: Operator, level: dict[int, int], widths: dict[int, int])
         return 0
     deepest = max(level[i] for i in op.inputs)
     same_width = all(widths[i] == widths[op.id] for i in op.inputs if level[i])
-    chained = op.key is None and deepest > 0 and same_width
+    chained = op.key is None and not op.is_rebalanced and deepest > 0 and same_width
     at = deepest if chained else deepest + 1
     return max([at, *(level[i] + 1 for i in op.second_inputs)])  # keyed or broadcast: a second side always crosses
 
@@ -267,7 +270,9 @@ def _partitioning(target: Operator, side: int, *, same_slots: bool) -> Partition
         return Partitioning.KEYED
     if side:
         return Partitioning.BROADCAST
-    return Partitioning.FORWARD if same_slots else Partitioning.REBALANCE
+    if target.is_rebalanced:
+        return Partitioning.REBALANCE
+    return Partitioning.FORWARD if same_slots else Partitioning.ORIGIN
 
 
 def _slot_levels(

@@ -155,6 +155,7 @@ class Operator:
     key: KeySelector | None = None
     second_inputs: tuple[int, ...] = ()
     second_key: KeySelector | None = None
+    is_rebalanced: bool = False  # its records are dealt out over its subtasks, wherever they come from
 
     @property
     def title(self) -> str:
@@ -194,7 +195,11 @@ class Operator:
     @property
     def needs_slot(self) -> bool:
         """Whether it must live in a slot; the others may run wherever their records are."""
-        if self.is_source or isinstance(self.kind, TimestampsKind):
+        if self.is_source:
+            return False
+        if self.is_rebalanced:
+            return True  # Spark runs the others where it reads their records
+        if isinstance(self.kind, TimestampsKind):
             return False
         plain = isinstance(self.kind, MapKind | FlatMapKind | FilterKind)
         return not plain or self.key is not None or has_life(self.function)

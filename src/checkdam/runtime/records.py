@@ -70,7 +70,7 @@ class InputRecord(msgspec.Struct, frozen=True):
     """One edge of the graph, seen from its target."""
 
     operator: int
-    ship_strategy: str  # Flink's words: FORWARD, HASH, BROADCAST, REBALANCE
+    ship_strategy: str  # Flink's words: FORWARD, HASH, BROADCAST, RESCALE, REBALANCE
 
 
 class OperatorRecord(msgspec.Struct, frozen=True):

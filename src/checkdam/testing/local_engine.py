@@ -185,7 +185,7 @@ class LocalEngine:
     # -- moving records -----------------------------------------------------------------------------------------
 
     def _execute(self, epoch: Epoch, records: Records) -> None:
-        flow = [(0, batch) for batch in self._source_side(records)]
+        flow = list(self._source_side(records))
         for level in self._plan.levels:
             arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
             for subtask, rows in self._exchange(level, flow):
@@ -199,15 +199,17 @@ class LocalEngine:
             ]
         self._to_spark_sinks(epoch, flow)
 
-    def _source_side(self, records: Records) -> Iterator[pa.RecordBatch]:
+    def _source_side(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What leaves the source side, with the partition it comes from: each source is one."""
         wire = self._wire(1)
         here = {op.id: op for op in self._plan.source_side}
         edges = tuple(edge for edge in wire.edges if edge.source in here)
         level = source_level(here, edges, wire, self._plan.levels[0].parallelism)
-        for source, values in records.items():
+        for partition, (source, values) in enumerate(records.items()):
             if values:
-                yield from level.bring(source, Batch(self._types[source], rows=list(map(copy_of, values))))
-        yield from level.flush()
+                for batch in level.bring(source, Batch(self._types[source], rows=list(map(copy_of, values)))):
+                    yield partition, batch
+        yield from ((0, batch) for batch in level.flush())
         self._source_counts = {op: running.take_counts() for op, running in level.operators.items()}
 
     def _exchange(
@@ -230,6 +232,8 @@ class LocalEngine:
         edge = rows.edge
         if edge.level != level.index or edge.partitioning is Partitioning.FORWARD:
             return np.full(rows.num_rows, partition % level.parallelism)
+        if edge.partitioning is Partitioning.ORIGIN:
+            return np.full(rows.num_rows, partition % edge.parallelism)
         if edge.partitioning is Partitioning.REBALANCE:
             return np.arange(dealt, dealt + rows.num_rows) % edge.parallelism
         assert edge.key is not None

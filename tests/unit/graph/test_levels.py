@@ -43,7 +43,7 @@ def test_plain_functions_behind_a_source_stay_on_the_source_side_and_a_sink_gets
     plan = planned(lambda env, s: s.map(lambda p: p).filter(lambda p: True).print())
 
     assert names(plan) == [["collection", "map", "filter"], ["print"]]
-    assert kinds(plan) == [(1, Partitioning.REBALANCE)]
+    assert kinds(plan) == [(1, Partitioning.ORIGIN)]
 
 
 def test_a_function_with_a_life_needs_a_slot() -> None:
@@ -83,7 +83,7 @@ def test_another_parallelism_begins_a_level_of_that_width_and_the_job_has_as_man
 
     assert names(plan) == [["collection"], ["sum"], ["print"]]
     assert [level.parallelism for level in plan.levels] == [3, 1]
-    assert kinds(plan) == [(1, Partitioning.KEYED), (2, Partitioning.REBALANCE)]
+    assert kinds(plan) == [(1, Partitioning.KEYED), (2, Partitioning.ORIGIN)]
     assert plan.slots == 3
 
 

@@ -131,7 +131,21 @@ def test_a_plain_function_that_reads_a_slot_lives_in_one_whatever_else_it_reads(
     plan = planned(lambda env, s: s.union(s.process(Split())).map(lambda p: p).print())
 
     assert names(plan) == [["collection"], ["process", "map", "print"]]
-    assert kinds(plan) == [(0, 1, Partitioning.REBALANCE), (0, 1, Partitioning.REBALANCE)]
+    assert kinds(plan) == [(0, 1, Partitioning.ORIGIN), (0, 1, Partitioning.ORIGIN)]
+
+
+def test_a_rebalanced_stream_crosses_an_exchange_also_to_a_plain_function_and_as_many_subtasks() -> None:
+    plan = planned(lambda env, s: s.rebalance().map(lambda p: p).process(Split()).rebalance().process(Split()).print())
+
+    assert names(plan) == [["collection"], ["map", "process"], ["process", "print"]]
+    assert kinds(plan) == [(0, 1, Partitioning.REBALANCE), (0, 2, Partitioning.REBALANCE)]
+
+
+def test_another_number_of_subtasks_is_reached_by_origin() -> None:
+    plan = planned(lambda env, s: s.process(Split()).process(Split()).set_parallelism(3).print())
+
+    assert names(plan) == [["collection"], ["process"], ["process"], ["print"]]
+    assert {edge.partitioning for edge in plan.edges} == {Partitioning.ORIGIN}
 
 
 def test_two_keyed_streams_meet_behind_the_later_of_them() -> None:
@@ -160,7 +174,7 @@ def test_a_broadcast_side_crosses_an_exchange_even_out_of_the_level_beside() -> 
 
     assert names(plan) == [["collection"], ["process"], ["connect", "print"]]
     assert kinds(plan) == [
-        (0, 1, Partitioning.REBALANCE),
+        (0, 1, Partitioning.ORIGIN),
         (0, 2, Partitioning.FORWARD),
         (1, 2, Partitioning.BROADCAST),
     ]
@@ -174,7 +188,7 @@ def test_the_first_side_of_a_broadcast_is_chained_where_it_can_be() -> None:
     plan = planned(build)
 
     assert names(plan) == [["collection", "map"], ["process", "connect", "print"]]
-    assert kinds(plan) == [(0, 1, Partitioning.REBALANCE), (1, 1, Partitioning.BROADCAST)]
+    assert kinds(plan) == [(0, 1, Partitioning.ORIGIN), (1, 1, Partitioning.BROADCAST)]
 
 
 def test_a_broadcast_edge_is_as_wide_as_its_target() -> None:

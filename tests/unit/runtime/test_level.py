@@ -105,7 +105,7 @@ def operator(number: int, name: str, kind: Any = None, inputs: tuple[int, ...] =
 
 
 def edge(number: int, source: int, target: int, **more: Any) -> Edge:
-    base = Edge(number, source, target, 1, Partitioning.REBALANCE, 2, TEXT)
+    base = Edge(number, source, target, 1, Partitioning.ORIGIN, 2, TEXT)
     return replace(base, **more)
 
 

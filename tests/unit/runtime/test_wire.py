@@ -17,7 +17,7 @@ NUMBER = type_info(int)
 
 
 def edge(number: int, of: Any, key: KeySelector | None = None) -> Edge:
-    partitioning = Partitioning.KEYED if key else Partitioning.REBALANCE
+    partitioning = Partitioning.KEYED if key else Partitioning.ORIGIN
     return Edge(number, number, 9, 1, partitioning, 2, of, key)
 
 

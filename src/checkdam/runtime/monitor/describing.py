@@ -56,8 +56,9 @@ _WORDS: dict[type[Kind], str] = {
 }
 _SHIP_STRATEGIES = {
     Partitioning.KEYED: "HASH",
-    Partitioning.REBALANCE: "REBALANCE",
     Partitioning.FORWARD: "FORWARD",
+    Partitioning.ORIGIN: "RESCALE",
+    Partitioning.REBALANCE: "REBALANCE",
     Partitioning.BROADCAST: "BROADCAST",
 }
 

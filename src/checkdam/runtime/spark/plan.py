@@ -215,8 +215,10 @@ def _partition(plan: JobPlan, level: Level, wire: Wire) -> str:
 def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
     if edge.level != level.index or edge.partitioning in (Partitioning.FORWARD, Partitioning.BROADCAST):
         return f"pmod(spark_partition_id(), {level.parallelism})"  # behind a level, partition i is slot i
-    if edge.partitioning is Partitioning.REBALANCE:
-        return f"cast(floor(rand() * {edge.parallelism}) as int)" if edge.parallelism > 1 else "0"
+    if edge.partitioning is Partitioning.ORIGIN:
+        return f"pmod(spark_partition_id(), {edge.parallelism})"
+    if edge.partitioning is Partitioning.REBALANCE:  # by chance: Spark counts no rows of a streaming DataFrame
+        return f"cast(floor(rand() * {edge.parallelism}) as int)"
     assert edge.key is not None
     assert edge.target is not None
     place = wire.columns[edge.id]

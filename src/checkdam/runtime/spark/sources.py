@@ -55,7 +55,10 @@ _AT_ONCE = 10_000
 
 
 def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
-    reader = session.readStream.format(spec.format).options(**spec.options)
+    options = dict(spec.options)
+    if spec.format == "socket":
+        options.setdefault("numPartitions", "1")  # else Spark deals the lines out, and their order is lost
+    reader = session.readStream.format(spec.format).options(**options)
     if spec.schema is not None:
         reader = reader.schema(spec.schema)
     try:
