@@ -38,7 +38,14 @@ from checkdam.runtime.events import JobListener
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.published import PUBLISHED
 from checkdam.runtime.restore import from_path
-from checkdam.runtime.spark.offsets import SourcePosition, lay_out
+from checkdam.runtime.source_position import (
+    VERSION,
+    HeldSource,
+    SourcePosition,
+    decode_position,
+    encode_position,
+)
+from checkdam.runtime.spark.offsets import Streams, lay_out
 from checkdam.state.snapshots import SavepointFormat
 from checkdam.state.types import type_info
 from checkdam.state_reader import Savepoint
@@ -332,10 +339,11 @@ def craft_and_try(backend: str, format: SavepointFormat | None, data: st.DataObj
 def test_no_name_in_a_source_position_leads_out_of_the_query_directory(files: dict[str, bytes]) -> None:
     with world() as made:
         named = {name.replace(OUTSIDE, str(made.outside)): data for name, data in files.items()}
-        named |= {"offsets/1": b"v1", "commits/1": b"v1"} if len(files) % 2 else {}
+        named |= {"offsets/1": b"v1\n{}\n0\n0", "commits/1": b"v1"} if len(files) % 2 else {}
         with contextlib.suppress(UnicodeEncodeError):
-            position = msgspec.msgpack.encode(SourcePosition(1, named, []))
-            only_own_errors(partial(lay_out, position, made.work / "query"))
+            held = [HeldSource("a", "text", "", [0], [0]), HeldSource("b", "text", "", [1], [7])]
+            position = decode_position(encode_position(SourcePosition(1, named, [], VERSION, held)))
+            only_own_errors(partial(lay_out, position, made.work / "query", held, Streams(((0,), (1,)))))
 
         assert {each.name for each in made.work.iterdir()} <= {"query"}
 

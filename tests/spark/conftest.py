@@ -20,13 +20,14 @@ import pytest
 
 from checkdam import CheckpointConfig, StreamExecutionEnvironment
 from checkdam.api.launch import Launch, set_launch
-from checkdam.checkpoint.settings import JobEnd
+from checkdam.checkpoint.settings import CheckpointRetention, JobEnd
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
-from checkdam.ids import CheckpointId, Epoch
+from checkdam.ids import CheckpointId, Epoch, OperatorUid
 from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.records import SlotRecord
 from checkdam.runtime.restore import Resume
+from checkdam.runtime.source_position import SourceStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,8 +110,9 @@ class Jobs:
         self.watcher = Watcher()
 
     def checkpoints(self, interval: timedelta | None = timedelta(0), **options: Any) -> CheckpointConfig:
-        """After every epoch unless told otherwise, in the test's own directory."""
-        return CheckpointConfig(interval=interval, **{"storage": str(self.tmp_path / "ck"), **options})
+        """After every epoch and kept whatever the end unless told otherwise, in the test's own directory."""
+        given = {"storage": str(self.tmp_path / "ck"), "retention": CheckpointRetention.RETAIN_ON_CANCELLATION}
+        return CheckpointConfig(interval=interval, **{**given, **options})
 
     def environment(
         self,
@@ -120,6 +122,7 @@ class Jobs:
         restore: str | None = None,
         resume: bool = False,
         allow_non_restored_state: bool = False,
+        source_positions: dict[str, str] | None = None,
         settings: dict[str, object] | None = None,
     ) -> StreamExecutionEnvironment:
         """A new environment with a new watcher."""
@@ -130,6 +133,9 @@ class Jobs:
                 restore_path=restore,
                 resume=Resume.LATEST if resume else None,
                 allow_non_restored_state=allow_non_restored_state,
+                source_positions={
+                    OperatorUid(uid): SourceStart(start) for uid, start in (source_positions or {}).items()
+                },
                 listener=self.watcher,
             )
         )

@@ -21,7 +21,7 @@ from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, restore_mode, settle_checkpoints, settle_place
 from checkdam.config import Configuration, Origin
-from checkdam.connectors.sources import CollectionSource, DataFrameSource, StreamSource
+from checkdam.connectors.sources import CollectionSource, StreamSource
 from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
 from checkdam.graph.functions import SourceFunction
 from checkdam.graph.levels import plan_job
@@ -45,6 +45,7 @@ from checkdam.runtime.restore import (
     max_parallelism_for,
     newest_first,
 )
+from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.inference import infer_type
 from checkdam.state.types import TypeInfo, type_info
 from checkdam.storage.filesystem import open_storage
@@ -168,9 +169,9 @@ class StreamExecutionEnvironment:
 
     def from_dataframe(self, dataframe: Any) -> DataStream:
         """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
-        from checkdam.runtime.spark.sources import row_type
+        from checkdam.runtime.spark.sources import dataframe_source, row_type
 
-        return self._source("dataframe", DataFrameSource(dataframe), row_type(dataframe))
+        return self._source("dataframe", dataframe_source(dataframe), row_type(dataframe))
 
     def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream:
         """Any of Spark's streaming formats, without end; rows arrive as named tuples."""
@@ -368,8 +369,9 @@ class StreamExecutionEnvironment:
         groups = max_parallelism_for(restored, asked, parallelism)
         operators = keep_max_parallelism(operators, restored, asked, parallelism)
         plan = plan_job(name, operators, parallelism=parallelism, max_parallelism=groups)
+        choices = self._source_choices(restored, settings)
         if restored is not None:
-            check_fit(restored, plan, allow_non_restored_state=settings.get(config.IGNORE_UNCLAIMED_STATE))
+            check_fit(restored, plan, choices)
         resumed = restored is not None and restored.claim
         settings = settings.settled(config.DEFAULT_PARALLELISM, parallelism)
         fixed = Origin.CHECKPOINT if restored is not None and asked is None else None
@@ -389,8 +391,13 @@ class StreamExecutionEnvironment:
             allow_repeated_output=settings.get(config.ALLOW_REPEATED_OUTPUT),
             restart=self._restart or restart_strategy_from(settings, checkpointing=checkpoints.interval is not None),
             fail_on_repeated_rejection=settings.get(config.FAIL_ON_REPEATED_REJECTION),
+            source_choices=choices,
         )
         return job, settings
+
+    def _source_choices(self, restored: Restored | None, settings: Configuration) -> SourceChoices:
+        until = None if restored is None else restored.checkpoint.checkpoint_id
+        return SourceChoices(self._launch.source_positions, settings.get(config.IGNORE_UNCLAIMED_STATE), until)
 
     def _work_directory(self) -> Path:
         if self._work is None:

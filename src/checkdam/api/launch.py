@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +10,13 @@ from typing import NoReturn
 
 from checkdam.config import Configuration
 from checkdam.graph.operators import Operator
+from checkdam.ids import OperatorUid
 from checkdam.runtime.control import JobHost, JobMonitor
 from checkdam.runtime.events import JobListener, PrintingListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.master import JobResult
 from checkdam.runtime.restore import Resume
+from checkdam.runtime.source_position import SourceStart
 
 DEFAULT_FILE = Path("checkdam.yaml")
 CONFIG_HELP = (
@@ -39,6 +41,8 @@ class Launch:
     restore_path: str | None = None
     resume: Resume | None = None
     allow_non_restored_state: bool = False
+    source_positions: Mapping[OperatorUid, SourceStart] = field(default_factory=dict)
+    """Where sources go on that have changed since the checkpoint, by uid."""
     take_over: bool = False
     """Take the job also from a process that is known to run."""
     listener: JobListener = field(default_factory=PrintingListener)

@@ -98,7 +98,7 @@ class DataStream(_Step):
         return self._environment._operators[self._operator_id].output_type
 
     def uid(self, uid: str) -> DataStream:
-        """The name under which the operator's state is found again; required where there is state."""
+        """The name under which the operator's state, or a source's position, is found again; required with state."""
         self._change(uid=checked_uid(uid))
         return self
 

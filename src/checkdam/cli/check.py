@@ -18,13 +18,14 @@ from rich.table import Table
 from checkdam.api.launch import CONFIG_HELP, JobToExamine, Launch
 from checkdam.cli.failures import EXIT_FAILED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
-from checkdam.cli.run import configuration
-from checkdam.config import DEFAULT_PARALLELISM, MAX_PARALLELISM
+from checkdam.cli.run import SOURCE_POSITION, configuration
+from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.runtime.events import told_without_effect
 from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
 from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
+from checkdam.runtime.source_position import SourceChoices, parse_source_start
 
 _COLOURS = {
     Fate.AS_IS: "green",
@@ -43,6 +44,7 @@ _COLOURS = {
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
 @click.option("-n", "--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
+@SOURCE_POSITION
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 @click.pass_context
@@ -54,12 +56,13 @@ def check(
     parallelism: str | None,
     settings: tuple[str, ...],
     file: Path | None,
+    source_positions: tuple[str, ...],
     *,
     allow_non_restored_state: bool,
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Tell what would become of each state if the program JOB started from the checkpoint in PATH.
+    """Tell what would become of each state and source if the program JOB started from the checkpoint in PATH.
 
     The program runs up to env.execute(), where it ends. Of your functions only initialize_state(), open() and close()
     of those that may keep state are called, once each, to learn what state they ask for; no record is read or written.
@@ -83,6 +86,7 @@ def check(
         launch = Launch(
             configuration=configuration(settings, {DEFAULT_PARALLELISM.key: parallelism}, file, verbose=False)
         )
+        starts = dict(map(parse_source_start, source_positions))
         restored = from_path(path)
         built = _build(job, arguments, launch, verbose=verbose)
         if built is None:
@@ -90,7 +94,9 @@ def check(
         for reason, keys in built.configuration.without_effect().items():
             say(f"note: {told_without_effect(keys, reason)}")
         plan = _plan(built, restored)
-        reports = check_restore(plan, restored, allow_non_restored_state=allow_non_restored_state)
+        may_drop = allow_non_restored_state or built.configuration.get(IGNORE_UNCLAIMED_STATE)
+        choices = SourceChoices(starts, may_drop, restored.checkpoint.checkpoint_id)
+        reports = check_restore(plan, restored, choices)
     if as_json:
         view = {
             "checkpoint": restored.path,

@@ -87,7 +87,7 @@ def _facts(view: CheckpointView) -> list[tuple[str, str]]:
         ("path", view.path),
     ]
     for index, position in enumerate(view.sources):
-        facts.append((f"source {index}", f"at {_shortened(position)}"))
+        facts.append((f"source {index}", _shortened(position)))
     return facts
 
 

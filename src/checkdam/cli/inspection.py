@@ -8,8 +8,8 @@ from datetime import datetime
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.store import load_checkpoint
 from checkdam.cli.state_inspection import StateView, keyed_states, operator_states, together
-from checkdam.errors import CheckpointDamagedError, StateNotRestorableError
-from checkdam.runtime.spark.offsets import decode
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.runtime.source_position import HeldSource, decode_position
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -89,15 +89,23 @@ def is_flinks(error: StateNotRestorableError) -> bool:
 
 
 def _positions(checkpoint: CompletedCheckpoint) -> tuple[str, ...]:
-    """The last line of Spark's offset log for each source."""
+    """The last line of Spark's offset log for each source, with its uid where the checkpoint has it."""
     if not checkpoint.source_position:
         return ()
     try:
-        position = decode(checkpoint.source_position)
-    except CheckpointDamagedError:
+        position = decode_position(checkpoint.source_position)
+    except (CheckpointDamagedError, FormatTooNewError):
         return (f"{len(checkpoint.source_position)} bytes",)
     offsets = position.files.get(f"offsets/{position.batch}", b"").decode(errors="replace")
-    return tuple(offsets.splitlines()[2:])  # after the version and the query's own settings
+    lines = offsets.splitlines()[2:]  # after the version and the query's own settings
+    if not position.held:
+        return tuple(f"at {line}" for line in lines)
+    return tuple(_held(source, lines) for source in position.held)
+
+
+def _held(source: HeldSource, lines: list[str]) -> str:
+    own = [lines[line] for line in source.lines if 0 <= line < len(lines)]
+    return f"{source.uid} at {', '.join(own)}" if own else f"{source.uid}, read to its end"
 
 
 def _operator(storage: Storage, entry: OperatorEntry, *, in_full: bool) -> OperatorView:

@@ -34,8 +34,18 @@ from checkdam.runtime.control import JobMonitor
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.job import Job
 from checkdam.runtime.restore import Resume
+from checkdam.runtime.source_position import parse_source_start
 
 _SPARK_LOG_LEVEL = "spark.log.level"
+
+SOURCE_POSITION = click.option(
+    "--source-position",
+    "source_positions",
+    metavar="UID=POSITION",
+    multiple=True,
+    help="For a source that reads another place than in the checkpoint: earliest begins it anew, restored goes on from"
+    " its position all the same; repeatable.",
+)
 
 
 @click.command(short_help="Run a job file.")
@@ -72,6 +82,7 @@ _SPARK_LOG_LEVEL = "spark.log.level"
     help="With --resume or a claim: take the job also from a process that runs it, but hangs; it stops when it wakes.",
 )
 @click.option("-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
+@SOURCE_POSITION
 @click.option(
     "--allow-repeated-output",
     is_flag=True,
@@ -91,6 +102,7 @@ def run(
     settings: tuple[str, ...],
     file: Path | None,
     port: str | None,
+    source_positions: tuple[str, ...],
     *,
     no_rest: bool,
     allow_non_restored_state: bool,
@@ -118,6 +130,8 @@ def run(
         raise click.UsageError("-s and --resume exclude each other.")
     if claim_mode is not None and path is None:
         raise click.UsageError("--claim-mode says what becomes of what -s names, and there is no -s.")
+    if source_positions and resume is None and path is None:
+        raise click.UsageError("--source-position needs --resume or -s: sources of a new job begin at their start.")
     if take_over and resume is None and path is None:
         raise click.UsageError("--take-over needs --resume or -s: a new job is nobody's yet.")
     overrides = {
@@ -141,6 +155,7 @@ def run(
                 restore_path=path,
                 resume=Resume(resume) if resume is not None else None,
                 allow_non_restored_state=allow_non_restored_state,
+                source_positions=dict(map(parse_source_start, source_positions)),
                 take_over=take_over,
                 listener=reporter,
             )

@@ -1,20 +1,72 @@
 """Sources as data; runtime/spark turns each into a DataFrame.
 
-`is_static` says whether all records are there from the start, so that they arrive in epoch 0.
+Every source tells what it is: `kind` and `place` are kept with its position, so that the position is not given to
+another one. Two sources of one kind and place read the same records. A place of "" is not known, or does not matter.
+`content` tells collections apart, which have no place; "": it is not known. `is_static` says whether all records are
+there from the start, so that they arrive in one epoch. `relations` is the number of streams that Spark reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+IDENTIFYING_OPTIONS = ("path", "subscribe", "subscribePattern", "assign", "topic", "topics", "table", "stream")
+"""The options of Spark's formats that say what is read. All others say how, may hold secrets, and are not kept."""
+
+_DIGESTED_VALUES = 10_000
+
+
+def place_of(options: Iterable[tuple[str, str]]) -> str:
+    """Return the options of a source that say where its records are."""
+    given = {key.lower(): value for key, value in options}
+    found = [(option, given[option.lower()]) for option in IDENTIFYING_OPTIONS if option.lower() in given]
+    return ", ".join(_plain_path(value) if option == "path" else f"{option}={value}" for option, value in found)
+
+
+def _plain_path(path: str) -> str:
+    """One spelling for a directory, whatever way it is written: absolute, without "file:" and a slash at its end."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        path = unquote(parts.path)
+    elif "://" in path:
+        return path.rstrip("/")
+    return os.path.abspath(path)
 
 
 @dataclass(frozen=True)
 class CollectionSource:
-    """Records that the program itself holds; they all arrive in epoch 0."""
+    """Records that the program itself holds; they all arrive in one epoch."""
 
     values: tuple[Any, ...]
+
+    @functools.cached_property
+    def content(self) -> str:
+        """A digest of the number of values and the first of them."""
+        digest = hashlib.sha256(str(len(self.values)).encode())
+        try:
+            for value in self.values[:_DIGESTED_VALUES]:
+                digest.update(repr(value).encode(errors="replace"))
+        except Exception:  # noqa: BLE001  a class of the user's may raise anything; its values are not told apart then
+            return ""
+        return digest.hexdigest()[:16]
+
+    @property
+    def kind(self) -> str:
+        return "collection"
+
+    @property
+    def place(self) -> str:
+        return ""
+
+    @property
+    def relations(self) -> int:
+        return 0
 
     @property
     def is_static(self) -> bool:
@@ -23,9 +75,16 @@ class CollectionSource:
 
 @dataclass(frozen=True)
 class DataFrameSource:
-    """Any Spark DataFrame; a batch one arrives in epoch 0, a streaming one as it comes."""
+    """Any Spark DataFrame; a batch one arrives in one epoch, a streaming one as it comes."""
 
     dataframe: Any
+    place: str = ""
+    relations: int = 0
+    content: str = ""
+
+    @property
+    def kind(self) -> str:
+        return "DataFrame" if self.is_static else "streaming DataFrame"
 
     @property
     def is_static(self) -> bool:
@@ -47,6 +106,22 @@ class StreamSource:
     bounded: bool = False
     replayable: bool = True
     errors: Literal["strict", "replace"] = "strict"
+
+    @property
+    def kind(self) -> str:
+        return self.format
+
+    @property
+    def place(self) -> str:
+        return place_of(self.options.items()) if self.replayable else ""  # without a position any place will do
+
+    @property
+    def relations(self) -> int:
+        return 1
+
+    @property
+    def content(self) -> str:
+        return ""
 
     @property
     def is_static(self) -> bool:

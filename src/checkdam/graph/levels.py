@@ -23,6 +23,7 @@ from checkdam.graph.operators import (
     SourceKind,
     TimestampsKind,
 )
+from checkdam.graph.source_uids import with_source_uids
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
 from checkdam.state.types import TypeInfo
@@ -132,7 +133,7 @@ class JobPlan:
 
 def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_parallelism: int | None) -> JobPlan:
     """Decide levels and exchanges, after checking all that can be known before anything runs."""
-    operators = without_dead_ends(operators)
+    operators = with_source_uids(without_dead_ends(operators))
     check_uids(operators)
     groups = DEFAULT_MAX_PARALLELISM if max_parallelism is None else max_parallelism
     check_max_parallelism(operators, groups)

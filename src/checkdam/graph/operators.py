@@ -28,9 +28,13 @@ class KeySelector:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """Reads records; `spec` says from where (see connectors.sources)."""
+    """Reads records; `spec` says from where (see connectors.sources).
+
+    `is_uid_derived` says that the operator's uid was made from the spec, and not given by the program.
+    """
 
     spec: Any
+    is_uid_derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,11 @@ class Operator:
     def is_source(self) -> bool:
         """Whether Spark reads it."""
         return isinstance(self.kind, SourceKind)
+
+    @property
+    def has_derived_uid(self) -> bool:
+        """Whether it is a source whose uid the program did not give."""
+        return isinstance(self.kind, SourceKind) and self.kind.is_uid_derived
 
     @property
     def is_stateful(self) -> bool:

@@ -32,6 +32,7 @@ from checkdam.runtime.restore import Restored
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.slot_group import LiveSlots, SlotGroup
+from checkdam.runtime.source_position import decode_position, job_sources
 from checkdam.runtime.stalls import Stall
 from checkdam.runtime.ticking import Turns
 
@@ -104,9 +105,10 @@ class AttemptRun:
         engine = self._around.engine
         engine.resume(self.epochs.last, position)
         self._around.begun()
+        self._fulfilment.start()
+        engine.run_static(self._group.slots, self._run_epoch)
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
         self._ticker.start()
-        self._fulfilment.start()
         engine.run(self._group.slots, self._run_epoch)
         self.check()
         self._run_out()
@@ -309,6 +311,7 @@ class AttemptRun:
                 plan=job.plan.for_slots(),
                 backend=job.backend,
                 last_epoch=Epoch(self.epochs.last),
+                unread_assigners=self._unread_assigners(),
                 storage=job.storage,
                 restore=self._restored.point() if self._restored else None,
                 event_time=dict(self.checkpoints.event_time),
@@ -316,6 +319,16 @@ class AttemptRun:
                 local_directory=job.local_directory,
             )
         )
+
+    def _unread_assigners(self) -> frozenset[int]:
+        """The assigners of timestamps behind static sources whose records come with the next epoch."""
+        position = self._restored.checkpoint.source_position if self._restored else b""
+        read = {each.uid for each in decode_position(position).held}
+        unread = {source.id for source in job_sources(self.job.plan) if source.is_static and source.uid not in read}
+        for operator in self.job.plan.operators:
+            if unread.intersection(operator.all_inputs):
+                unread.add(operator.id)
+        return frozenset(self.job.plan.static_assigners & unread)
 
     # -- what hangs ---------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def assigner_names(plan: JobPlan) -> dict[int, str]:
     assigners = [op for op in plan.operators if isinstance(op.kind, TimestampsKind)]
     in_front = {op.id: op.all_inputs for op in plan.operators}
     behind = {op.id: tuple(each.id for each in plan.operators if op.id in each.all_inputs) for op in plan.operators}
-    uids = {op.id: op.uid for op in plan.operators if op.uid is not None}
+    uids = {op.id: op.uid for op in plan.operators if op.uid is not None and not op.has_derived_uid}
     alike: dict[str, list[int]] = {}
     for word, neighbours in (("before", behind), ("behind", in_front)):
         for op in assigners:

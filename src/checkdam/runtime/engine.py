@@ -90,6 +90,12 @@ class Engine(Protocol):
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
         """Let the next `run` go on after this epoch, from where the sources stood; empty: from the beginning."""
 
+    def run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        """Run one epoch with the records of static sources that have not come yet; none if there are no such sources.
+
+        No other epoch of the attempt comes before it.
+        """
+
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         """Run epoch after epoch, until the input is used up or `interrupt` is called."""
 

@@ -12,6 +12,7 @@ from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.ids import JobId
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.restart import NoRestart, RestartStrategy
+from checkdam.runtime.source_position import SourceChoices
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Job:
     cancellation_timeout: timedelta = config.CANCELLATION_TIMEOUT.default
     parallelism: int = 1  # of the operators that do not say otherwise
     allow_repeated_output: bool = False  # when it goes back to an older checkpoint and a sink cannot withdraw
+    source_choices: SourceChoices = field(default_factory=SourceChoices)
 
     def at_parallelism(self, parallelism: int) -> Job:
         """The same job, planned anew; operators that were given a parallelism of their own keep it.

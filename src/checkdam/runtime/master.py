@@ -497,6 +497,8 @@ class JobMaster:
             yield None
 
     def _run_from(self, restored: Restored | None) -> None:
+        if restored is not None:
+            restored = restored.with_sources(self._job.plan, self._job.source_choices)
         self._outputs.check_covered(restored)
         newer = self._newer_than(restored)
         if not self._job.may_repeat_output:

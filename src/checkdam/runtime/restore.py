@@ -25,6 +25,8 @@ from checkdam.ids import JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.completion import assigner_names
 from checkdam.runtime.events import JobListener
 from checkdam.runtime.slot.messages import RestorePoint
+from checkdam.runtime.source_position import SourceChoices, encode_position, restored_position
+from checkdam.runtime.spark.offsets import check_files
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -81,6 +83,18 @@ class Restored:
         """How far event time had come for each operator of the plan, by its id there."""
         reached = self.checkpoint.watermarks
         return {op.id: reached[op.uid] for op in plan.operators if op.uid is not None and op.uid in reached}
+
+    def with_sources(self, plan: JobPlan, choices: SourceChoices) -> Restored:
+        """The same with the position of its sources as those of the plan take it up.
+
+        Raises:
+            StateNotRestorableError, CheckpointDamagedError, FormatTooNewError, JobGraphError: as `restored_position`.
+        """
+        checkpoint = self.checkpoint
+        holding = choices.for_checkpoint(checkpoint.checkpoint_id)
+        position = restored_position(checkpoint.source_position, checkpoint.epoch, plan, holding)
+        check_files(position)
+        return replace(self, checkpoint=replace(checkpoint, source_position=encode_position(position)))
 
     def committables(self, uid: OperatorUid) -> tuple[bytes, ...]:
         return next((entry.committables for entry in self.checkpoint.operators if entry.uid == uid), ())
@@ -209,13 +223,14 @@ def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listen
     raise changing(store.uri)
 
 
-def check_fit(restored: Restored, plan: JobPlan, *, allow_non_restored_state: bool) -> None:
-    """Refuse, before anything runs, state that this job has no place for."""
+def check_fit(restored: Restored, plan: JobPlan, choices: SourceChoices) -> None:
+    """Refuse, before anything runs, state and source positions that this job has no place for."""
+    restored.with_sources(plan, choices)
     known = {operator.uid: operator for operator in plan.operators if operator.uid is not None}
     for entry in restored.checkpoint.operators:
         operator = known.get(entry.uid)
         if operator is None:
-            if not entry.is_empty and not allow_non_restored_state:
+            if not entry.is_empty and not choices.allow_non_restored_state:
                 raise StateNotRestorableError(
                     f'"{restored.path}" holds state of operator "{entry.uid}", which the job does not have',
                     hint=f'Give one operator uid="{entry.uid}", or restore with --allow-non-restored-state.',

@@ -1,10 +1,12 @@
-"""What a restore would do to each state of a checkpoint, told without restoring anything."""
+"""Predicts what a restore does to each state and source position of a checkpoint. Restores nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from checkdam.backends.describing import describe_handle, describe_keys, verify_handle
 from checkdam.backends.restoring import other_keys, reading_of, verdict_of
@@ -17,6 +19,15 @@ from checkdam.graph.operators import Operator
 from checkdam.ids import OperatorUid, SubtaskIndex
 from checkdam.runtime.dry_open import Declared, states_of
 from checkdam.runtime.restore import Restored
+from checkdam.runtime.source_position import (
+    Outcome,
+    SourceChoices,
+    SourceOutcome,
+    decode_position,
+    job_sources,
+    match_sources,
+)
+from checkdam.runtime.spark.offsets import check_files
 from checkdam.state.evolution import Compatibility, compare
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
 from checkdam.state.spec import StateKind, StateSpec
@@ -52,8 +63,8 @@ class StateReport:
     is_refused: bool = False
 
 
-def check_restore(plan: JobPlan, restored: Restored, *, allow_non_restored_state: bool) -> list[StateReport]:
-    """A report for every state of the job and of the checkpoint, operator by operator.
+def check_restore(plan: JobPlan, restored: Restored, choices: SourceChoices) -> list[StateReport]:
+    """A report for every state and source of the job and of the checkpoint, operator by operator.
 
     Reads and checks every byte that a restore reads, so that a damaged file shows here and not first in the restore.
 
@@ -61,17 +72,39 @@ def check_restore(plan: JobPlan, restored: Restored, *, allow_non_restored_state
         CheckpointDamagedError, FormatTooNewError: a file of the checkpoint cannot be read or is altered.
         UserFunctionError, JobGraphError: a function cannot be opened.
     """
+    checkpoint = restored.checkpoint
+    position = decode_position(checkpoint.source_position)
+    outcomes, taken = match_sources(position, checkpoint.epoch, job_sources(plan), choices)
+    check_files(msgspec.structs.replace(position, held=taken))
     storage = open_storage(restored.storage)
     entries = {entry.uid: entry for entry in restored.checkpoint.operators}
-    reports: list[StateReport] = []
+    reports = list(map(_of_source, outcomes))
     for operator in plan.operators:
         if operator.uid is not None and (operator.is_stateful or operator.uid in entries):
             held = _Held(storage, restored.directory, entries.pop(operator.uid, None))
             held.verify()
             reports += _of_operator(operator, held, plan.key_groups_of(operator.id))
     for entry in entries.values():
-        reports += _of_dropped(_Held(storage, restored.directory, entry), is_refused=not allow_non_restored_state)
+        reports += _of_dropped(
+            _Held(storage, restored.directory, entry), is_refused=not choices.allow_non_restored_state
+        )
     return reports
+
+
+_FATES = {
+    Outcome.RESTORED: Fate.AS_IS,
+    Outcome.NEW: Fate.NEW,
+    Outcome.NOT_IN_JOB: Fate.DROPPED,
+    Outcome.REFUSED: Fate.INCOMPATIBLE,
+}
+
+
+def _of_source(outcome: SourceOutcome) -> StateReport:
+    reason = outcome.reason
+    if outcome.is_refused:
+        reason = f"{reason}. {outcome.hint}"
+    fate = _FATES[outcome.outcome]
+    return StateReport(outcome.uid, outcome.name, "position", "source", fate, reason, outcome.is_refused)
 
 
 class _Held:

@@ -12,15 +12,22 @@ import pyarrow as pa
 
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import SparkSink
-from checkdam.connectors.sources import CollectionSource
 from checkdam.graph.levels import JobPlan, Level, Partitioning
 from checkdam.graph.operators import SinkKind, SourceKind
-from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
+from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.level import records_and_keys
 from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.source_level import source_level
+from checkdam.runtime.source_position import (
+    VERSION,
+    JobSource,
+    SourcePosition,
+    decode_position,
+    encode_position,
+    job_sources,
+)
 from checkdam.runtime.wire import EdgeRows, Wire, wire_before
 from checkdam.state.batch import Batch
 from checkdam.state.copying import copy_of
@@ -28,7 +35,6 @@ from checkdam.state.key_groups import key_groups
 from checkdam.state.rows import from_arrow
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_slot import DriverLife, LocalSlot
-from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Moment, Step, Trouble
 
 Records = dict[int, tuple[Any, ...]]
@@ -67,15 +73,17 @@ class LocalEngine:
         self._source_counts: Mapping[int, OperatorCounts] = {}
         self._unsettled: set[CheckpointId] = set()
         self._epoch = Epoch(-1)  # the last one that has moved its records
-        self._next_script = 0
+        self._next: dict[OperatorUid, int] = {}  # of each scripted source, which of its epochs comes next
+        self._read: set[OperatorUid] = set()  # the collections that have come
         self.adopt(plan)
 
     def adopt(self, plan: JobPlan) -> LocalEngine:
         """Run this plan from the next attempt on."""
         self._plan = plan
-        sources = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
-        self._collections = {op: spec for op, spec in sources.items() if isinstance(spec, CollectionSource)}
-        self._scripts = {op: spec for op, spec in sources.items() if isinstance(spec, ScriptedSource)}
+        specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
+        self._sources = job_sources(plan)
+        self._collections = [(each, specs[each.id]) for each in self._sources if each.is_static]
+        self._scripts = [(each, specs[each.id]) for each in self._sources if not each.is_static]
         self._types = {op.id: op.output_type for op in plan.source_side}
         return self
 
@@ -120,16 +128,23 @@ class LocalEngine:
         return self.slots
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
-        self._epoch, self._next_script = last_epoch, int(position or b"0")
+        held = {OperatorUid(each.uid): each for each in decode_position(position).held}
+        self._epoch = last_epoch
+        self._read = {source.uid for source, _ in self._collections if source.uid in held}
+        self._next = {source.uid: held[source.uid].lines[0] for source, _ in self._scripts if source.uid in held}
+
+    def run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        unread = [(source, spec) for source, spec in self._collections if source.uid not in self._read]
+        if unread:
+            self._run_epoch({source: spec.values for source, spec in unread}, run_epoch)
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        if self._collections and self._epoch < 0:
-            self._run_epoch({op: spec.values for op, spec in self._collections.items()}, run_epoch)
-        last = max((len(spec.epochs) for spec in self._scripts.values()), default=0)
-        while self._next_script < last and not self._stopped:
-            index = self._next_script
-            records = {op: spec.epochs[index] for op, spec in self._scripts.items() if index < len(spec.epochs)}
-            self._run_epoch(records, run_epoch, script=index)
+        while not self._stopped:
+            following = ((source, spec, self._next.get(source.uid, 0)) for source, spec in self._scripts)
+            records = {source: spec.epochs[index] for source, spec, index in following if index < len(spec.epochs)}
+            if not records:
+                break
+            self._run_epoch(records, run_epoch)
         if self._until is not None:
             until = self._until
             until.when_open(self._look)
@@ -150,7 +165,9 @@ class LocalEngine:
         """The slots tell all there is to tell."""
 
     def position(self) -> bytes:
-        return str(self._next_script).encode()
+        held = [source.held() for source, _ in self._collections if source.uid in self._read]
+        held += [source.held([self._next[source.uid]]) for source, _ in self._scripts if source.uid in self._next]
+        return encode_position(SourcePosition(-1, {}, [source.kind for source in self._sources], VERSION, held))
 
     def source_counts(self) -> Mapping[int, OperatorCounts]:
         return self._source_counts
@@ -166,12 +183,12 @@ class LocalEngine:
             self._unsettled.discard(checkpoint_id)
             self._changed.notify_all()
 
-    def _run_epoch(self, records: Records, run_epoch: RunEpoch, script: int | None = None) -> None:
+    def _run_epoch(self, records: Mapping[JobSource, tuple[Any, ...]], run_epoch: RunEpoch) -> None:
         def execute(epoch: Epoch) -> None:
-            self._execute(epoch, records)
+            self._execute(epoch, {source.id: values for source, values in records.items()})
             self._epoch = epoch
-            if script is not None:
-                self._next_script = script + 1
+            self._read |= {source.uid for source in records if source.is_static}
+            self._next |= {each.uid: self._next.get(each.uid, 0) + 1 for each in records if not each.is_static}
 
         self.at(Moment(Step.BEFORE_EPOCH, self._epoch + 1))
         self.driver.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -37,6 +37,7 @@ from checkdam.runtime.master import JobMaster
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
 from checkdam.runtime.restore import Resume
+from checkdam.runtime.source_position import SourceStart
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.inference import infer_type
 from checkdam.state.key_groups import KeyGroupRange
@@ -271,6 +272,7 @@ class LocalJob:
         allow_non_restored_state: bool = False,
         mode: RestoreMode = RestoreMode.NO_CLAIM,
         take_over: bool = False,
+        source_positions: Mapping[OperatorUid, SourceStart] | None = None,
     ) -> Heard:
         """Run to the end, from the newest checkpoint there is, or from the one named by `restore`.
 
@@ -287,6 +289,7 @@ class LocalJob:
             resume=Resume.LATEST if has_own else None,
             allow_non_restored_state=allow_non_restored_state,
             take_over=take_over,
+            source_positions=source_positions or {},
             host=self._host,
         )
         environment = self._built(launch)

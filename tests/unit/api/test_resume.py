@@ -124,7 +124,7 @@ def test_the_settings_of_the_program_say_what_to_start_from(tmp_path: Path) -> N
 
     assert restored is not None
     assert restored.claim
-    assert settings.get(IGNORE_UNCLAIMED_STATE)
+    assert environment._source_choices(restored, settings).allow_non_restored_state
 
 
 def test_what_the_command_line_says_to_start_from_shows_in_the_settings() -> None:

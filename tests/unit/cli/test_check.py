@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.operator_state import OperatorStates
+from checkdam.runtime.source_position import VERSION, HeldSource, SourcePosition, encode_position
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.ttl import StateTtlConfig
@@ -87,6 +89,9 @@ def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
+COLLECTION = HeldSource("source:collection", "collection", "", is_uid_derived=True)
+
+
 def _checkpoint(
     root: Path,
     backend: KeyedStateBackend,
@@ -94,6 +99,8 @@ def _checkpoint(
     ttl: StateTtlConfig | None = None,
     offset: int = 7,
     offsets: int = 1,
+    held: Sequence[HeldSource] = (COLLECTION,),
+    files: Mapping[str, bytes] | None = None,
 ) -> str:
     """What a run of the program as it was has left."""
     storage = Subtree(open_storage(str(root)), JOB)
@@ -133,6 +140,7 @@ def _checkpoint(
         operators=(
             OperatorEntry(uid, "Keep", 1, 128, {SubtaskIndex(0): handle}, operator_states={SubtaskIndex(0): kept}),
         ),
+        source_position=encode_position(SourcePosition(-1, dict(files or {}), ["collection"], VERSION, list(held))),
     )
     CheckpointStore(open_storage(str(root)), JOB).write(written)
     return str(root / JOB / "chk-1")
@@ -150,7 +158,8 @@ def _check(checkpoint: str, *options: str, **changes: str) -> int:
 
 def _fates(checkpoint: str, capsys: pytest.CaptureFixture[str], code: int = 0, **changes: str) -> dict[str, Any]:
     assert _check(checkpoint, "--json", **changes) == code
-    return {state["state"]: state for state in json.loads(capsys.readouterr().out)["states"]}
+    states = json.loads(capsys.readouterr().out)["states"]
+    return {state["state"]: state for state in states if state["kind"] != "source"}
 
 
 @pytest.mark.parametrize("backend", [HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"])
@@ -163,6 +172,7 @@ def test_an_unchanged_job_is_restored_as_is(
 
     out = capsys.readouterr().out
     assert out.splitlines() == [
+        "source:collection\tposition\tsource\trestored as is",
         "keep\tvisits\tvalue\trestored as is",
         "keep\tpages\tmap\trestored as is",
         "keep\toffsets\tlist (operator)\trestored as is",
@@ -279,6 +289,15 @@ def test_another_duration_of_ttl_is_no_change(tmp_path: Path, capsys: pytest.Cap
     assert "has one in event time in the job" in by_event_time["pages"]["reason"]
 
 
+def test_a_source_position_that_a_restore_refuses_as_damaged_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = _checkpoint(tmp_path, HashMapStateBackend(), files={"offsets/../../x": b""})
+
+    assert _check(checkpoint) == 1
+    assert "the source position in the checkpoint is damaged" in capsys.readouterr().err
+
+
 def test_an_operator_that_is_gone_is_refused_unless_its_state_may_go(
     checkpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,11 +305,37 @@ def test_an_operator_that_is_gone_is_refused_unless_its_state_may_go(
     refused = capsys.readouterr().out
     assert _check(checkpoint, "--allow-non-restored-state", uid="other") == 0
     allowed = capsys.readouterr().out
+    assert _check(checkpoint, "-D", "execution.state-recovery.ignore-unclaimed-state=true", uid="other") == 0
 
     assert refused.count("refused without --allow-non-restored-state") == 3
-    assert "the job would not start: 3 of 6 states cannot be restored" in refused
+    assert "the job would not start: 3 of 7 states cannot be restored" in refused
     assert allowed.count("dropped") == 3
     assert allowed.count("new\tstarts empty") == 3
+
+
+def test_what_becomes_of_each_source_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = HeldSource("clicks", "text", "/clicks", [0], [0])
+    moved = HeldSource("words", "text", "/words", [1], [1])
+    checkpoint = _checkpoint(tmp_path, HashMapStateBackend(), held=[gone, moved])
+    named = PROGRAM.format(**AS_IT_WAS).replace('([("a", 1)])', '([("a", 1)]).uid("words")')
+
+    def told(*options: str) -> tuple[int, list[list[str]]]:
+        Path("job.py").write_text(named)
+        code = command_line(["check", "job.py", "-s", checkpoint, *options])
+        return code, [line.split("\t") for line in capsys.readouterr().out.splitlines() if "\tsource\t" in line]
+
+    code, refused = told()
+    assert code == 1
+    assert [row[:4] for row in refused] == [
+        ["words", "position", "source", "incompatible"],
+        ["clicks", "position", "source", "dropped"],
+    ]
+    assert "it was text(/words) in the checkpoint and is collection in the job" in refused[0][4]
+    assert "--source-position words=earliest" in refused[0][4]
+    code, allowed = told("-n", "--source-position", "words=earliest")
+    assert code == 0
+    assert [row[3] for row in allowed] == ["new", "dropped"]
+    assert told("--source-position", "nothing=earliest")[0] == 2
 
 
 def test_functions_find_the_operator_state_they_would_be_restored_with(

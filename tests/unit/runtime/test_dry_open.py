@@ -17,6 +17,7 @@ from checkdam.ids import OperatorUid
 from checkdam.runtime.dry_open import states_of
 from checkdam.runtime.restore import Restored
 from checkdam.runtime.restore_check import Fate, check_restore
+from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID, LocalJob
@@ -62,9 +63,8 @@ def test_what_the_runtime_keeps_of_its_own_accord_is_restored_as_is_by_an_unchan
     job = LocalJob(build, [[("a", 1)]], storage)
     job.run()
 
-    reports = check_restore(
-        job.job().plan, Restored(job.checkpoint(), mount(storage), JOB_ID, claim=True), allow_non_restored_state=False
-    )
+    restored = Restored(job.checkpoint(), mount(storage), JOB_ID, claim=True)
+    reports = check_restore(job.job().plan, restored, SourceChoices())
 
     assert reports
     assert {report.fate for report in reports} == {Fate.AS_IS}

@@ -394,3 +394,33 @@ def test_timers_behind_what_was_there_from_the_start_fire_while_no_records_come(
     job(build, [("b", 1)], troubles=quiet, parallelism=1).run()
 
     assert in_time == [True]
+
+
+class _Numbers(SourceFunction):
+    """Keeps the job ticking while it has records."""
+
+    def run(self, ctx: Any) -> Iterator[Event]:
+        for number in range(3):
+            yield "number", number
+
+
+def test_records_of_a_collection_come_before_its_event_time_ends_also_if_it_is_added_later() -> None:
+    def marks(environment: StreamExecutionEnvironment, uid: str) -> None:
+        events = environment.from_collection([(uid, 5)]).assign_timestamps_and_watermarks(BY_TIME)
+        keyed(events).process(Watermarks(), output_type=tuple[str, int, int]).uid(uid).print()
+
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        stream.print()
+        environment.add_source(_Numbers(), tuple[str, int]).uid("numbers").print()
+        marks(environment, "first")
+
+    def grown(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        marks(environment, "added")
+        build(environment, stream)
+
+    storage = MemoryStorage()
+    before = job(build, [("s", 1)], storage=storage).run()
+    after = job(grown, [("s", 1)], [("t", 1)], storage=storage).run(allow_non_restored_state=False)
+
+    assert str(("first", 5, MIN_WATERMARK)) in shown(before)
+    assert shown(after) == sorted(map(str, [("added", 5, MIN_WATERMARK), ("t", 1)]))

@@ -26,6 +26,7 @@ from checkdam.runtime.restore import (
     max_parallelism_for,
     newest_first,
 )
+from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution
 from checkdam.state.types import type_info
@@ -52,11 +53,12 @@ def entry(uid: str, *, keyed: bool = False, committables: tuple[bytes, ...] = ()
     return OperatorEntry(OperatorUid(uid), uid, 1, 128, subtasks, committables)
 
 
+ALLOWED = SourceChoices(allow_non_restored_state=True, until=CheckpointId(3))
 PLAN = WordCount([["a"]]).job().job().plan
 
 
 def test_a_checkpoint_of_the_same_operators_fits() -> None:
-    check_fit(restored(entry("count", keyed=True)), PLAN, allow_non_restored_state=False)
+    check_fit(restored(entry("count", keyed=True)), PLAN, SourceChoices())
 
 
 @pytest.mark.parametrize(
@@ -69,21 +71,21 @@ def test_a_checkpoint_of_the_same_operators_fits() -> None:
 )
 def test_state_of_an_operator_that_is_gone_is_refused_unless_allowed(stray: OperatorEntry) -> None:
     with pytest.raises(StateNotRestorableError, match='chk-3" holds state of operator "gone"'):
-        check_fit(restored(stray), PLAN, allow_non_restored_state=False)
+        check_fit(restored(stray), PLAN, SourceChoices())
 
-    check_fit(restored(stray), PLAN, allow_non_restored_state=True)
+    check_fit(restored(stray), PLAN, ALLOWED)
 
 
 def test_an_operator_without_any_state_may_be_gone() -> None:
-    check_fit(restored(entry("gone")), PLAN, allow_non_restored_state=False)
+    check_fit(restored(entry("gone")), PLAN, SourceChoices())
 
 
 def test_another_max_parallelism_of_keyed_state_is_refused_whatever_is_allowed() -> None:
     other = replace(entry("count", keyed=True), max_parallelism=64)
 
     with pytest.raises(StateNotRestorableError, match='has max parallelism 64 for operator "count", the job 128'):
-        check_fit(restored(other), PLAN, allow_non_restored_state=True)
-    check_fit(restored(replace(other, subtasks={})), PLAN, allow_non_restored_state=False)
+        check_fit(restored(other), PLAN, ALLOWED)
+    check_fit(restored(replace(other, subtasks={})), PLAN, SourceChoices())
 
 
 def test_an_operator_keeps_the_max_parallelism_of_its_checkpoint_unless_the_job_sets_one() -> None:

@@ -27,6 +27,7 @@ from checkdam.errors import CheckdamError, StateNotReadyError, StateNotRestorabl
 from checkdam.runtime.queries import LiveState
 from checkdam.runtime.restore import from_path
 from checkdam.runtime.restore_check import Fate, check_restore
+from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.key_groups import key_group_of, subtask_of
 from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
@@ -213,9 +214,10 @@ def test_a_check_tells_what_is_kept_until_it_is_asked_for(backend: KeyedStateBac
     job.run()
     restored = from_path(f"{job.uri}/chk-1")
 
-    reports = check_restore(job.job().plan, restored, allow_non_restored_state=False)
+    reports = check_restore(job.job().plan, restored, SourceChoices())
 
     assert [(each.state, each.fate, each.is_refused) for each in reports] == [
+        ("position", Fate.AS_IS, False),
         ("seen", Fate.CARRIED, False),
     ]
 

@@ -83,11 +83,12 @@ class EventTime:
         reached: Mapping[int, int] | None = None,
         *,
         last_epoch: int = -1,
+        unread: frozenset[int] = frozenset(),
     ) -> None:
         self._plan = plan
         self._clock = clock
         self._seen = SeenTimestamps(largest)
-        self._static = plan.static_assigners if last_epoch >= 0 else frozenset()
+        self._static = plan.static_assigners - unread if last_epoch >= 0 else frozenset()
         self._looked_at = self._now()  # the moment at which the last epoch judged who is idle
         self._is_looking = False  # the epoch under way has judged
         idle = (each for each, strategy in plan.strategies.items() if strategy.idleness is not None)

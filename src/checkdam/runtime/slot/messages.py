@@ -52,6 +52,7 @@ class SlotSetup:
     local_directory: str | None = None  # where working files go; None: with other temporary files
     registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)
     """The types registered in the driver; functions may use their classes in `open`."""
+    unread_assigners: frozenset[int] = frozenset()  # of static sources whose records come with the next epoch
 
 
 @dataclass(frozen=True)

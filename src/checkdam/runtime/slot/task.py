@@ -44,7 +44,14 @@ class SlotTask:
         files = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
         clock = clock or SystemClock()
         self._time = OperatorTime(clock)
-        self._event_time = EventTime(setup.plan, clock, setup.event_time, setup.watermarks, last_epoch=setup.last_epoch)
+        self._event_time = EventTime(
+            setup.plan,
+            clock,
+            setup.event_time,
+            setup.watermarks,
+            last_epoch=setup.last_epoch,
+            unread=setup.unread_assigners,
+        )
         self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup))
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,21 +22,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from checkdam.connectors.simple_sinks import SparkSink
 from checkdam.connectors.sources import StreamSource
-from checkdam.errors import CheckdamError, EngineLostError, JobFailedError, StateNotRestorableError
+from checkdam.errors import CheckdamError, EngineLostError, JobFailedError
 from checkdam.graph.levels import Edge, JobPlan
 from checkdam.graph.operators import SinkKind, SourceKind
-from checkdam.ids import Attempt, Epoch
+from checkdam.ids import Attempt, Epoch, OperatorUid
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.failures import NO_RECORD, find_error, user_error
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.client import RemoteSlot
 from checkdam.runtime.slot.messages import OperatorCounts
+from checkdam.runtime.source_position import (
+    NOTHING_READ,
+    HeldSource,
+    JobSource,
+    decode_position,
+    encode_position,
+    job_sources,
+)
 from checkdam.runtime.spark.counting import SourceCounting
 from checkdam.runtime.spark.launch import start_slots
-from checkdam.runtime.spark.offsets import capture, lay_out, sources_of
+from checkdam.runtime.spark.offsets import Streams, capture, lay_out
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
 from checkdam.runtime.spark.session import is_on_one_machine
-from checkdam.runtime.spark.sources import describe, is_bounded, open_source
+from checkdam.runtime.spark.sources import is_bounded, open_source, streams_in
 from checkdam.runtime.spark.spark_watch import SparkWatch
 
 _PATIENCE_SECONDS = 10.0
@@ -61,14 +70,17 @@ class SparkEngine:
         self._counting = SourceCounting(session.sparkContext)
         self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
         self._in_epoch = threading.Lock()
-        self._last_epoch = Epoch(-1)
-        self._resumed = b""  # the position to go on from
+        self._resumed = NOTHING_READ  # the position to go on from
         self._batch: int | None = None  # the last micro-batch of this run
+        self._captured: tuple[int, bytes] | None = None  # a micro-batch, and the position after it
         self._extra: DataFrame | None = None
-        specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
         self._types = {op.id: op.output_type for op in plan.source_side}
-        self._static = {source: spec for source, spec in specs.items() if spec.is_static}
-        self._streams = {source: spec for source, spec in specs.items() if not spec.is_static}
+        self._specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
+        self._sources = job_sources(plan)
+        self._static = [source for source in self._sources if source.is_static]
+        self._streams = [source for source in self._sources if not source.is_static]
+        self._read: set[OperatorUid] = set()  # the static sources whose records have come
+        self._streams_read = Streams(())  # by the query of this run
 
     def first_epoch(self) -> Epoch:
         return Epoch(0 if self._static else 1)
@@ -85,18 +97,32 @@ class SparkEngine:
         return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
-        if position:
-            self._check_sources(position)
         self._counting.take()  # of an epoch that failed
-        self._last_epoch, self._resumed, self._batch, self._extra = last_epoch, position, None, None
+        self._resumed, self._batch, self._extra = decode_position(position), None, None
+        self._captured = None
+        held = {each.uid for each in self._resumed.held}
+        self._read = {source.uid for source in self._static if source.uid in held}
+
+    def run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        unread = [source for source in self._static if source.uid not in self._read]
+        if not unread:
+            return
+        with self._meanings(), self._as_group("records that are there from the start"):
+            flow = self._flow(self._opened(unread), slots)
+
+            def execute(epoch: Epoch) -> None:
+                self._execute(flow, epoch)
+                self._read |= {source.uid for source in unread}
+
+            run_epoch(execute)
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         with self._meanings():
-            if self._static and self._last_epoch < 0:
-                sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._static.items()}
-                self._run_outside(self._flow(sources, slots), "epoch 0", run_epoch)
             if self._streams and not self._stop.is_set():
                 self._run_query(slots, run_epoch)
+
+    def _opened(self, sources: Sequence[JobSource]) -> dict[int, DataFrame]:
+        return {each.id: open_source(self._session, self._specs[each.id], self._types[each.id]) for each in sources}
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         with self._meanings():
@@ -105,7 +131,8 @@ class SparkEngine:
             # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
             is_one_stage = len(self._plan.levels) == 1 and not self._plan.spark_sinks
             flow = self._extra if is_one_stage else self._extra.select("*")
-            self._run_outside(flow, "epoch without records", run_epoch)
+            with self._as_group("epoch without records"):
+                run_epoch(lambda epoch: self._execute(flow, epoch))
 
     @contextmanager
     def _meanings(self) -> Iterator[None]:
@@ -114,11 +141,6 @@ class SparkEngine:
             yield
         except (PySparkException, Py4JError, OSError) as failure:
             raise self._meaning_of(failure) from failure
-
-    def _run_outside(self, flow: DataFrame, description: str, run_epoch: RunEpoch) -> None:
-        """An epoch of its own, which is no micro-batch of the query."""
-        with self._as_group(description):
-            run_epoch(lambda epoch: self._execute(flow, epoch))
 
     @contextmanager
     def _as_group(self, description: str) -> Iterator[None]:
@@ -131,14 +153,16 @@ class SparkEngine:
             self._group = None
 
     def _run_query(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        self._lay_out(self._resumed)
-        sources = {s: open_source(self._session, spec, self._types[s]) for s, spec in self._streams.items()}
+        sources = self._opened(self._streams)
+        flow = self._flow(sources, slots)
+        self._streams_read = streams_in(flow, list(sources.values()))
+        self._lay_out()
         failures: list[BaseException] = []
         in_epoch = self._in_epoch = threading.Lock()  # its own: an epoch of an earlier query may hang, and hold that
 
-        def on_batch(flow: DataFrame, batch: int) -> None:
+        def on_batch(of_batch: DataFrame, batch: int) -> None:
             def execute(epoch: Epoch) -> None:
-                self._execute(flow, epoch)
+                self._execute(of_batch, epoch)
                 if in_epoch is self._in_epoch:
                     self._batch = batch  # from now on positions are those after it
 
@@ -151,9 +175,9 @@ class SparkEngine:
                     if not self._stop.is_set():  # else somebody ends the query already: no need for it to fail, too
                         raise
 
-        writer = self._flow(sources, slots).writeStream.foreachBatch(on_batch)
+        writer = flow.writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(self._query_directory))
-        if all(is_bounded(spec) for spec in self._streams.values()):
+        if all(is_bounded(self._specs[source.id]) for source in self._streams):
             writer = writer.trigger(availableNow=True)
         query = writer.start()
         ended = self._wake = threading.Event()  # its own: the end of an earlier query must not be taken for this one's
@@ -196,30 +220,41 @@ class SparkEngine:
         return self._watch.progress
 
     def position(self) -> bytes:
-        if self._batch is None and self._resumed:
-            return self._resumed
-        names = [*(describe(spec) for spec in self._static.values()), *(describe(s) for s in self._streams.values())]
-        return capture(self._query_directory, -1 if self._batch is None else self._batch, names)
+        if self._batch is not None:
+            # Once: when the next batch is planned, Spark may delete what it has compacted, and an idle job asks again.
+            if self._captured is None or self._captured[0] != self._batch:
+                self._captured = self._batch, self._position_after(self._batch)
+            return self._captured[1]
+        # No micro-batch yet: streams stand where they stood, and those that are new have no position.
+        uids = {source.uid for source in self._streams}
+        held = [*self._held_static(), *(each for each in self._resumed.held if each.uid in uids)]
+        return encode_position(
+            msgspec.structs.replace(self._resumed, sources=[source.kind for source in self._sources], held=held)
+        )
+
+    def _position_after(self, batch: int) -> bytes:
+        held, streams = self._held_static(), self._streams_read
+        for place, source in enumerate(self._streams):
+            held.append(source.held(streams.lines_of(place), streams.of_source[place]))
+        return encode_position(capture(self._query_directory, batch, self._sources, held))
+
+    def _held_static(self) -> list[HeldSource]:
+        return [source.held() for source in self._static if source.uid in self._read]
 
     def source_counts(self) -> Mapping[int, OperatorCounts]:
         return self._counting.take()
 
-    def _lay_out(self, position: bytes) -> None:
+    def _lay_out(self) -> None:
+        """Write the query directory that the query begins with."""
         shutil.rmtree(self._query_directory, ignore_errors=True)
-        if position:
-            specs = list(self._streams.values())
-            forget = {i for i, spec in enumerate(specs) if isinstance(spec, StreamSource) and not spec.replayable}
-            lay_out(position, self._query_directory, forget)
+        held = {each.uid: each for each in self._resumed.held}
+        wanted = [held.get(source.uid) if self._is_replayable(source) else None for source in self._streams]
+        lay_out(self._resumed, self._query_directory, wanted, self._streams_read)
 
-    def _check_sources(self, position: bytes) -> None:
-        """Positions belong to sources by their order: others, or another order, cannot be resumed."""
-        names = [describe(spec) for spec in (*self._static.values(), *self._streams.values())]
-        before = sources_of(position)
-        if before != names:
-            raise StateNotRestorableError(
-                f"the checkpoint was written by a job that reads {_listed(before)}, this one reads {_listed(names)}",
-                hint="Keep the kinds of sources and their order as they were.",
-            )
+    def _is_replayable(self, source: JobSource) -> bool:
+        """Whether it can go on where it stood; one that cannot starts from what comes now."""
+        spec = self._specs[source.id]
+        return not isinstance(spec, StreamSource) or spec.replayable
 
     def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
         addresses = tuple(slot.address for slot in slots if isinstance(slot, RemoteSlot))
@@ -278,7 +313,3 @@ def _watch(query: StreamingQuery, ended: threading.Event) -> None:
         pass  # told by query.exception() to the thread that waits
     finally:
         ended.set()
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing"

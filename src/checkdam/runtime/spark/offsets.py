@@ -1,7 +1,9 @@
 """Source positions: Spark's own offset log, taken into a checkpoint and laid out again for the query that resumes.
 
 A query directory holds `metadata`, `offsets/<batch>`, `commits/<batch>` and `sources/<i>/…`. To resume after a batch,
-Spark wants the offsets and commits of that batch and the one before, and no source entry that comes later.
+Spark wants the offsets and commits of that batch and the one before, and no source entry that comes later. Spark tells
+sources by their order in the query: an entry of the offset log has a line for each stream, and `sources/<i>` are
+numbered alike, so that both are rearranged for a query that reads them in another order.
 
 A position is read with doubt, as it may come from a snapshot that somebody else made: it may name only files of these
 shapes, and nothing that would make Spark run a batch again or read files that the source has not found itself.
@@ -11,12 +13,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from checkdam.errors import CheckpointDamagedError
+from checkdam.errors import JobGraphError
+from checkdam.runtime.source_position import VERSION, HeldSource, JobSource, SourcePosition, damaged_position
 from checkdam.storage.names import is_plain_name
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
@@ -27,48 +29,30 @@ _LINE_END = re.compile("\r\n|\r|\n")
 _OF_SOURCE = re.compile(r"sources/(\d{1,4})/(.+)", re.ASCII | re.DOTALL)
 
 
-class SourcePosition(msgspec.Struct, frozen=True):
-    """Where every source of a job stands after a micro-batch: the files of a query directory."""
-
-    batch: int  # -1: no micro-batch yet
-    files: dict[str, bytes]
-    sources: list[str]  # what they are, in order
-
-
-_decode = msgspec.msgpack.Decoder(SourcePosition).decode
-
-
-def capture(directory: Path, batch: int, sources: list[str]) -> bytes:
+def capture(directory: Path, batch: int, sources: Sequence[JobSource], held: Sequence[HeldSource]) -> SourcePosition:
     """The position after a batch, while the query may already be planning the next."""
-    files = _needed_files(directory, batch) if batch >= 0 else {}
-    return msgspec.msgpack.encode(SourcePosition(batch, files, sources))
+    directories = [each for source in held for each in source.directories]
+    return SourcePosition(
+        batch, _needed_files(directory, batch, directories), [source.kind for source in sources], VERSION, list(held)
+    )
 
 
-def sources_of(position: bytes) -> list[str]:
-    """What kinds of sources a position belongs to."""
-    return decode(position).sources
-
-
-def decode(position: bytes) -> SourcePosition:
-    """The position that `capture` gave.
-
-    Raises:
-        CheckpointDamagedError: it is not one, or names what no position names.
-    """
-    try:
-        decoded = _decode(position)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(str(error)) from error
-    files, batch = decoded.files, decoded.batch
+def check_files(position: SourcePosition) -> None:
+    """Raise CheckpointDamagedError if the position names files that no position names."""
+    files, batch = position.files, position.batch
     if files and not (batch >= 0 and f"offsets/{batch}" in files):
-        raise _damaged(f"it lacks the offsets of batch {batch}")
-    last_entries = _last_entries(files.get(f"offsets/{batch}", b""))
+        raise damaged_position(f"it lacks the offsets of batch {batch}")
+    last_entries = _last_entries(files.get(f"offsets/{batch}", b""), _directories(position.held))
     for name in files:
         if not _belongs(name, batch, last_entries):
-            raise _damaged(f"it names the file {name[:200]!r}")
+            raise damaged_position(f"it names the file {name[:200]!r}")
         if name.startswith("offsets/") and name.replace("offsets", "commits") not in files:
-            raise _damaged(f"it has no commit for {name!r}, so that Spark would run the batch again")
-    return decoded
+            raise damaged_position(f"it has no commit for {name!r}, so that Spark would run the batch again")
+
+
+def _directories(held: Sequence[HeldSource]) -> dict[int, int]:
+    """The directory of each line of these sources."""
+    return {line: each for source in held for line, each in zip(source.lines, source.directories, strict=False)}
 
 
 def _belongs(name: str, batch: int, last_entries: Mapping[int, int]) -> bool:
@@ -83,13 +67,7 @@ def _belongs(name: str, batch: int, last_entries: Mapping[int, int]) -> bool:
     return name == "metadata"
 
 
-def _damaged(what: str) -> CheckpointDamagedError:
-    return CheckpointDamagedError(
-        f"the source position in the checkpoint is damaged: {what}", hint="Use another checkpoint of the job."
-    )
-
-
-def _needed_files(directory: Path, batch: int) -> dict[str, bytes]:
+def _needed_files(directory: Path, batch: int, directories: Sequence[int]) -> dict[str, bytes]:
     files = {"metadata": (directory / "metadata").read_bytes()}
     for each in (batch - 1, batch):
         offsets = directory / "offsets" / str(each)
@@ -97,45 +75,116 @@ def _needed_files(directory: Path, batch: int) -> dict[str, bytes]:
             files[f"offsets/{each}"] = offsets.read_bytes()
             commit = directory / "commits" / str(each)
             files[f"commits/{each}"] = commit.read_bytes() if commit.exists() else _COMMIT
-    last_entries = _last_entries(files[f"offsets/{batch}"])
+    last_entries = _last_entries(files[f"offsets/{batch}"], dict(enumerate(directories)))
     for source in sorted((directory / "sources").glob("*")):
         for entry in _needed_entries(source, last_entries.get(int(source.name))):
             files[f"sources/{source.name}/{entry.name}"] = entry.read_bytes()
     return files
 
 
-def lay_out(position: bytes, directory: Path, forget: Collection[int] = ()) -> None:
+def lay_out(position: SourcePosition, directory: Path, wanted: Sequence[HeldSource | None], streams: Streams) -> None:
     """Write a query directory from which Spark goes on with the next batch.
 
-    Sources listed in `forget` cannot be read again: they start from what comes now.
+    `wanted` has for each source of the query, in its order, where it stood; None lets it begin at its start. The query
+    is given as it reads them, in `streams`.
 
     Raises:
-        CheckpointDamagedError: as `decode`.
+        CheckpointDamagedError: the position names files or lines that no position names.
+        JobGraphError: sources that share a DataFrame stood at different positions.
     """
-    for name, data in decode(position).files.items():
-        if name.startswith("offsets/") and forget:
-            data = _without(data, forget)
-        if name.startswith("sources/") and int(name.split("/")[1]) in forget:
-            continue
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    check_files(position)
+    lines: list[int | None] = []
+    for held, own in zip(wanted, streams.of_source, strict=True):
+        if held is not None and len(held.lines) != len(own):
+            raise damaged_position(
+                f'source "{held.uid}" has {len(held.lines)} offsets in it, and reads {len(own)} streams'
+            )
+        lines += [None] * len(own) if held is None else held.lines
+    if not position.files or all(line is None for line in lines):
+        return  # a query of its own, with batch 0
+    moved = _moved(position, lines, streams)
+    for name, data in position.files.items():
+        of_source = _OF_SOURCE.fullmatch(name)
+        if name.startswith("offsets/"):
+            _write(directory / name, _permuted(data, lines))
+        elif of_source is None:
+            _write(directory / name, data)
+        else:
+            for new in [new for new, old in moved.items() if old == int(of_source[1])]:
+                _write(directory / "sources" / str(new) / of_source[2], data)
 
 
-def _last_entries(offsets: bytes) -> dict[int, int]:
-    """For each source, the last entry of its own log that belongs to the batch; -1: none.
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a query in the order in which Spark logs their offsets: for each, the number of its directory.
 
-    A source whose offset is JSON of another kind, such as that of Kafka, is left out: it logs no records there.
+    A DataFrame that is read twice has two lines in the log and one directory. `of_source` groups them by source.
     """
-    found = {}
+
+    of_source: tuple[tuple[int, ...], ...]
+
+    @property
+    def directories(self) -> list[int]:
+        return [each for own in self.of_source for each in own]
+
+    def lines_of(self, source: int) -> range:
+        """The lines of the source at this place."""
+        first = sum(map(len, self.of_source[:source]))
+        return range(first, first + len(self.of_source[source]))
+
+
+def _moved(position: SourcePosition, lines: Sequence[int | None], streams: Streams) -> dict[int, int]:
+    """For each directory of the new query, which of the old one's it is."""
+    known = _directories(position.held)
+    offsets = _lines(position.files[f"offsets/{position.batch}"])[2:]
+    moved: dict[int, int] = {}
+    filled: dict[int, str | None] = {}
+    for line, new in zip(lines, streams.directories, strict=True):
+        if line is not None and not 0 <= line < len(offsets):
+            raise damaged_position(f"it has offsets of {len(offsets)} streams, and none in line {line}")
+        offset = None if line is None else offsets[line]
+        if filled.setdefault(new, offset) != offset:
+            raise JobGraphError(
+                "two sources read the same streaming DataFrame in the job, and stood at different positions in the"
+                " checkpoint",
+                hint="Load a DataFrame for each of them, as it was before.",
+            )
+        if line is not None and line in known:
+            moved.setdefault(new, known[line])
+    return moved
+
+
+def _permuted(offsets: bytes, lines: Sequence[int | None]) -> bytes:
+    """An entry of the offset log for the streams of the new query; "-": it has no offset yet."""
+    old = _lines(offsets)
+    if any(line is not None and not 0 <= line < len(old) - 2 for line in lines):
+        raise damaged_position(f"it has offsets of {max(0, len(old) - 2)} streams")
+    return "\n".join([*old[:2], *("-" if line is None else old[2 + line] for line in lines)]).encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _last_entries(offsets: bytes, directories: Mapping[int, int]) -> dict[int, int]:
+    """For each directory of a source, the last entry of its own log that belongs to the batch; -1: none.
+
+    `directories` leads from lines to directories; lines that are not among them do not count. A source whose offset is
+    JSON of another kind, such as that of Kafka, is left out: it logs no records there.
+    """
+    found: dict[int, int] = {}
     for index, line in enumerate(_lines(offsets)[2:]):
         canonical = _LOG_OFFSET.fullmatch(line)
         try:
             offset = json.loads(line)
         except (ValueError, RecursionError):  # "-": the source has no offset yet
             offset = -1
-        if canonical or isinstance(offset, int) or (isinstance(offset, dict) and "logOffset" in offset):
-            found[index] = int(canonical[1] or canonical[2]) if canonical else -1
+        is_logged = canonical or isinstance(offset, int) or (isinstance(offset, dict) and "logOffset" in offset)
+        if is_logged and index in directories:
+            last = int(canonical[1] or canonical[2]) if canonical else -1
+            directory = directories[index]
+            found[directory] = min(last, found.get(directory, last))
     return found
 
 
@@ -165,12 +214,3 @@ def _needed_entries(source: Path, last: int | None) -> Iterator[Path]:
     for number, path in sorted(entries.items()):
         if number >= compacted:
             yield path
-
-
-def _without(offsets: bytes, forget: Collection[int]) -> bytes:
-    lines = _lines(offsets)
-    if len(lines) <= 2 + max(forget):
-        raise _damaged(f"it has offsets of {max(0, len(lines) - 2)} sources")
-    for index in forget:
-        lines[2 + index] = "-"
-    return "\n".join(lines).encode()

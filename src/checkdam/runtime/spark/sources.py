@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -11,19 +12,66 @@ from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType
 
-from checkdam.connectors.sources import CollectionSource, DataFrameSource, SourceSpec, StreamSource
+from checkdam.connectors.sources import (
+    IDENTIFYING_OPTIONS,
+    CollectionSource,
+    DataFrameSource,
+    SourceSpec,
+    StreamSource,
+    place_of,
+)
 from checkdam.errors import JobGraphError
+from checkdam.runtime.spark.offsets import Streams
 from checkdam.state.rows import to_arrow
 from checkdam.state.types import TypeInfo, named_tuple_type
 
 
-def describe(spec: SourceSpec) -> str:
-    """What kind of source it is: a position of one cannot be given to another."""
-    if isinstance(spec, StreamSource):
-        return spec.format
-    if isinstance(spec, DataFrameSource):
-        return "streaming DataFrame" if spec.dataframe.isStreaming else "DataFrame"
-    return "collection"
+def dataframe_source(dataframe: DataFrame) -> DataFrameSource:
+    """A DataFrame as a source; where its streams come from is asked of the plan behind it."""
+    streams = _streams_of(dataframe)
+    return DataFrameSource(dataframe, " + ".join(map(_described, streams)), len(streams))
+
+
+def _streams_of(dataframe: DataFrame) -> list[Any]:
+    """The relations of a DataFrame that Spark reads as streams, in the order in which it logs their offsets."""
+    leaves = dataframe._jdf.queryExecution().analyzed().collectLeaves()
+    return [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
+
+
+def _described(stream: Any) -> str:
+    """Format and place of a streaming relation; either of Spark's two kinds of relations."""
+    if stream.getClass().getSimpleName() == "StreamingRelation":
+        options = stream.dataSource().options()
+        found = [(key, options.get(key)) for key in IDENTIFYING_OPTIONS]
+        given = [(key, str(value.get())) for key, value in found if value.isDefined()]
+        name = str(stream.dataSource().className())
+    else:
+        options = stream.extraOptions()
+        given = [(key, str(options.get(key))) for key in IDENTIFYING_OPTIONS if options.containsKey(key)]
+        name = str(stream.sourceName())
+    place = place_of(given)
+    return f"{name}({place})" if place else name
+
+
+def streams_in(flow: DataFrame, sources: Sequence[DataFrame]) -> Streams:
+    """The streams that Spark reads for a query over these sources.
+
+    Spark gives every relation a directory of its own, in the order in which it meets them; the same one, met again, is
+    read once.
+    """
+    met: list[Any] = []
+    directories: list[int] = []
+    for stream in _streams_of(flow):
+        known = next((number for number, each in enumerate(met) if each.equals(stream)), None)
+        if known is None:
+            known = len(met)
+            met.append(stream)
+        directories.append(known)
+    counts = [len(_streams_of(source)) for source in sources]
+    if sum(counts) != len(directories):
+        raise AssertionError(f"Spark reads {len(directories)} streams for sources that have {counts}")
+    ends = [0, *accumulate(counts)]
+    return Streams(tuple(tuple(directories[begin:end]) for begin, end in pairwise(ends)))
 
 
 def is_bounded(spec: SourceSpec) -> bool:
