@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.spark.test_control import Host
 
 from checkdam import FixedDelayRestart
+from checkdam.checkpoint.settings import JobEnd
 from checkdam.graph.functions import CheckpointedFunction, SourceFunction
+from checkdam.runtime.control import SavepointFormat
+from checkdam.runtime.records import SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
+from checkdam.state_reader import Savepoint
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
 pytestmark = pytest.mark.spark
+
+PATIENCE = 60.0
 
 
 class Numbers(SourceFunction, CheckpointedFunction):
@@ -94,3 +103,66 @@ def test_every_epoch_without_records_visits_the_slots_also_of_a_job_with_one_lev
     assert len(jobs.watcher.lines) == 12_000
     assert sum(stats.records for stats in jobs.watcher.epochs) == 120_000
     assert len(jobs.watcher.epochs) > 2
+
+
+class Bell(SourceFunction, CheckpointedFunction):
+    """Numbers: three at once, then one for each line that comes through a pipe. Only the first subtask has any."""
+
+    def __init__(self, pipe: str) -> None:
+        self.pipe = pipe
+
+    def initialize_state(self, ctx: Any) -> None:
+        self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("next", int))
+        self.following = sum(self.kept.get())
+
+    def snapshot_state(self, ctx: Any) -> None:
+        self.kept.update([self.following])
+
+    def run(self, ctx: Any) -> Iterator[tuple[str, int]]:
+        if ctx.subtask_index > 0:
+            return
+        while self.following < 3:
+            self.following += 1
+            yield f"at once {self.following}", 1
+        while True:
+            self.following += 1  # counts with the next record, and not with a checkpoint before it
+            with open(self.pipe) as lines:  # waits for somebody to open the other end
+                yield f"{lines.read().strip()} {self.following}", 1
+
+
+def test_a_job_goes_on_while_a_source_function_waits_and_cancel_does_not_wait_for_it(jobs: Jobs) -> None:
+    pipe = jobs.tmp_path / "bell"
+    os.mkfifo(pipe)
+    # So rarely that only a signal can bring an epoch.
+    rarely: dict[str, object] = {"heartbeat.interval": "5 min", "heartbeat.timeout": "10 min"}
+    environment = jobs.environment(2, jobs.checkpoints(None), settings=rarely)
+    numbers = environment.add_source(Bell(str(pipe)), output_type=tuple[str, int]).uid("bell")
+    numbers.key_by(lambda pair: pair[0], key_type=str).sum(1).uid("sum").map(lambda pair: pair[0], str).print()
+    host = environment._launch.host = Host()
+    printed, paths, cancelled_at = threading.Semaphore(0), list[str](), list[float]()
+    jobs.watcher.on_printed = lambda lines: printed.release(len(lines))
+
+    def use() -> None:
+        try:
+            assert all(printed.acquire(timeout=PATIENCE) for _ in range(3))
+            control = host.started[0].control
+            control.trigger_checkpoint().result(PATIENCE)
+            savepoints = str(jobs.tmp_path / "savepoints")
+            paths.append(control.trigger_savepoint(savepoints, SavepointFormat.CANONICAL).result(PATIENCE))
+            pipe.write_text("rung\n")
+            assert printed.acquire(timeout=PATIENCE)
+        finally:
+            cancelled_at.append(time.monotonic())
+            jobs.cancel()
+
+    using = threading.Thread(target=use, daemon=True)
+    using.start()
+    environment.execute()
+    seconds = time.monotonic() - cancelled_at[0]
+    using.join(PATIENCE)
+
+    assert jobs.watcher.end is JobEnd.CANCELLED
+    assert sorted(jobs.watcher.shown) == ["at once 1", "at once 2", "at once 3", "rung 4"]
+    assert [each.kind for each in jobs.watcher.checkpoints] == [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT]
+    assert dict(Savepoint.load(paths[0]).operator_state("bell", "next")) == {0: 3, 1: 0}
+    assert seconds < 10  # 1 s on a machine with nothing else to do

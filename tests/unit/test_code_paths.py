@@ -34,6 +34,7 @@ ALLOWED = {
     "processes.py": {"subprocess"},  # ps, with a number
     "runtime/janitor.py": {"subprocess"},  # a fixed program
     "runtime/slot/client.py": {"cloudpickle"},  # packs the user's functions
+    "runtime/slot/generator_thread.py": {"ctypes"},  # raises GeneratorExit in a thread of the user's
     "runtime/slot/opening.py": {"cloudpickle"},  # a copy of the job's own functions
     "runtime/slot/server.py": {"cloudpickle"},  # the driver's setup, behind the token
     "runtime/spark/launch.py": {"subprocess"},  # the slot, with this interpreter

@@ -143,16 +143,24 @@ class KeyedBroadcastProcessFunction(_WithTimers):
 
 
 class SourceFunction(RichFunction):
-    """Makes records. A barrier can fall only while the generator waits at a yield."""
+    """Makes records. The update before a yield and the record it yields belong together, with no lock.
+
+    If it keeps operator state, `snapshot_state` is called at every yield, in the thread of `run`, and a checkpoint gets
+    the state of the last record that has gone on. Keep it short: most of these states no checkpoint ever needs.
+    """
 
     def run(self, ctx: SourceContext) -> Iterator[Any]:
         """Yield records, for ever or until there are no more; called once, after `open`.
 
-        What was yielded goes on when the epoch has taken enough, which is looked at after each record: a source that
-        waits long between two of them holds the first back, and one that waits for longer than a checkpoint may take
-        counts as stuck. A subtask that has ended stays ended after a restore.
+        The generator has a thread of its own, and may wait between two records for as long as it likes: what it
+        yielded before goes on, and checkpoints are taken meanwhile. When the job ends first, GeneratorExit is raised at
+        the yield, or else inside Python code; a wait in C that does not return is left behind. A subtask that has ended
+        stays ended after a restore.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run(ctx)")
+
+    def cancel(self) -> None:
+        """End the wait that `run` may be in; called from another thread when the job ends before `run` does."""
 
 
 class SinkFunction(RichFunction):

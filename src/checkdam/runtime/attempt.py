@@ -76,7 +76,6 @@ class AttemptRun:
             self.checkpoints.stall,
             lambda: around.listener.is_waiting,
             _LONGEST_START,
-            lambda: self.requests.is_asked_to_end,
         )
         self._failure: BaseException | None = None
         self._ended = False
@@ -193,7 +192,9 @@ class AttemptRun:
 
     def end_with(self, request: StopRequest, path: str) -> None:
         """Run no more epochs: the savepoint at this path is the job's last; whoever calls has the turn."""
-        self.stopped_with = request, path
+        with self._changed:
+            self.stopped_with = request, path
+            self._changed.notify_all()
         self._around.engine.interrupt()
 
     def stall(self) -> Stall | None:
@@ -317,6 +318,7 @@ class AttemptRun:
                 event_time=dict(self.checkpoints.event_time),
                 watermarks=dict(self.checkpoints.watermarks),
                 local_directory=job.local_directory,
+                next_checkpoint=self.coordinator.next_id,
             )
         )
 
@@ -340,6 +342,9 @@ class AttemptRun:
             self._lose(slot, error)
 
     def _beat(self, slot: Slot, beat: Beat) -> None:
+        with self._changed:
+            if self.epochs.pending.signalled(slot.subtask, beat.signals):
+                self._changed.notify_all()
         reason = self._hangs.beat(slot.subtask, beat)
         if isinstance(reason, SlotLostError):
             self._lose(slot, reason)
@@ -428,7 +433,7 @@ class AttemptRun:
                     self._seconds_until_extra(),
                 )
                 waits = [max(each, _TICK_SECONDS) for each in (until_checkpoint, until_extra) if each is not None]
-                if until_extra is None or not self.epochs.pending.has_unfinished_sources:
+                if until_extra is None or not self.epochs.pending.has_ready_sources:
                     self._changed.wait(min(waits, default=None))
                 elif self.turns.is_taken:
                     self._changed.wait(_TICK_SECONDS)
@@ -442,7 +447,7 @@ class AttemptRun:
         engine, slots = self._around.engine, self._group.slots
         with self.turns.wait():  # an epoch of the ticker may be under way; none begins any more
             self.check()
-        while self.epochs.pending.has_unfinished_sources and self.stopped_with is None:
+        while self._source_functions_go_on():
             with self.turns.wait():
                 engine.run_extra(slots, self._next_epoch)
         if self.job.plan.has_event_time:
@@ -451,6 +456,17 @@ class AttemptRun:
                 if self.stopped_with is None:
                     self.drain()
         self.check()
+
+    def _source_functions_go_on(self) -> bool:
+        """Wait until an epoch is due. Return False if none may come: all have ended, or the job does."""
+        pending = self.epochs.pending
+        with self._changed:
+            while not self.is_over and self.stopped_with is None and pending.has_unfinished_sources:
+                seconds = pending.seconds_until_due()
+                if seconds == 0.0:
+                    return True
+                self._changed.wait(seconds)
+        return False
 
     def _final_checkpoint(self) -> None:
         """No epoch comes any more: what was not yet covered by a checkpoint must be, before the job may end."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 
 from checkdam.clock import Clock
@@ -33,13 +32,11 @@ class HangWatch:
         committer_stall: Callable[[], Stall | None],
         listener_is_slow: Callable[[], bool] = lambda: False,
         longest_start: timedelta = timedelta(0),
-        is_asked_to_end: Callable[[], bool] = lambda: False,
     ) -> None:
         """Watch from the start of an attempt.
 
         `listener_is_slow` says that the driver waits for what it tells to be taken, which is no hang of the job. Until
-        `begun`, slots may stand still for `longest_start`: they restore state, and open functions. A source function
-        may wait for records without end, unless `is_asked_to_end`: what ends the attempt waits for its epoch to end.
+        `begun`, slots may stand still for `longest_start`: they restore state, and open functions.
         """
         self._patience = patience.total_seconds()
         self._beat_patience = max(self._patience, longest_start.total_seconds())
@@ -48,7 +45,6 @@ class HangWatch:
         self._engine_progress = engine_progress
         self._committer_stall = committer_stall
         self._listener_is_slow = listener_is_slow
-        self._is_asked_to_end = is_asked_to_end
         self._lock = threading.Lock()
         self._beats: dict[SubtaskIndex, Beat] = {}
         self._work: tuple[str, StackWatch] | None = None
@@ -81,11 +77,7 @@ class HangWatch:
         """Take in a slot's heartbeat; return the reason if the slot, or a Spark task, counts as hung."""
         with self._lock:
             self._beats[subtask] = beat
-        judged = replace(beat, stall=None) if self._may_wait(beat) else beat
-        return _reason(subtask, judged, self._beat_patience)
-
-    def _may_wait(self, beat: Beat) -> bool:
-        return beat.stall is not None and beat.stall.awaits_records and not self._is_asked_to_end()
+        return _reason(subtask, beat, self._beat_patience)
 
     def look(self) -> CheckdamError | None:
         """Look at the whole attempt; return the reason if it counts as hung."""
@@ -104,8 +96,7 @@ class HangWatch:
                 return None
             work, thread = self._work
             progress = engine, tuple((subtask, beat.steps) for subtask, beat in self._beats.items())
-            awaits_records = any(self._may_wait(beat) for beat in self._beats.values())
-            if progress != self._progress or awaits_records or thread.seconds_still() == 0.0:
+            if progress != self._progress or thread.seconds_still() == 0.0:
                 self._progress, self._still = progress, 0.0
                 return None
             self._still += min(now - before, self._longest_look.total_seconds())

@@ -539,7 +539,6 @@ class JobMaster:
             if self._asked_end is not None:
                 raise EndRequested(self._asked_end)
             run.run()
-            self._stopped_with = run.stopped_with
         except RestoreError as error:
             if run.has_begun and not isinstance(error, StateNotRestorableError):
                 # Not the checkpoint's fault any more: an older one would not help.
@@ -553,6 +552,8 @@ class JobMaster:
             with self._asking:
                 self._running = None
             self._is_done = run.is_done
+            if run.is_done:  # else who asked for the stop hears from the attempt why it did not come to it
+                self._stopped_with = run.stopped_with
             run.dispose()
             self._next_id = coordinator.next_id
             self._check_given_up()

@@ -30,7 +30,6 @@ class Stall:
     work: str
     seconds: float
     stack: str
-    awaits_records: bool = False  # in a source function, which may have nothing to tell for as long as it likes
 
     def __str__(self) -> str:
         return f"{self.work} has stood still for {self.seconds:.0f} s, at:\n{self.stack.rstrip()}"
@@ -76,7 +75,6 @@ class StackWatch:
             work if operator is None else f'operator "{operator}" in {work}',
             self._still,
             "" if frame is None else stack_text(frame),
-            frame is not None and _awaits_records(frame),
         )
 
 
@@ -117,12 +115,6 @@ def _operator_of(frame: FrameType) -> str | None:
             assert isinstance(running, RunningOperator)
             return running.operator.name
     return None
-
-
-def _awaits_records(frame: FrameType) -> bool:
-    from checkdam.runtime.slot.sources import SourceProcess
-
-    return any(each.f_code is SourceProcess.pull.__code__ for each in _frames(frame))
 
 
 def cpu_seconds(stat: Path) -> float:

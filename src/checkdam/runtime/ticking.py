@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from checkdam.clock import Clock
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import SourceFunctionKind
+from checkdam.ids import SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,16 +87,35 @@ class Pending:
     def __init__(self, plan: JobPlan, clock: Clock, *, restored: bool) -> None:
         self._clock = clock
         self.has_unfinished_sources = any(isinstance(op.kind, SourceFunctionKind) for op in plan.operators)
+        self._are_sources_ready = self.has_unfinished_sources
+        self._signals: dict[SubtaskIndex, int] = {}  # of each slot, when its last epoch ended
+        self._newest_signals: dict[SubtaskIndex, int] = {}  # as its heartbeats tell
         # What a checkpoint brought along may be due already: only an epoch can tell.
         self._next_due: int | None = 0 if restored and plan.has_ticks else None
 
     def epoch_ended(self, reports: Sequence[EpochReport]) -> None:
         self.has_unfinished_sources = any(report.unfinished_sources for report in reports)
+        self._are_sources_ready = any(report.ready_sources for report in reports)
+        self._signals = {report.subtask: report.signals for report in reports}
         self._next_due = min((r.next_due for r in reports if r.next_due is not None), default=None)
+
+    def signalled(self, subtask: SubtaskIndex, signals: int) -> bool:
+        """Take in how often source functions of a slot have asked for an epoch. Return False if that is known."""
+        is_news = signals > self._newest_signals.get(subtask, 0)
+        if is_news:
+            self._newest_signals[subtask] = signals
+        return is_news
+
+    @property
+    def has_ready_sources(self) -> bool:
+        """Whether a source function has records for an epoch, and does not only wait for some."""
+        return self._are_sources_ready or any(
+            signals > self._signals.get(subtask, 0) for subtask, signals in self._newest_signals.items()
+        )
 
     def seconds_until_due(self) -> float | None:
         """How long until an epoch should run without records; None if nothing waits for time to pass."""
-        if self.has_unfinished_sources:
+        if self.has_ready_sources:
             return 0.0
         if self._next_due is None:
             return None

@@ -39,6 +39,7 @@ class LocalSlot:
         self._subtask = subtask
         self._life = _SlotLife(engine, subtask)
         self._ended = threading.Event()
+        self._stirred = threading.Event()  # ended, or a source function wants an epoch
         self._lock = threading.RLock()
         self._watch = SlotWatch(engine.heartbeat.interval, engine.clock)
         self._task: SlotTask | None = None
@@ -64,6 +65,7 @@ class LocalSlot:
         self._life.check()
         with self._watch.working("configure"), watched_by(self._life):
             self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)), clock=self._engine.clock)
+            self._task.records_signal.on_count = self._stirred.set
         self._life.check()
 
     def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -146,8 +148,11 @@ class LocalSlot:
         return answers
 
     def hold(self, on_beat: Callable[[Beat], None]) -> None:
-        while not self._ended.wait(self._engine.heartbeat.interval_seconds):
-            on_beat(self._watch.beat())
+        while not self._ended.is_set():
+            self._stirred.wait(self._engine.heartbeat.interval_seconds)
+            self._stirred.clear()
+            if not self._ended.is_set():
+                on_beat(self._watch.beat(0 if self._task is None else self._task.records_signal.count))
         self._life.check()
 
     def close(self) -> None:
@@ -155,12 +160,18 @@ class LocalSlot:
             with self._lock:
                 self._alive().close()
         finally:
-            self._ended.set()
+            self._end()
 
     def kill(self) -> None:
         if not self._ended.is_set():
             self._life.end()
-            self._ended.set()
+            self._end()
+            if self._task is not None:
+                self._task.interrupt()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._stirred.set()
 
     def disconnect(self) -> None:
         """There is no connection."""

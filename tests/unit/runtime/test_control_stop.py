@@ -22,7 +22,6 @@ from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction,
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
 from checkdam.runtime.attempt import AttemptRun
-from checkdam.runtime.checkpointing import Checkpointing
 from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.records import JobStatus, SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
@@ -304,13 +303,14 @@ def test_after_a_drain_that_failed_no_checkpoint_is_cut_that_was_about_to_be(mon
     """It would hold the end of event time, and the job would go on from there: all that comes would be late."""
     place, is_about_to, may_cut = SavepointPlace(), threading.Event(), threading.Event()
     attempts: list[AttemptRun] = []
-    expire, tick = Checkpointing.expire, AttemptRun._tick
+    wait, tick = AttemptRun._wait_for_event, AttemptRun._tick
 
-    def expire_slowly(self: Checkpointing) -> None:
-        expire(self)
+    def wait_longer(self: AttemptRun) -> bool:
+        goes_on = wait(self)
         if job.heard.epochs and job.heard.epochs[-1].epoch == 2 and not may_cut.is_set():
             is_about_to.set()
             assert may_cut.wait(60)
+        return goes_on
 
     def remember_and_tick(self: AttemptRun) -> None:
         attempts.append(self)
@@ -324,7 +324,7 @@ def test_after_a_drain_that_failed_no_checkpoint_is_cut_that_was_about_to_be(mon
             may_cut.set()
         attempts[0]._ticker.join(60)  # type: ignore[union-attr]
 
-    monkeypatch.setattr(Checkpointing, "expire", expire_slowly)
+    monkeypatch.setattr(AttemptRun, "_wait_for_event", wait_longer)
     monkeypatch.setattr(AttemptRun, "_tick", remember_and_tick)
     job = LocalJob(
         alarms,
@@ -397,3 +397,26 @@ def test_a_stop_is_told_of_as_such() -> None:
         JobStatus.RUNNING,
         JobStatus.FINISHED,
     ]
+
+
+class FailsToClose(SourceFunction):
+    def run(self, ctx: Any) -> Iterator[int]:
+        yield 1
+        threading.Event().wait()
+
+    def close(self) -> None:
+        raise OSError("no way out")
+
+
+def test_who_asked_for_a_stop_hears_of_a_function_that_fails_to_close() -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        environment.add_source(FailsToClose(), output_type=int).uid("it").print()
+
+    job, place = LocalJob(build, [], MemoryStorage(), record_type=str, checkpoints=ON_REQUEST), SavepointPlace()
+    stopped = job.start().stop_with_savepoint(place.uri, CANONICAL, drain=False)
+
+    with pytest.raises(CheckdamError, match="no way out"):
+        job.join()
+    with pytest.raises(JobControlError, match=r"(?s)is complete and all output published; then:.*no way out"):
+        stopped.result(30)
+    assert len(place.complete()) == 1

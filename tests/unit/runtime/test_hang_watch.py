@@ -27,7 +27,7 @@ class Attempt:
         self.clock = ManualClock()
         self.progress: Hashable = None
         self.committer: Stall | None = None
-        self.listener_is_slow = self.is_asked_to_end = False
+        self.listener_is_slow = False
         self.watch = HangWatch(
             PATIENCE,
             timedelta(seconds=10),
@@ -35,7 +35,6 @@ class Attempt:
             lambda: self.progress,
             lambda: self.committer,
             lambda: self.listener_is_slow,
-            is_asked_to_end=lambda: self.is_asked_to_end,
         )
 
     @contextmanager
@@ -118,20 +117,6 @@ def test_the_time_of_a_slow_listener_does_not_count() -> None:
         attempt.listener_is_slow, attempt.committer = False, None
         assert attempt.looks(50) is None
         assert attempt.looks(20) is not None
-
-
-def test_a_source_function_may_wait_for_records_unless_the_attempt_is_asked_to_end() -> None:
-    attempt = Attempt()
-    waits = Beat(1, Stall("the source", 10_000.0, "at poll", awaits_records=True))
-
-    with attempt.in_epoch():
-        assert attempt.watch.beat(ONE, waits) is None
-        assert attempt.looks(1000) is None
-
-        attempt.is_asked_to_end = True
-
-        assert attempt.watch.beat(ONE, waits) is not None
-        assert attempt.looks(70) is not None
 
 
 def test_without_an_epoch_nothing_has_to_move() -> None:

@@ -23,7 +23,6 @@ from checkdam.runtime.hang_watch import HangWatch
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.outputs import Outputs
 from checkdam.runtime.restart import NoRestart
-from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.stalls import Stall
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -34,7 +33,7 @@ from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
 from checkdam.testing.word_count import UID, WordCount
 
 FAST = Heartbeat(timedelta(milliseconds=20), timedelta(seconds=10))
-IMPATIENT = replace(EVERY_EPOCH, timeout=timedelta(milliseconds=200))
+IMPATIENT = replace(EVERY_EPOCH, timeout=timedelta(milliseconds=200), tolerable_failures=100)  # of a busy machine
 SOON = timedelta(milliseconds=300)
 
 
@@ -119,49 +118,21 @@ def polling(environment: StreamExecutionEnvironment, stream: DataStream) -> None
     words.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid(UID).print()
 
 
-def _polling_job(monkeypatch: pytest.MonkeyPatch) -> tuple[LocalJob, list[Beat]]:
-    beats: list[Beat] = []
-    beat = HangWatch.beat
-
-    def see(watch: HangWatch, subtask: Any, seen: Beat) -> CheckdamError | None:
-        if seen.stall is not None and seen.stall.seconds > 3 * IMPATIENT.timeout.total_seconds():
-            beats.append(seen)
-        return beat(watch, subtask, seen)
-
-    Polling.gate.clear()
-    Polling.begun.clear()
-    monkeypatch.setattr(HangWatch, "beat", see)
-    options: dict[str, Any] = {"checkpoints": IMPATIENT, "heartbeat": FAST, "lockstep": False, "restart": NoRestart()}
+def test_a_source_that_waits_for_records_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = seen_looks(monkeypatch)
+    checkpoints = replace(IMPATIENT, tolerable_failures=100)
+    options: dict[str, Any] = {"checkpoints": checkpoints, "heartbeat": FAST, "lockstep": False, "restart": NoRestart()}
     job = LocalJob(polling, [[]], MemoryStorage(), record_type=str, **options)
     job.start()
     assert Polling.begun.wait(60)
-    return job, beats
+    before = len(looks)
 
-
-def test_a_source_that_waits_for_records_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, beats = _polling_job(monkeypatch)
-
-    wait_until(lambda: beats)
+    wait_until(lambda: len(looks) - before > 30)  # three times the patience
     Polling.gate.set()
 
     assert job.join().end is JobEnd.FINISHED
-    assert beats[0].stall is not None
-    assert beats[0].stall.awaits_records
+    assert not any(looks)
     assert job.state(UID) == {"a": ("a", 1), "b": ("b", 1)}
-
-
-def test_a_stop_is_answered_in_time_though_a_source_waits_for_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    job, beats = _polling_job(monkeypatch)
-    place = SavepointPlace()
-    wait_until(lambda: beats)
-
-    stop = job.control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
-
-    wait_until(lambda: job._engine is not None and job._engine.is_stopped)
-    Polling.gate.set()  # a slot of its own process would be killed
-    assert 'operator "' in str(stop.exception(60))
-    with pytest.raises(SlotLostError):
-        job.join()
 
 
 class SlowToOpen(MapFunction):

@@ -31,7 +31,7 @@ from checkdam.runtime.fulfilment import Fulfilment
 from checkdam.runtime.records import JobStatus
 from checkdam.runtime.requests import EndRequested
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
-from checkdam.runtime.slot import sources
+from checkdam.runtime.slot import generator_thread
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -210,7 +210,7 @@ def numbers(environment: StreamExecutionEnvironment, _: DataStream) -> None:
 
 @pytest.mark.parametrize("checkpoints", [DEFAULT, replace(DEFAULT, interval=None)], ids=["every epoch", "no interval"])
 def test_source_functions_go_on_where_they_were(checkpoints: CheckpointConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_RECORDS", 100)  # of each subtask in an epoch
+    monkeypatch.setattr(generator_thread, "MOST_RECORDS", 100)  # of each subtask in an epoch
     storage = MemoryStorage()
     stop = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: first.suspend(), number=3)
     options: dict[str, Any] = {"checkpoints": checkpoints, "record_type": str}

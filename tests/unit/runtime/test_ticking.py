@@ -83,11 +83,29 @@ def test_a_source_function_is_asked_again_until_all_slots_say_that_theirs_has_en
     pending = Pending(plan_of(with_source), ManualClock(), restored=False)
     told = [(pending.has_unfinished_sources, pending.seconds_until_due())]
 
-    for reports in ([REPORT, replace(REPORT, unfinished_sources=True)], [REPORT, REPORT]):
+    for reports in ([REPORT, replace(REPORT, unfinished_sources=True, ready_sources=True)], [REPORT, REPORT]):
         pending.epoch_ended(reports)
         told.append((pending.has_unfinished_sources, pending.seconds_until_due()))
 
     assert told == [(True, 0.0), (True, 0.0), (False, None)]
+
+
+@pytest.mark.parametrize("is_told_before_the_report", [False, True])
+def test_a_source_function_that_waits_is_asked_again_when_it_signals(*, is_told_before_the_report: bool) -> None:
+    pending = Pending(plan_of(with_source), ManualClock(), restored=False)
+    waiting = replace(REPORT, unfinished_sources=True, signals=3)
+    if is_told_before_the_report:
+        assert pending.signalled(REPORT.subtask, 4)
+        pending.epoch_ended([waiting])
+    else:
+        pending.epoch_ended([waiting])
+        assert not pending.has_ready_sources
+        assert pending.signalled(REPORT.subtask, 4)
+
+    assert pending.seconds_until_due() == 0.0
+    assert not pending.signalled(REPORT.subtask, 4)
+    pending.epoch_ended([replace(waiting, signals=4)])
+    assert (pending.has_unfinished_sources, pending.seconds_until_due()) == (True, None)
 
 
 def test_a_tick_gives_way_to_an_epoch_that_runs_or_waits() -> None:

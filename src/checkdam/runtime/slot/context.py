@@ -101,6 +101,20 @@ class SnapshotContext:
     checkpoint_timestamp: int
 
 
+class YieldContext:
+    """Handed to `snapshot_state` of a source function at each yield, where no checkpoint may ever need the state."""
+
+    __slots__ = ("_time", "checkpoint_id")
+
+    def __init__(self, time: OperatorTime, next_checkpoint: int) -> None:
+        self._time = time
+        self.checkpoint_id = next_checkpoint
+
+    @property
+    def checkpoint_timestamp(self) -> int:
+        return self._time.processing_time()
+
+
 @dataclass(frozen=True)
 class GeneratorContext:
     """Handed to a source function's `run`."""

@@ -50,6 +50,7 @@ class SlotSetup:
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
     local_directory: str | None = None  # where working files go; None: with other temporary files
+    next_checkpoint: int = 1  # the number that the next checkpoint is expected to have
     registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)
     """The types registered in the driver; functions may use their classes in `open`."""
     unread_assigners: frozenset[int] = frozenset()  # of static sources whose records come with the next epoch
@@ -89,6 +90,8 @@ class EpochReport:
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
     unfinished_sources: bool = False  # a source function of this slot may have more records
+    ready_sources: bool = False  # one has records by now, or was stopped because this epoch had enough
+    signals: int = 0  # how often source functions had asked for an epoch when this was found out
     next_due: int | None = None
     """When something comes due by the clock though no records come, in milliseconds since 1970."""
     received: Mapping[int, EdgeCounts] = field(default_factory=dict)  # by edge

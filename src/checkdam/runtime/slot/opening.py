@@ -23,6 +23,7 @@ from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.operator_state import OperatorStates
 from checkdam.runtime.slot.operators import OperatorSetting, guarded, make_process
 from checkdam.runtime.slot.process import Process
+from checkdam.runtime.slot.sources import SourceProcess
 from checkdam.state.key_groups import key_group_range
 from checkdam.state.snapshots import OperatorStatePart
 from checkdam.storage.contract import Storage
@@ -36,6 +37,7 @@ class Slot:
     event_time: EventTime
     clock: Clock
     restore_from: Storage | None  # the directory that the files to restore lie in
+    records_came: Callable[[], None] = lambda: None  # called when a source function wants an epoch
 
 
 class OpenOperator:
@@ -82,8 +84,11 @@ class OpenOperator:
         if self.states is None:
             return ()
         function = self.operator.checkpointed_function
-        if function is not None:
-            guarded(self.operator, "snapshot_state", function.snapshot_state, context)
+        if function is None:
+            return self.states.snapshot()
+        if isinstance(self.process, SourceProcess):
+            return self.states.encode(guarded(self.operator, "snapshot_state", self.process.captured, context))
+        guarded(self.operator, "snapshot_state", function.snapshot_state, context)
         return self.states.snapshot()
 
     @property
@@ -112,6 +117,8 @@ class OpenOperator:
             is_restored=setup.restore is not None,
             had_finished=setup.restore is not None and setup.restore.had_finished(self.uid, self._subtask, self._width),
             observe=self._slot.event_time.observe,
+            next_checkpoint=setup.next_checkpoint,
+            records_came=self._slot.records_came,
         )
 
     def _open_store(self) -> KeyedStateStore:

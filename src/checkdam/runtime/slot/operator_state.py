@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.evolution import Compatibility, compare, restoring_value
-from checkdam.state.fitting import ElementFit, KeyFit, is_hashable
+from checkdam.state.fitting import UNCHANGING, ElementFit, KeyFit, are_exact, is_hashable
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.serializers import serializer, serializer_from_spec
 from checkdam.state.snapshots import OperatorStatePart, Redistribution
@@ -17,6 +17,9 @@ from checkdam.state.types import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
 """What a subtask starts with, as `checkpoint.operator_state.redistribute` deals it out."""
+
+CapturedStates = list[list[Any] | tuple[bytes, ...]]
+"""The elements of each state in the order of their declaration, or what they are encoded to."""
 
 _FIT_HINT = "Declare the state with the type that its values have, or convert them."
 
@@ -30,6 +33,7 @@ class OperatorStates:
         self._is_first_subtask = is_first_subtask
         self._states: dict[str, tuple[Redistribution, _Codec, OperatorList | BroadcastMap]] = {}
         self._declared: set[str] = set()
+        self._checks = _Checks()
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         return self._list(descriptor, Redistribution.SPLIT)
@@ -56,9 +60,28 @@ class OperatorStates:
         Raises:
             JobGraphError: an element is not of the declared type any more: it was changed in place.
         """
+        return self.encode(self.capture())
+
+    def capture(self) -> CapturedStates:
+        """Fix every state as of now, for `encode`; cheap where elements can never change."""
+        return [
+            elements if UNCHANGING.issuperset(map(type, elements := state.elements())) else codec.fixed(elements)
+            for _, codec, state in self._states.values()
+        ]
+
+    def capture_after(self, update: Callable[[Any], None], context: Any) -> CapturedStates:
+        """Let the function bring its states up to date, and fix them. Elements are checked when they are encoded."""
+        self._checks.are_late = True
+        try:
+            update(context)
+        finally:
+            self._checks.are_late = False
+        return self.capture()
+
+    def encode(self, captured: CapturedStates) -> tuple[OperatorStatePart, ...]:
         parts = [
-            OperatorStatePart(name, redistribution, codec.spec, codec.encode(state.elements()))
-            for name, (redistribution, codec, state) in self._states.items()
+            OperatorStatePart(name, redistribution, codec.spec, each if isinstance(each, tuple) else codec.encode(each))
+            for (name, (redistribution, codec, _)), each in zip(self._states.items(), captured, strict=True)
         ]
         for (_, redistribution), part in self._restored.items():
             if redistribution is not Redistribution.UNION or self._is_first_subtask:  # each subtask holds all of it
@@ -70,7 +93,9 @@ class OperatorStates:
         codec = self._open(descriptor, redistribution, of)
         named = f'list state "{descriptor.name}" of operator "{self._operator_name}"'
         elements = ElementFit(of, f"an element for {named}", hint=_FIT_HINT)
-        state = OperatorList(descriptor.name, self._take(descriptor.name, redistribution, codec), elements)
+        state = OperatorList(
+            descriptor.name, self._take(descriptor.name, redistribution, codec), elements, self._checks
+        )
         self._states[descriptor.name] = redistribution, codec, state
         return state
 
@@ -135,6 +160,11 @@ class _Codec:
             self._serializer = serializer(element)
         self.spec = self._serializer.spec
 
+    def fixed(self, elements: list[Any]) -> list[Any] | tuple[bytes, ...]:
+        """Return what no change of an element shows in: the elements themselves if none can change."""
+        of = self._serializer.type
+        return elements if of.is_immutable and are_exact(of, elements) else self.encode(elements)
+
     def encode(self, elements: list[Any]) -> tuple[bytes, ...]:
         with self._naming():
             self._serializer.encode_checked(elements)
@@ -160,22 +190,33 @@ class _Codec:
             return list(map(verdict.convert, map(serializer_from_spec(part.type).decode_one, part.elements)))
 
 
+class _Checks:
+    """Whether elements are checked where they are added, or when they are encoded."""
+
+    are_late = False
+
+
 class OperatorList:
     """A list of one subtask. An element not of the declared type is an error where it is added."""
 
-    def __init__(self, name: str, elements: list[Any], fit: ElementFit) -> None:
+    def __init__(self, name: str, elements: list[Any], fit: ElementFit, checks: _Checks) -> None:
         self._name = name
         self._elements = elements
+        self._is_shared = False
         self._fit = fit
+        self._checks = checks
 
     def add(self, value: Any) -> None:
-        self._elements += self._checked([value])
+        self.add_all([value])
 
     def add_all(self, values: Iterable[Any]) -> None:
+        if self._is_shared:
+            self._elements, self._is_shared = self._elements.copy(), False
         self._elements += self._checked(values)
 
     def update(self, values: Iterable[Any]) -> None:
-        self._elements = self._checked(values)
+        self._elements = list(values) if self._checks.are_late else self._checked(values)
+        self._is_shared = False
 
     def get(self) -> list[Any]:
         return self._elements.copy()
@@ -184,13 +225,15 @@ class OperatorList:
         return iter(self.get())
 
     def clear(self) -> None:
-        self._elements = []
+        self._elements, self._is_shared = [], False
 
     def elements(self) -> list[Any]:
+        """Return a list that no later call changes."""
+        self._is_shared = True
         return self._elements
 
     def _checked(self, values: Iterable[Any]) -> list[Any]:
-        return self._fit.checked(values)
+        return list(values) if self._checks.are_late else self._fit.checked(values)
 
 
 class BroadcastMap(MapState[Any, Any]):

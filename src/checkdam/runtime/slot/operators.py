@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from checkdam.backends.contract import NO_KEY, KeyedStateStore
 from checkdam.backends.keyed_state import KeyedState
@@ -53,6 +53,8 @@ from checkdam.runtime.slot.sources import SourceProcess
 from checkdam.runtime.slot.timers import ClockOnly, Timers
 from checkdam.state.types import TypeInfo
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class OperatorSetting:
@@ -66,6 +68,8 @@ class OperatorSetting:
     is_restored: bool = False
     had_finished: bool = False  # a source function that had no more records when the checkpoint was cut
     observe: Callable[[int, int], None] | None = None  # told the largest timestamp, if the operator assigns them
+    next_checkpoint: int = 1
+    records_came: Callable[[], None] = lambda: None  # called when a source function wants an epoch
 
 
 def make_process(
@@ -93,7 +97,15 @@ def make_process(
     begin(operator, context, InitializationContext(around.is_restored, states, context) if states is not None else None)
     if isinstance(kind, SourceFunctionKind):
         generator = GeneratorContext(context.subtask_index, context.parallelism)
-        return SourceProcess(operator, generator, around.clock, is_finished=around.had_finished)
+        return SourceProcess(
+            operator,
+            generator,
+            around.clock,
+            states=states,
+            next_checkpoint=around.next_checkpoint,
+            is_finished=around.had_finished,
+            records_came=around.records_came,
+        )
     if isinstance(kind, AggregateKind | AggregateFunctionKind | ReduceKind):
         assert store is not None
         return aggregate_process(operator, store)
@@ -112,10 +124,10 @@ def begin(operator: Operator, context: FunctionContext, beginning: Initializatio
         guarded(operator, "open", operator.rich_function.open, context)
 
 
-def guarded(operator: Operator, where: str, call: Callable[[Any], None], argument: Any) -> None:
+def guarded(operator: Operator, where: str, call: Callable[[Any], T], argument: Any) -> T:
     """Call the user's code outside of any record; what it raises names operator and method."""
     try:
-        call(argument)
+        return call(argument)
     except StateAccessError as error:
         raise StateAccessError(f"operator {operator.title} in {where}(): {error.message}", hint=error.hint) from error
     except CheckdamError:

@@ -47,5 +47,13 @@ class Process:
         """Whether `pull` will never give records again."""
         return True
 
+    @property
+    def has_records(self) -> bool:
+        """Whether `pull` should be called soon though no records come from in front."""
+        return False
+
+    def interrupt(self) -> None:
+        """Let threads of its own end, without waiting for them; from any thread."""
+
     def close(self) -> None:
         """No more calls come. Only for what the process itself holds; the user's function is closed on its own."""

@@ -123,8 +123,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
             yield flight.Result(_failure(error))
             return
-        if not call.done.wait(self._heartbeat.interval_seconds):
-            yield flight.Result(pack_pending(Pending(ticket, self._watch.beat())))
+        if not call.wait(self._heartbeat.interval_seconds):
+            signals = 0 if self._task is None else self._task.records_signal.count
+            yield flight.Result(pack_pending(Pending(ticket, self._watch.beat(signals))))
             return
         del self._calls[ticket]
         try:
@@ -152,6 +153,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         with self._at_work("configure"):
             self._task = SlotTask(cloudpickle.loads(setup))
             self._task.queries.on_change = _wait_less_for_python
+            self._task.records_signal.on_count = self._beat_now
 
     def _on_end_epoch(self, epoch: Epoch, commit: bool) -> Any:  # noqa: FBT001  a wire call
         with self._at_work("end_epoch"):
@@ -176,6 +178,12 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _on_released(self, checkpoint_id: Any) -> None:
         self._configured().released(checkpoint_id)
+
+    def _beat_now(self) -> None:
+        """Answer the call that is always open: the driver is to run an epoch."""
+        for call in list(self._calls.values()):
+            if call.name == "hold":
+                call.stir()
 
     def _on_hold(self) -> None:
         self.stopped.wait()  # answers when the slot ends; the caller learns of a death at once
@@ -209,8 +217,17 @@ class _Call:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.done = threading.Event()
-        self.answer = b""
+        self.answer: bytes | None = None
+        self._stirred = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the answer. Return False if there is none yet, sooner if something stirs the call."""
+        self._stirred.wait(seconds)
+        self._stirred.clear()
+        return self.answer is not None
+
+    def stir(self) -> None:
+        self._stirred.set()
 
     def run(self, handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         try:
@@ -218,7 +235,7 @@ class _Call:
         except BaseException as error:  # noqa: BLE001  the caller decides what a failure means, also a sys.exit()
             self.answer = _failure(error)
         finally:
-            self.done.set()
+            self.stir()
 
 
 def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it is told

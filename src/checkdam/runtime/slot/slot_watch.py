@@ -25,6 +25,7 @@ class Beat:
     steps: int
     stall: Stall | None = None  # of the slot itself
     task_stall: Stall | None = None  # of a Spark task
+    signals: int = 0  # how often source functions have asked for an epoch
 
 
 @dataclass
@@ -83,13 +84,14 @@ class SlotWatch:
             else:
                 self._tasks[task] = stall, self._clock.monotonic()
 
-    def beat(self) -> Beat:
-        """Look at what is under way."""
+    def beat(self, signals: int = 0) -> Beat:
+        """Look at what is under way, and tell how often source functions have asked for an epoch."""
         with self._lock:
             stalls = [stall for work in self._working.values() if (stall := self._look(work)) is not None]
             since = self._clock.monotonic() - self._forgotten_after
             self._tasks = {task: (stall, at) for task, (stall, at) in self._tasks.items() if at >= since}
-            return Beat(self._steps, _longest(stalls), _longest([stall for stall, _ in self._tasks.values()]))
+            task_stall = _longest([stall for stall, _ in self._tasks.values()])
+            return Beat(self._steps, _longest(stalls), task_stall, signals)
 
     def _look(self, work: _Work) -> Stall | None:
         if work.watch.seconds_still() == 0.0:

@@ -20,6 +20,7 @@ from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.opening import OpenOperator, Slot
 from checkdam.runtime.slot.queries import SlotQueries
 from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, stores, transactional
+from checkdam.runtime.slot.sources import RecordsSignal
 from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
 from checkdam.state.types import register
 from checkdam.storage.contract import Storage
@@ -52,7 +53,8 @@ class SlotTask:
             last_epoch=setup.last_epoch,
             unread=setup.unread_assigners,
         )
-        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup))
+        self.records_signal = RecordsSignal()
+        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
@@ -105,6 +107,7 @@ class SlotTask:
             {self._operators[op].uid: w.cut()() for op, w in transactional(self._operators)} if commit else {}
         )
         processes = [opened.process for opened in self._operators.values()]
+        signals = self.records_signal.count  # before looking: what comes later than the look is signalled anew
         dues = [self._event_time.next_due(), *(process.next_due for process in processes)]
         return EpochReport(
             epoch,
@@ -116,6 +119,8 @@ class SlotTask:
             event_time=self._event_time.largest,
             watermarks=self._event_time.reached,
             unfinished_sources=not all(process.is_finished for process in processes),
+            ready_sources=any(process.has_records for process in processes),
+            signals=signals,
             next_due=min((due for due in dues if due is not None), default=None),
             received={edge: n for level in self._levels.values() for edge, n in level.take_received().items()},
             memory=resident_bytes(),
@@ -157,6 +162,11 @@ class SlotTask:
     def released(self, checkpoint_id: CheckpointId) -> None:
         """Forget a savepoint that is complete; what it wrote stays."""
         self._snapshots.released(checkpoint_id)
+
+    def interrupt(self) -> None:
+        """Let threads of user code end, as they do with a process that is killed; from any thread."""
+        for opened in list(self._operators.values()):
+            opened.process.interrupt()
 
     def close(self) -> None:
         """Close every function that was opened, also after a failure; the first error is raised at the end."""

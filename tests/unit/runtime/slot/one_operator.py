@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class OneOperator:
         restore: RestorePoint | None = None,
         clock: ManualClock | None = None,
         storage: MemoryStorage | None = None,
+        records_came: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.storage = storage or MemoryStorage()
@@ -59,7 +60,7 @@ class OneOperator:
             restore=restore,
         )
         event_time = EventTime(plan, self.clock)
-        self.opened = OpenOperator(self.operator, Slot(setup, event_time, self.clock, self.storage))
+        self.opened = OpenOperator(self.operator, Slot(setup, event_time, self.clock, self.storage, records_came))
         self.process = self.opened.open()
 
     @property

@@ -18,7 +18,7 @@ from checkdam.graph.contexts import (
 )
 from checkdam.graph.functions import CheckpointedFunction, SourceFunction
 from checkdam.graph.operators import SourceFunctionKind
-from checkdam.runtime.slot.sources import MOST_RECORDS
+from checkdam.runtime.slot.generator_thread import MOST_RECORDS
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing import ManualClock, MemoryStorage
 
