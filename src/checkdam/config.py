@@ -36,13 +36,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ConfigOption(Generic[T]):
-    """One setting. `aliases` are its older spellings, which mean exactly the same."""
+    """One setting. `aliases` are its older spellings, which mean exactly the same.
+
+    `implied` are values that also set another setting, where that is not given: name, key and value there.
+    """
 
     key: str
     type: ValueType[Any]
     default: T
     description: str
     aliases: tuple[str, ...] = ()
+    implied: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 
     def parse(self, value: object) -> Any:
         """The value in its Python form. Raises ConfigError naming the key, the value and what is expected.
@@ -111,6 +115,21 @@ CHECKPOINT_DIR: ConfigOption[str | None] = ConfigOption(
     "Directory or URI that holds the checkpoints.",
     ("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
 )
+CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
+    _CHECKPOINTING + "storage",
+    choice(
+        "filesystem",
+        "jobmanager",
+        synonyms={
+            "org.apache.flink.runtime.state.storage.FileSystemCheckpointStorageFactory": "filesystem",
+            "org.apache.flink.runtime.state.storage.JobManagerCheckpointStorageFactory": "jobmanager",
+        },
+    ),
+    None,
+    "Where checkpoints are kept: in a directory, or in the memory of the driver (jobmanager), which only a failover "
+    "survives; unset: in the directory that is set.",
+    ("state.checkpoint-storage",),
+)
 SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
     _CHECKPOINTING + "savepoint-dir",
     TEXT,
@@ -168,8 +187,14 @@ STATE_BACKEND = ConfigOption(
         },
     ),
     "hashmap",
-    "Where slots keep their working state: in memory, or on local disk behind a cache.",
+    "Where slots keep their working state: in memory, or on local disk behind a cache. Flink's older names filesystem "
+    "and jobmanager are hashmap, and choose execution.checkpointing.storage where that is not set.",
     ("state.backend",),
+    {
+        "filesystem": (CHECKPOINT_STORAGE.key, "filesystem"),
+        "jobmanager": (CHECKPOINT_STORAGE.key, "jobmanager"),
+        "org.apache.flink.runtime.state.memory.memorystatebackendfactory": (CHECKPOINT_STORAGE.key, "jobmanager"),
+    },
 )
 INCREMENTAL_CHECKPOINTS = ConfigOption(
     _CHECKPOINTING + "incremental",
@@ -196,7 +221,7 @@ MEMORY_STORAGE_MAX_SIZE: ConfigOption[int] = ConfigOption(
     _CHECKPOINTING + "memory-storage.max-state-size",
     MEMORY,
     5 << 20,
-    'The largest file of state that a storage "memory://…" takes, as Flink\'s JobManagerCheckpointStorage.',
+    "The largest state of a subtask that checkpoints in memory take, as Flink's JobManagerCheckpointStorage.",
 )
 DEFAULT_PARALLELISM: ConfigOption[int | None] = ConfigOption(
     "parallelism.default", integer(1, 32768), None, "Subtasks of each operator; unset: as many as Spark has cores."
@@ -334,6 +359,7 @@ WEB_EXCEPTION_HISTORY = ConfigOption(
 OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))
 """Every setting that Checkdam reads, in the order above."""
 
+_IMPLIED = "implied "  # before the key of a setting in a layer: the value that another setting gives it
 _KEYS = frozenset(option.key for option in OPTIONS)
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.key, *option.aliases)}
 
@@ -356,6 +382,7 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
             raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
         if option is not None:
             layer[option.key] = option.parse(value)
+            layer.update(_implied(option, value))
         elif spelling.startswith("spark."):
             layer[spelling] = _as_text(value)
         elif reason_without_effect(spelling) is not None:
@@ -376,6 +403,14 @@ def _newness(entry: tuple[str, object, str]) -> int:
     """The rank of an entry's spelling among those of its setting, the oldest first."""
     option = _BY_SPELLING.get(entry[0])
     return 0 if option is None else -(option.key, *option.aliases).index(entry[0])
+
+
+def _implied(option: ConfigOption[Any], value: object) -> dict[str, Any]:
+    """The other settings that one value decides. None leaves a setting as it is."""
+    implied = {_IMPLIED + key: None for key, _ in option.implied.values()}
+    if (chosen := option.implied.get(str(value).strip().lower())) is not None:
+        implied[_IMPLIED + chosen[0]] = _BY_SPELLING[chosen[0]].parse(chosen[1])
+    return implied
 
 
 def _as_text(value: object) -> str:
@@ -461,6 +496,10 @@ class Configuration:
         """Every setting that was given or settled, by its key."""
         layers = ((Origin.FILE, self._file), (Origin.COMMAND_LINE, self._command_line), (Origin.CODE, self._code))
         found = {key: Setting(value, origin) for origin, layer in layers for key, value in layer.items()}
+        for name in [each for each in found if each.startswith(_IMPLIED)]:
+            implied = found.pop(name)
+            if implied.value is not None:
+                found.setdefault(name.removeprefix(_IMPLIED), implied)
         return {**found, **self._settled}
 
     def effective(self) -> dict[str, Setting]:

@@ -15,6 +15,7 @@ import pytest
 from pyarrow import fs
 
 from checkdam.errors import StorageError
+from checkdam.runtime.driver_memory import DriverMemoryServer, DriverMemoryStorage
 from checkdam.storage import Storage, open_storage
 from checkdam.storage.contract import create_once
 from checkdam.storage.filesystem import ArrowStorage
@@ -29,12 +30,21 @@ class _PutOnly(fs.LocalFileSystem):  # type: ignore[misc]  # pyarrow has no type
         return "s3"
 
 
+_servers: list[DriverMemoryServer] = []  # as long as the tests run
+
+
+def _in_driver_memory(directory: Path) -> Storage:
+    _servers.append(DriverMemoryServer("grpc+tcp://127.0.0.1:0", f"memory://contract-{len(_servers)}"))
+    return DriverMemoryStorage(_servers[-1].access)
+
+
 STORAGES: dict[str, Callable[[Path], Storage]] = {
     "local path": lambda directory: open_storage(str(directory / "root")),
     "local uri": lambda directory: open_storage((directory / "root with space").as_uri()),
     "arrow, by rename": lambda directory: ArrowStorage(fs.LocalFileSystem(), f"{directory}/root", f"{directory}/root"),
     "arrow, by put": lambda directory: ArrowStorage(_PutOnly(), f"{directory}/root", f"{directory}/root"),
     "memory": lambda directory: MemoryStorage(),
+    "memory of the driver": _in_driver_memory,
     "faulty without fault": lambda directory: FaultyStorage(MemoryStorage(), -1, Fault.REFUSED),
 }
 

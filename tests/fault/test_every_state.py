@@ -142,5 +142,7 @@ def test_memory_storage_serves_a_job_in_one_process_and_declines_what_is_too_lar
     job = LocalJob(small.build, EPOCHS, None, record_type=Record, checkpoints=checkpoints, restart=NoRestart())
     with pytest.raises(CheckdamError):
         job.run()
-    assert "memory storage takes at most 10,000 in one file" in str(job.heard.failed_checkpoints)
-    assert "execution.checkpointing.memory-storage.max-state-size" in str(job.heard.failed_checkpoints)
+    reason = job.heard.failed_checkpoints[0][1]
+    assert "the state of operator" in reason
+    assert "at most 10,000 a state" in reason
+    assert "execution.checkpointing.memory-storage.max-state-size" in reason

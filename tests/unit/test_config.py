@@ -160,6 +160,7 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.state-recovery.claim-mode": "NO_CLAIM",
         "execution.state-recovery.allow-repeated-output": False,
         "execution.state-recovery.path": None,
+        "execution.checkpointing.storage": None,
         "execution.state-recovery.ignore-unclaimed-state": False,
         "execution.fail-on-repeated-rejection": False,
         "state.backend.type": "hashmap",

@@ -97,6 +97,7 @@ execution.checkpointing.checkpoints-after-tasks-finish: true
 execution.checkpointing.interval-during-backlog: 1 h
 execution.checkpointing.local-backup.enabled: true
 execution.checkpointing.local-backup.dirs: /tmp/local
+execution.checkpointing.storage: filesystem
 execution.checkpointing.data-inline-threshold: 20 kb
 execution.checkpointing.write-buffer-size: 4096
 execution.checkpointing.create-subdir: true
@@ -107,6 +108,7 @@ execution.state-recovery.from-local: true
 execution.state-recovery.path: file:///sp/savepoint-1
 execution.state-recovery.ignore-unclaimed-state: true
 execution.state-recovery.claim-mode: NO_CLAIM
+state.checkpoint-storage: filesystem
 state.storage.fs.memory-threshold: 20kb
 state.backend.async: true
 state.backend.latency-track.keyed-state-enabled: true

@@ -19,7 +19,7 @@ from checkdam import (
     RocksDBStateBackend,
     config,
 )
-from checkdam.checkpoint.settings import settle_checkpoints
+from checkdam.checkpoint.settings import IN_MEMORY, settle_checkpoints
 from checkdam.config import ConfigOption, Configuration, Origin
 from checkdam.errors import ConfigError
 from checkdam.option_fields import OptionFields, chosen_in_code, options_from
@@ -197,3 +197,45 @@ def test_a_pause_in_the_file_shows_with_what_it_implies(tmp_path: Path) -> None:
 
     setting = held.setting(config.MAX_CONCURRENT_CHECKPOINTS)
     assert (setting.value, setting.origin) == (1, Origin.FILE)
+
+
+def _storage_of(configuration: Configuration) -> list[tuple[object, Origin]]:
+    settled = settle_checkpoints(configuration)
+    found = [settled.setting(option) for option in (config.CHECKPOINT_STORAGE, config.CHECKPOINT_DIR)]
+    return [(each.value, each.origin) for each in found]
+
+
+def test_the_kind_of_storage_that_shows_is_that_of_the_place_that_holds(tmp_path: Path) -> None:
+    file = tmp_path / "checkdam.yaml"
+    file.write_text("execution.checkpointing.storage: jobmanager\n")
+    in_file = Configuration.load(file)
+    in_code = chosen_in_code(in_file, CheckpointConfig(storage="/data"))
+    file.write_text("execution.checkpointing.storage: filesystem\nstate.checkpoints.dir: /data\n")
+    memory_in_code = chosen_in_code(Configuration.load(file), CheckpointConfig(storage="jobmanager"))
+    as_directory = Configuration.load(None, {"state.checkpoints.dir": "jobmanager"})
+
+    assert _storage_of(in_file) == [("jobmanager", Origin.FILE), (IN_MEMORY, Origin.FILE)]
+    assert _storage_of(in_code) == [("filesystem", Origin.CODE), ("/data", Origin.CODE)]
+    assert _storage_of(memory_in_code) == [("jobmanager", Origin.CODE), (IN_MEMORY, Origin.CODE)]
+    assert _storage_of(as_directory) == [("jobmanager", Origin.COMMAND_LINE), (IN_MEMORY, Origin.COMMAND_LINE)]
+
+
+@pytest.mark.parametrize(
+    ("text", "command_line", "expected"),
+    [
+        ("state.backend: jobmanager\n", {}, "jobmanager"),
+        ("state.backend: jobmanager\nstate.backend.type: rocksdb\n", {}, "filesystem"),
+        ("state.backend: jobmanager\n", {"state.backend.type": "rocksdb"}, "filesystem"),
+        ("state.backend: jobmanager\nexecution.checkpointing.storage: filesystem\n", {}, "filesystem"),
+        ("execution.checkpointing.storage: jobmanager\n", {"state.backend.type": "rocksdb"}, "jobmanager"),
+    ],
+)
+def test_an_old_name_of_a_backend_chooses_the_storage_only_while_it_is_the_backend(
+    tmp_path: Path, text: str, command_line: dict[str, str], expected: str
+) -> None:
+    file = tmp_path / "checkdam.yaml"
+    file.write_text(f"{text}state.checkpoints.dir: /data\n")
+
+    configuration = Configuration.load(file, command_line)
+
+    assert _storage_of(configuration)[0][0] == expected

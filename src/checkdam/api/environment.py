@@ -49,7 +49,7 @@ from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.inference import infer_type
 from checkdam.state.types import TypeInfo, type_info
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory import check_reachable_from_other_processes, set_max_state_size
+from checkdam.storage.memory import is_in_memory, set_max_state_size
 
 _OF_SERVER = tuple(
     option
@@ -245,6 +245,7 @@ class StreamExecutionEnvironment:
         if _is_told_to_go.is_set():
             raise SystemExit(_exit_code(signal.SIGTERM))
         from checkdam.runtime.spark.engine import SparkEngine
+        from checkdam.runtime.spark.memory_service import memory_served
         from checkdam.runtime.spark.spark_watch import SparkWatch
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
@@ -260,8 +261,8 @@ class StreamExecutionEnvironment:
         settings = self._with_start(self._with_checkpoints(self._with_server(self._configuration)))
         checkpoints = CheckpointConfig.from_configuration(settings)
         if checkpoints.storage is not None:
-            check_reachable_from_other_processes(checkpoints.storage)
             open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
+        self._refuse_lost_memory(settings)
         restored = self._find_restored(name, settings)
         if restored is not None and restored.claim:
             claimed = claimed_storage(restored, checkpoints.storage)
@@ -273,10 +274,10 @@ class StreamExecutionEnvironment:
             given = None if restored is None or restored.claim else restored
             session, work = self.spark, self._work_directory()
             watch = self._watch = SparkWatch(session, job.heartbeat)
-            with hosted(launch, job, settings) as served:
+            with memory_served(job, session, work) as reachable, hosted(launch, reachable, settings) as served:
                 master = served.by(
                     JobMaster(
-                        job,
+                        reachable,
                         lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch),
                         restored=given,
                         listener=served.listener,
@@ -320,6 +321,15 @@ class StreamExecutionEnvironment:
             settings = settings.settled(config.IGNORE_UNCLAIMED_STATE, True, Origin.COMMAND_LINE)  # noqa: FBT003  a value
         return settings
 
+    def _refuse_lost_memory(self, settings: Configuration) -> None:
+        storage = settings.get(config.CHECKPOINT_DIR) if self._launch.resume is Resume.LATEST else None
+        for place in (settings.get(config.RESTORE_PATH), storage):
+            if place is not None and is_in_memory(place):
+                raise CheckpointNotFoundError(
+                    f'there is nothing to start from in "{place}": checkpoints in memory are gone with their driver',
+                    hint="Start the job anew, or from a savepoint; to resume a job, set state.checkpoints.dir.",
+                )
+
     def _find_restored(self, name: str, settings: Configuration) -> Restored | None:
         launch, path = self._launch, settings.get(config.RESTORE_PATH)
         if path is not None:
@@ -353,10 +363,15 @@ class StreamExecutionEnvironment:
         if storage is None and settings.get(config.CHECKPOINT_INTERVAL) is not None:
             raise ConfigError(
                 "checkpoints are enabled, and no directory for them is set",
-                hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…").',
+                hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…"); "jobmanager" keeps them in memory.',
             )
         if storage is not None:
             set_max_state_size(storage, settings.get(config.MEMORY_STORAGE_MAX_SIZE))
+        is_chosen = settings.setting(config.INCREMENTAL_CHECKPOINTS).origin is not Origin.DEFAULT
+        if storage is not None and is_in_memory(storage) and not is_chosen:
+            # As Flink: what is kept is then no more than the state, and the limit is one on its size.
+            origin = settings.setting(config.CHECKPOINT_DIR).origin
+            settings = settings.settled(config.INCREMENTAL_CHECKPOINTS, "false", origin)
         return settings
 
     def _job(

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from typing import Final
 
 from checkdam import config
-from checkdam.config import Configuration, Origin
+from checkdam.config import Configuration, Origin, parse_memory_size
 from checkdam.errors import ConfigError
 from checkdam.option_fields import OptionFields, option_field, options_from
+from checkdam.storage.memory import is_in_memory
+
+IN_MEMORY: Final = "memory://jobmanager"
+"""Where checkpoints lie that are kept in the memory of the driver."""
+
+
+_JOB_MANAGER: Final = "jobmanager"
 
 
 class CheckpointingMode(Enum):
@@ -103,7 +111,8 @@ class CheckpointConfig(OptionFields):
     `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row fail the job over. Without
     `incremental` every checkpoint is full.
 
-    `storage` is a directory or URI; None leaves the choice to the settings.
+    `storage` is a directory or URI, or "jobmanager": the memory of the driver, which only a failover survives and which
+    takes at most `max_state_size` a state. None leaves the choice to the settings.
 
     Raises:
         ConfigError: a value that cannot work, named with what would.
@@ -119,6 +128,7 @@ class CheckpointConfig(OptionFields):
     num_retained: int = option_field(config.NUM_RETAINED_CHECKPOINTS)
     storage: str | None = option_field(config.CHECKPOINT_DIR)
     incremental: bool = option_field(config.INCREMENTAL_CHECKPOINTS)
+    max_state_size: int | str = option_field(config.MEMORY_STORAGE_MAX_SIZE)
 
     def __post_init__(self) -> None:
         self._fill(none_is_unnamed=("storage",))
@@ -140,6 +150,9 @@ class CheckpointConfig(OptionFields):
                 f"CheckpointConfig: storage is {self.storage!r}, not a directory or URI",
                 hint='Write for example storage="file:///data/checkpoints".',
             )
+        object.__setattr__(self, "max_state_size", parse_memory_size(self.max_state_size))
+        if self.storage is not None:
+            object.__setattr__(self, "storage", _place(self.storage))
         if self.min_pause:
             object.__setattr__(self, "max_concurrent", 1)
 
@@ -151,6 +164,11 @@ class CheckpointConfig(OptionFields):
 
 def settle_checkpoints(configuration: Configuration) -> Configuration:
     """A copy of the settings in which the options about checkpoints have the values that hold, one given the others."""
+    storage, place = configuration.setting(config.CHECKPOINT_STORAGE), configuration.setting(config.CHECKPOINT_DIR)
+    if storage.value == _JOB_MANAGER and not place.origin.outranks(storage.origin):
+        configuration = settle_place(configuration, IN_MEMORY, storage.origin)
+    elif place.value is not None:
+        configuration = settle_place(configuration, _place(place.value), place.origin)
     checkpoints = CheckpointConfig.from_configuration(configuration)
     if checkpoints.max_concurrent == configuration.get(config.MAX_CONCURRENT_CHECKPOINTS):
         return configuration
@@ -159,8 +177,16 @@ def settle_checkpoints(configuration: Configuration) -> Configuration:
 
 
 def settle_place(configuration: Configuration, place: str, origin: Origin) -> Configuration:
-    """A copy of the settings in which checkpoints are kept there."""
-    return configuration.settled(config.CHECKPOINT_DIR, place, origin)
+    """A copy of the settings in which checkpoints are kept there; the kind of their storage follows from it."""
+    configuration = configuration.settled(config.CHECKPOINT_DIR, place, origin)
+    kind = _JOB_MANAGER if is_in_memory(place) else "filesystem"
+    if configuration.get(config.CHECKPOINT_STORAGE) == kind:
+        return configuration
+    return configuration.settled(config.CHECKPOINT_STORAGE, kind, origin)
+
+
+def _place(storage: str) -> str:
+    return IN_MEMORY if storage == _JOB_MANAGER else storage
 
 
 def _check_duration(name: str, value: object) -> None:

@@ -317,6 +317,7 @@ class AttemptRun:
                 restore=self._restored.point() if self._restored else None,
                 event_time=dict(self.checkpoints.event_time),
                 watermarks=dict(self.checkpoints.watermarks),
+                driver_memory=job.driver_memory,
                 local_directory=job.local_directory,
                 next_checkpoint=self.coordinator.next_id,
             )

@@ -10,6 +10,7 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode
 from checkdam.graph.levels import JobPlan, plan_job
 from checkdam.ids import JobId
+from checkdam.runtime.driver_memory import DriverMemory
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.restart import NoRestart, RestartStrategy
 from checkdam.runtime.source_position import SourceChoices
@@ -25,6 +26,7 @@ class Job:
     restart: RestartStrategy = field(default_factory=NoRestart)
     fail_on_repeated_rejection: bool = False  # of one record by the same error, whatever the restart strategy
     local_directory: str | None = None  # where slots keep working files; None: with other temporary files
+    driver_memory: DriverMemory | None = None  # how slots reach checkpoints that are in the driver's memory
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     cancellation_timeout: timedelta = config.CANCELLATION_TIMEOUT.default
     parallelism: int = 1  # of the operators that do not say otherwise

@@ -334,6 +334,8 @@ class JobMaster:
             self._grace.cancel()
         self._refuse_rescaling(end)
         last = self._remains.clean_up(end, self._listener)
+        if self._job.driver_memory is not None:
+            last = None  # it is in the memory of this process, and gone with it
         self._enter(_STATUS_AFTER[end])
         self._listener.job_ended(end, last)
         return last

@@ -1,7 +1,7 @@
-"""Storage in the memory of one process, for tests: `memory://name` is the same tree wherever this process opens it.
+"""Storage in the memory of one process: `memory://name` is the same tree wherever this process opens it.
 
 As Flink's JobManagerCheckpointStorage it takes only small files, so that a job that has outgrown it says so instead of
-filling the memory. Nothing of it outlives the process, and no other process can open it.
+filling the memory. Nothing of it outlives the process. A slot opens the tree of its driver (`open_elsewhere`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import itertools
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -24,10 +25,13 @@ SCHEME: Final = "memory"
 DEFAULT_MAX_STATE_SIZE: Final = 5 << 20
 MAX_STATE_SIZE_SETTING: Final = "execution.checkpointing.memory-storage.max-state-size"
 
+ADVICE: Final = f"Raise {MAX_STATE_SIZE_SETTING}, or give the checkpoints a directory."
+
 _numbers = itertools.count()
 _open: WeakValueDictionary[str, MemoryStorage] = WeakValueDictionary()
 _named: dict[str, MemoryStorage] = {}
 _opening = threading.Lock()
+_elsewhere: list[Callable[[str], Storage]] = []  # at most one
 
 
 class MemoryStorage:
@@ -64,7 +68,7 @@ class MemoryStorage:
             self._files[checked_path(path)] = (bytes(data), datetime.now(UTC))
 
     def open_output(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, _Output(self, path))
+        return cast(BinaryIO, BufferedOutput(self, path))
 
     def read(self, path: str) -> bytes:
         try:
@@ -102,17 +106,34 @@ class MemoryStorage:
         pass
 
     def check_size(self, path: str, size: int) -> None:
-        """Raise StorageError if a file of that size is too large."""
+        """Raise FileTooLargeError if a file of that size is too large."""
         if self.max_state_size is not None and size > self.max_state_size:
-            raise StorageError(
-                f'"{self._uri}/{path}" has {size:,} bytes or more, and memory storage takes at most '
-                f"{self.max_state_size:,} in one file",
-                hint=f"Raise {MAX_STATE_SIZE_SETTING}, or give the checkpoints a directory.",
-            )
+            raise FileTooLargeError(f"{self._uri}/{path}", size, self.max_state_size)
 
 
-class _Output(io.BytesIO):
-    def __init__(self, storage: MemoryStorage, path: str) -> None:
+class FileTooLargeError(StorageError):
+    """A file is larger than memory storage takes."""
+
+    def __init__(self, path: str, size: int, limit: int) -> None:
+        super().__init__(
+            f'"{path}" has {size:,} bytes or more, and memory storage takes at most {limit:,} in one file', hint=ADVICE
+        )
+        self.size = size
+        self.limit = limit
+
+
+class _Bounded(Protocol):
+    """A storage with a largest file."""
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+    def check_size(self, path: str, size: int) -> None: ...
+
+
+class BufferedOutput(io.BytesIO):
+    """A file that is written when it is closed; one that grows too large is refused before."""
+
+    def __init__(self, storage: _Bounded, path: str) -> None:
         super().__init__()
         self._storage = storage
         self._path = path
@@ -133,12 +154,19 @@ def open_memory(uri: str) -> Storage:
     if not parts.netloc:
         raise ConfigError(f'memory storage "{uri}" has no name', hint="Write for example memory://test.")
     root = f"{SCHEME}://{parts.netloc}"
+    directory = parts.path.strip("/")
+    if _elsewhere:
+        return subtree(_elsewhere[0](root), directory)
     with _opening:
         found = _open.get(root)
         if found is None:
             found = _named[root] = MemoryStorage(parts.netloc, max_state_size=DEFAULT_MAX_STATE_SIZE)
-    directory = parts.path.strip("/")
-    return subtree(found, directory) if directory else found
+    return subtree(found, directory)
+
+
+def open_elsewhere(opener: Callable[[str], Storage]) -> None:
+    """From now on open `memory://…` in this process with `opener`, which gets the URI of the root."""
+    _elsewhere[:] = [opener]
 
 
 def set_max_state_size(uri: str, size: int) -> None:
@@ -152,16 +180,6 @@ def set_max_state_size(uri: str, size: int) -> None:
 def is_in_memory(uri: str) -> bool:
     """Whether only this process can open what lies there."""
     return urlsplit(uri).scheme == SCHEME
-
-
-def check_reachable_from_other_processes(uri: str) -> None:
-    """Raise ConfigError for a storage that slots, being processes of their own, could not write to."""
-    if is_in_memory(uri):
-        raise ConfigError(
-            f'checkpoint storage "{uri}" is in the memory of this process, and on Spark slots are other processes',
-            hint="Give the checkpoints a directory or URI that all machines reach; memory:// is for tests in one "
-            "process, with checkdam.testing's LocalJob.",
-        )
 
 
 register_scheme(SCHEME, open_memory)

@@ -11,7 +11,6 @@ from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory import (
     DEFAULT_MAX_STATE_SIZE,
     MemoryStorage,
-    check_reachable_from_other_processes,
     set_max_state_size,
 )
 
@@ -58,9 +57,3 @@ def test_a_stream_is_refused_as_soon_as_it_is_too_long() -> None:
 def test_a_storage_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no name"):
         open_storage("memory:///job")
-
-
-def test_on_spark_memory_is_refused_before_anything_starts() -> None:
-    check_reachable_from_other_processes("file:///checkpoints")
-    with pytest.raises(ConfigError, match="slots are other processes"):
-        check_reachable_from_other_processes("memory://test")

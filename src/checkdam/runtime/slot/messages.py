@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Attempt, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle
 from checkdam.state.types import TypeInfo, registered_types
+
+if TYPE_CHECKING:
+    from checkdam.runtime.driver_memory import DriverMemory
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class SlotSetup:
     restore: RestorePoint | None = None
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
+    driver_memory: DriverMemory | None = None  # if the checkpoints are there
     local_directory: str | None = None  # where working files go; None: with other temporary files
     next_checkpoint: int = 1  # the number that the next checkpoint is expected to have
     registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)

@@ -30,9 +30,11 @@ from checkdam.runtime.slot.control_messages import (
     pack_pending,
     unpack_arguments,
 )
+from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_watch import SlotWatch
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.runtime.stalls import Stall
+from checkdam.storage.memory import open_elsewhere
 
 TOKEN_HEADER = "x-checkdam-token"
 QUERIES = b"queries"
@@ -50,7 +52,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     """
 
     def __init__(self, location: str, token: str, heartbeat: Heartbeat | None = None) -> None:
-        super().__init__(location, middleware={"token": _TokenCheck(token)})
+        super().__init__(location, middleware={"token": TokenCheck(token)})
         self._heartbeat = heartbeat or Heartbeat()
         self._watch = SlotWatch(self._heartbeat.interval, SystemClock())
         self._calls: dict[int, _Call] = {}
@@ -151,7 +153,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         """Take the job over. The setup holds user code; only the driver can send one, since only it has the token."""
         self.configured.set()
         with self._at_work("configure"):
-            self._task = SlotTask(cloudpickle.loads(setup))
+            self._task = _task(cloudpickle.loads(setup))
             self._task.queries.on_change = _wait_less_for_python
             self._task.records_signal.on_count = self._beat_now
 
@@ -238,6 +240,14 @@ class _Call:
             self.stir()
 
 
+def _task(setup: SlotSetup) -> SlotTask:
+    if setup.driver_memory is not None:
+        from checkdam.runtime.driver_memory import opener  # which builds on this module
+
+        open_elsewhere(opener(setup.driver_memory))
+    return SlotTask(setup)
+
+
 def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it is told
     """While there are readers, let them in sooner than Python's 5 ms when records are processed without a pause."""
     sys.setswitchinterval(_SWITCH_SECONDS if is_published else _USUAL_SWITCH_SECONDS)
@@ -250,7 +260,7 @@ def _failure(error: BaseException) -> bytes:
     return pack_failure(error)
 
 
-class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+class TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Every call must carry the job's token."""
 
     def __init__(self, token: str) -> None:

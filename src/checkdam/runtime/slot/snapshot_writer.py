@@ -33,6 +33,7 @@ from checkdam.state.snapshots import (
 )
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.memory import ADVICE, FileTooLargeError
 
 SHARED = "shared"
 """Where state files lie in a job's directory."""
@@ -228,12 +229,13 @@ class SnapshotWriter:
         try:
             for op, parts in cut.parts.items():
                 if parts:
-                    with seconds.measured(op):
+                    with seconds.measured(op), self._bounded(op):
                         operator[op] = self._write_operator_state(op, cut, parts, new_files[op])
             for op, sealed in cut.sealed.items():
-                with seconds.measured(op):
+                with seconds.measured(op), self._bounded(op):
                     keyed[op] = self._write_keyed_state(cut, sealed)
                     new_files[op].extend(sealed.new_files)
+                    self._check_size(cut, keyed[op])
         except BaseException:
             self._remove(cut.savepoint, [file for files in new_files.values() for file in files])
             raise
@@ -261,6 +263,27 @@ class SnapshotWriter:
             async_seconds=time.perf_counter() - started,
             state_bytes=sum(each.state_bytes for each in operators),
         )
+
+    @contextmanager
+    def _bounded(self, op: int) -> Iterator[None]:
+        """Name the operator whose state is too large for its storage."""
+        try:
+            yield
+        except FileTooLargeError as error:
+            opened = self._operators[op]
+            raise CheckpointDeclinedError(
+                f'the state of operator "{opened.operator.name}" (uid "{opened.uid}") in subtask {self._setup.subtask} '
+                f"has {error.size:,} bytes or more, and checkpoints in memory take at most {error.limit:,} a state",
+                hint=ADVICE,
+            ) from error
+
+    def _check_size(self, cut: _Cut, keyed: KeyedStateHandle) -> None:
+        """Refuse a state whose files are too large together; the storage sees them only one by one."""
+        memory = self._setup.driver_memory
+        if cut.savepoint is None and memory is not None and memory.max_state_size is not None:
+            size = _state_bytes(keyed, None)
+            if size > memory.max_state_size:
+                raise FileTooLargeError(memory.uri, size, memory.max_state_size)
 
     def _write_keyed_state(self, cut: _Cut, sealed: Sealed) -> KeyedStateHandle:
         if cut.savepoint is not None:

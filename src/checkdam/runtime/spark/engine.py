@@ -43,12 +43,11 @@ from checkdam.runtime.spark.counting import SourceCounting
 from checkdam.runtime.spark.launch import start_slots
 from checkdam.runtime.spark.offsets import Streams, capture, lay_out
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
-from checkdam.runtime.spark.session import is_on_one_machine
+from checkdam.runtime.spark.session import socket_directory
 from checkdam.runtime.spark.sources import is_bounded, open_source, streams_in
 from checkdam.runtime.spark.spark_watch import SparkWatch
 
 _PATIENCE_SECONDS = 10.0
-_LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
 
 
 class SparkEngine:
@@ -90,8 +89,7 @@ class SparkEngine:
         with self._meanings():
             self._session.sparkContext._jsc.sc().setLocalProperties(self._properties)
         self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
-        near = is_on_one_machine(self._session) and len(str(self._work)) <= _LONGEST_SOCKET_DIRECTORY
-        sockets = str(self._work) if near else None
+        sockets = socket_directory(self._session, self._work)
         with self._meanings(), self._as_group("start slots"):
             addresses = start_slots(self._session, count, attempt, self._token, sockets, self._heartbeat)
         return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
@@ -18,6 +19,7 @@ from checkdam.errors import UsageError
 from checkdam.runtime.spark.jvm import JAVA_OPTIONS, JvmNotStartedError, leave_sigterm_to_driver, start_quietly
 from checkdam.state_reader.spark import register
 
+_LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
@@ -101,6 +103,12 @@ def is_on_one_machine(session: SparkSession) -> bool:
     """Whether slots and tasks share the driver's file system and can talk over Unix sockets."""
     master = str(session.sparkContext.master)
     return master.startswith("local[") or master == "local"
+
+
+def socket_directory(session: SparkSession, work: Path) -> str | None:
+    """The directory for Unix sockets between driver and slots; None: they have to talk over TCP."""
+    is_near = is_on_one_machine(session) and len(str(work)) <= _LONGEST_SOCKET_DIRECTORY
+    return str(work) if is_near else None
 
 
 def _find_java() -> None:
