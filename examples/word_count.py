@@ -1,6 +1,8 @@
 """Word count over text files: `checkdam run examples/word_count.py -- README.md`.
 
-With -D state.checkpoints.dir=… the counts survive: `--resume latest` goes on with files that were added since.
+With -D state.checkpoints.dir=… and
+-D execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION the counts survive:
+`--resume latest` goes on with files that were added since.
 """
 
 import sys

@@ -91,12 +91,11 @@ TOLERABLE_FAILED_CHECKPOINTS = ConfigOption(
 )
 CHECKPOINT_RETENTION = ConfigOption(
     _CHECKPOINTING + "externalized-checkpoint-retention",
-    # Flink's NO_EXTERNALIZED_CHECKPOINTS also deletes on failure, when the checkpoint is needed most.
     choice(
         "RETAIN_ON_CANCELLATION",
         "DELETE_ON_CANCELLATION",
-        "RETAIN_ON_FAILURE",
-        synonyms={"NO_EXTERNALIZED_CHECKPOINTS": "RETAIN_ON_FAILURE"},
+        "NO_EXTERNALIZED_CHECKPOINTS",
+        synonyms={"RETAIN_ON_FAILURE": "DELETE_ON_CANCELLATION"},
     ),
     "DELETE_ON_CANCELLATION",
     "After which end of the job its checkpoints stay.",

@@ -253,3 +253,13 @@ def test_a_probe_leaves_nothing(storage: Storage) -> None:
     storage.check_writable()
 
     assert storage.list("") == []
+
+
+def test_a_directory_that_is_made_holds_no_file_and_may_be_made_again_and_deleted(storage: Storage) -> None:
+    storage.make_directory("job/taskowned")
+    storage.make_directory("job/taskowned")
+
+    assert storage.list("") == []
+    storage.write("job/taskowned/x", b"1")
+    storage.delete_directory("job/taskowned")
+    assert storage.list("") == []

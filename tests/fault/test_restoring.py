@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from checkdam import MapFunction, RuntimeContext, StreamExecutionEnvironment
+from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointRetention, JobEnd
 from checkdam.checkpoint.store import CheckpointStore
-from checkdam.errors import CheckdamError, CheckpointDamagedError, JobFailedError, StateNotRestorableError
+from checkdam.errors import (
+    CheckdamError,
+    CheckpointDamagedError,
+    EngineLostError,
+    JobFailedError,
+    StateNotRestorableError,
+    UserFunctionError,
+)
 from checkdam.ids import JobId
 from checkdam.runtime.restart import NoRestart
-from checkdam.storage import Storage
+from checkdam.storage import Storage, open_storage
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
@@ -96,13 +106,25 @@ KEPT = {
     (CheckpointRetention.RETAIN_ON_CANCELLATION, JobEnd.FINISHED): True,
     (CheckpointRetention.RETAIN_ON_CANCELLATION, JobEnd.CANCELLED): True,
     (CheckpointRetention.RETAIN_ON_CANCELLATION, JobEnd.FAILED): True,
-    (CheckpointRetention.DELETE_ON_CANCELLATION, JobEnd.FINISHED): True,
+    (CheckpointRetention.DELETE_ON_CANCELLATION, JobEnd.FINISHED): False,
     (CheckpointRetention.DELETE_ON_CANCELLATION, JobEnd.CANCELLED): False,
     (CheckpointRetention.DELETE_ON_CANCELLATION, JobEnd.FAILED): True,
-    (CheckpointRetention.RETAIN_ON_FAILURE, JobEnd.FINISHED): False,
-    (CheckpointRetention.RETAIN_ON_FAILURE, JobEnd.CANCELLED): False,
-    (CheckpointRetention.RETAIN_ON_FAILURE, JobEnd.FAILED): True,
+    (CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.FINISHED): False,
+    (CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.CANCELLED): False,
+    (CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS, JobEnd.FAILED): False,
 }
+
+
+def test_the_directory_taskowned_is_there_from_the_start_and_goes_with_the_last_checkpoint(tmp_path: Path) -> None:
+    place, seen = tmp_path / JOB_ID / "taskowned", []
+    words = WordCount(EPOCHS, storage=open_storage(str(tmp_path)))
+    look = Trouble(Step.BEFORE_EPOCH, lambda engine, moment: seen.append(place.is_dir()), number=1)
+
+    words.job(checkpoints=EVERY_EPOCH, troubles=[look]).run()
+    assert (seen, place.is_dir()) == ([True], True)
+
+    words.job(checkpoints=replace(EVERY_EPOCH, retention=CheckpointRetention.DELETE_ON_CANCELLATION)).run()
+    assert not place.exists()
 
 
 @pytest.mark.parametrize(("retention", "end"), KEPT)
@@ -133,6 +155,62 @@ def test_what_stays_after_each_end_is_what_retention_says_and_nothing_half(
     assert len(kept) == (1 if KEPT[retention, end] else 0)
     assert job.heard.last_checkpoint == (f"{job.uri}/chk-{kept[0]}" if kept else None)
     assert [path for path in words.leftovers() if "part-" not in path] == []
+
+
+NEVER_KEPT = replace(EVERY_EPOCH, retention=CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS)
+
+
+def test_a_job_that_loses_its_jvm_keeps_its_checkpoints_whatever_the_retention() -> None:
+    def lose_jvm(engine: LocalEngine, moment: Moment) -> None:
+        raise EngineLostError("the JVM has ended")
+
+    words = WordCount(EPOCHS)
+    job = words.job(checkpoints=NEVER_KEPT, troubles=[Trouble(Step.BEFORE_EPOCH, lose_jvm, number=4)])
+    with pytest.raises(EngineLostError):
+        job.run()
+
+    assert job.heard.last_checkpoint == f"{job.uri}/chk-3"
+    words.job(checkpoints=NEVER_KEPT).run()
+    assert words.output() == words.expected_output()
+    assert words.leftovers() == []
+
+
+class _Fails(MapFunction):
+    def open(self, ctx: RuntimeContext) -> None:
+        raise ConnectionError("the service is down")
+
+    def map(self, value: object) -> object:
+        return value
+
+
+def _with_another_type(stream: DataStream) -> DataStream:
+    return stream.map(lambda word: (word, "1"), output_type=tuple[str, str]).key_by(0, key_type=str).max(1).uid(UID)
+
+
+def _with_a_service(stream: DataStream) -> DataStream:
+    counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid(UID)
+    return counts.map(_Fails(), output_type=tuple[str, int])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(_with_another_type, StateNotRestorableError), (_with_a_service, UserFunctionError)]
+)
+def test_a_job_that_cannot_start_from_its_checkpoint_keeps_it_whatever_the_retention(
+    change: Callable[[DataStream], DataStream], reason: type[CheckdamError]
+) -> None:
+    words = WordCount(EPOCHS)
+    with pytest.raises(DriverKilled):
+        words.job(checkpoints=NEVER_KEPT, troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, number=4)]).run()
+
+    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+        change(stream).sink_to_files(words._sink_uri).uid("out")
+
+    changed = LocalJob(build, EPOCHS, words.storage, record_type=str, checkpoints=NEVER_KEPT, restart=NoRestart())
+    with pytest.raises(reason):
+        changed.run()
+
+    words.job(checkpoints=NEVER_KEPT).run()
+    assert words.output() == words.expected_output()
 
 
 def test_a_cancelled_job_keeps_no_more_checkpoints_than_asked_for() -> None:

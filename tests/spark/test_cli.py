@@ -104,7 +104,10 @@ def test_a_word_count_runs_and_resumes_past_a_damaged_checkpoint(tmp_path: Path)
         (texts / f"{number}.txt").write_text(line)
         os.utime(texts / f"{number}.txt", (1000 + number, 1000 + number))
     options = [f"-Dstate.checkpoints.dir={checkpoints}", "-Dexecution.checkpointing.interval=0"]
-    options += ["-Dstate.checkpoints.num-retained=5"]
+    options += [
+        "-Dstate.checkpoints.num-retained=5",
+        "-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION",
+    ]
 
     first = _run(job, options, str(texts))
 

@@ -60,6 +60,7 @@ def test_slots_on_two_executors_count_right_over_tcp(tmp_path: Path) -> None:
 
     options = ["--master", "local-cluster[2,1,1024]", "-p", "2", "-Dexecution.checkpointing.interval=0"]
     options += [f"-Dstate.checkpoints.dir={tmp_path / 'ck'}"]
+    options += ["-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"]
 
     ended = subprocess.run(
         [sys.executable, "-m", "checkdam.cli", "run", *options, str(program), "--", str(texts), str(report)],

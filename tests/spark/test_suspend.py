@@ -134,6 +134,7 @@ def test_each_sigterm_saves_the_state_and_the_output_of_both_runs_is_exact(tmp_p
     assert re.search("restored .*chk-1, continuing", second.said)
     assert "job suspended at checkpoint 2\n" in second.said
     assert "WARNING" not in first.said + second.said
+    assert "Traceback" not in first.said + second.said  # of PySpark, its workers or the JVM's bridge
     assert published(tmp_path / "out") == Counter((word, n + 1) for word in totals for n in range(totals[word]))
     assert "a process that was told to go" not in first.printed + second.printed
 

@@ -50,6 +50,7 @@ _AFTER_FORMAT: Final = (
 # discardCancelled, discardFailed, discardFinished, discardSubsumed, discardSuspended
 _KEPT_WHEN_CANCELLED: Final = b"\x00\x00\x01\x01\x00"
 _KEPT_WHEN_FAILED: Final = b"\x01\x00\x01\x01\x01"
+_NEVER_KEPT: Final = b"\x01\x01\x01\x01\x01"
 _ALWAYS_KEPT: Final = b"\x00\x00\x00\x00\x00"
 
 RETAINED_CHECKPOINT: Final = _CLASS + _KEPT_WHEN_CANCELLED + _NOT_FORCED_AND_TYPE
@@ -65,6 +66,8 @@ def checkpoint_properties(retention: str) -> bytes:
     """
     if retention.upper() in _DELETED_WHEN_CANCELLED:
         return _CLASS + _KEPT_WHEN_FAILED + _NOT_FORCED_AND_TYPE
+    if retention.upper() == "NO_EXTERNALIZED_CHECKPOINTS":
+        return _CLASS + _NEVER_KEPT + _NOT_FORCED_AND_TYPE
     return RETAINED_CHECKPOINT
 
 

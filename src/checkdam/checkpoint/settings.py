@@ -30,23 +30,23 @@ class CheckpointingMode(Enum):
 class CheckpointRetention(Enum):
     """After which end of a job its retained checkpoints stay.
 
-    ======================  ========  =========  ======
-    value                   finished  cancelled  failed
-    ======================  ========  =========  ======
-    RETAIN_ON_CANCELLATION  kept      kept       kept
-    DELETE_ON_CANCELLATION  kept      deleted    kept
-    RETAIN_ON_FAILURE       deleted   deleted    kept
-    ======================  ========  =========  ======
+    ===========================  ========  =========  =======
+    value                        finished  cancelled  failed
+    ===========================  ========  =========  =======
+    RETAIN_ON_CANCELLATION       kept      kept       kept
+    DELETE_ON_CANCELLATION       deleted   deleted    kept
+    NO_EXTERNALIZED_CHECKPOINTS  deleted   deleted    deleted
+    ===========================  ========  =========  =======
 
-    For a cancelled and a failed job this is what Flink does. Flink deletes the checkpoints of a finished job in any
-    case; here the final checkpoint of a bounded job can be looked into and resumed from, unless RETAIN_ON_FAILURE
-    says that only a failure matters. A job that is suspended (SIGTERM) keeps them whatever the retention, as does one
-    whose driver is killed.
+    This is what Flink does, but for one case: Flink deletes the checkpoints of a finished job also under
+    RETAIN_ON_CANCELLATION, where here the final checkpoint of a bounded job can be looked into and resumed from. A job
+    that is suspended (SIGTERM) keeps them whatever the retention, as does one whose driver is killed.
     """
 
     RETAIN_ON_CANCELLATION = "retain_on_cancellation"
     DELETE_ON_CANCELLATION = "delete_on_cancellation"
-    RETAIN_ON_FAILURE = "retain_on_failure"
+    RETAIN_ON_FAILURE = "delete_on_cancellation"  # noqa: PIE796  Flink's other name for it
+    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
 
 
 class RestoreMode(Enum):
@@ -90,8 +90,8 @@ class JobEnd(Enum):
 
 _KEPT_AFTER = {
     CheckpointRetention.RETAIN_ON_CANCELLATION: frozenset(JobEnd),
-    CheckpointRetention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FINISHED, JobEnd.FAILED, JobEnd.SUSPENDED}),
-    CheckpointRetention.RETAIN_ON_FAILURE: frozenset({JobEnd.FAILED, JobEnd.SUSPENDED}),
+    CheckpointRetention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FAILED, JobEnd.SUSPENDED}),
+    CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS: frozenset({JobEnd.SUSPENDED}),
 }
 
 

@@ -2,7 +2,7 @@
 
 <job-id>/chk-<n>/_metadata    the checkpoint; without this file there is none
 <job-id>/shared/<file>        state files, referred to by one or more checkpoints
-<job-id>/taskowned/           files that belong to running tasks; never touched here
+<job-id>/taskowned/           there for tools that know Flink's layout; nothing is written to it
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from checkdam.storage.contract import FileStatus, Storage, create_once
 from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
 
 METADATA = "_metadata"
+TASK_OWNED = "taskowned"
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 """Matches the number of a checkpoint as Checkdam writes it: another text of the same number names another file."""
 _CHECKPOINT = re.compile(rf"chk-({NUMBER})/")
@@ -69,6 +70,14 @@ class CheckpointStore:
 
     def checkpoint_uri(self, checkpoint_id: CheckpointId) -> str:
         return below(self.uri, f"chk-{checkpoint_id}")
+
+    def make_directories(self) -> None:
+        """Make what Flink makes with a job's directory, where the storage has directories."""
+        self._storage.make_directory(f"{self._job_id}/{TASK_OWNED}")
+
+    def remove_directories(self) -> None:
+        """Remove what `make_directories` made, and what lies there."""
+        self._storage.delete_directory(f"{self._job_id}/{TASK_OWNED}")
 
     def check(self) -> None:
         """Raise FencedError if another driver has taken the job."""

@@ -216,7 +216,8 @@ def _config(jobs: Jobs, call: Call) -> shapes.CheckpointConfig:
         min_pause=settings.min_pause,
         max_concurrent=settings.max_concurrent,
         externalization=shapes.Externalization(
-            enabled=True, delete_on_cancellation=settings.retention.upper() != "RETAIN_ON_CANCELLATION"
+            enabled=settings.retention.upper() != "NO_EXTERNALIZED_CHECKPOINTS",
+            delete_on_cancellation=settings.retention.upper() != "RETAIN_ON_CANCELLATION",
         ),
         state_backend=_BACKENDS.get(settings.state_backend, settings.state_backend),
         checkpoint_storage=(

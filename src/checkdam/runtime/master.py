@@ -113,6 +113,7 @@ class JobMaster:
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
         self._takes_over = take_over
         self._has_checkpoint = resumes  # so that to begin anew would repeat what was published
+        self._has_run = False  # some attempt has had its state
         self._term: Term | None = None
         self._asking = threading.Lock()
         self._running: AttemptRun | None = None
@@ -312,7 +313,8 @@ class JobMaster:
             if isinstance(failure, CheckdamError):
                 self._listener.failed(failure)
             self._enter(JobStatus.FAILING)
-            self._end(JobEnd.FAILED)
+            is_resumable = not self._has_run or isinstance(failure, EngineLostError)
+            self._end(JobEnd.FAILED, keeps_all=is_resumable)
         finally:
             if self._stopped_with is not None:
                 request, path = self._stopped_with
@@ -329,11 +331,11 @@ class JobMaster:
         self._enter(JobStatus.SUSPENDED)
         self._listener.job_ended(JobEnd.SUSPENDED, None)
 
-    def _end(self, end: JobEnd) -> str | None:
+    def _end(self, end: JobEnd, *, keeps_all: bool = False) -> str | None:
         if self._grace is not None:
             self._grace.cancel()
         self._refuse_rescaling(end)
-        last = self._remains.clean_up(end, self._listener)
+        last = self._remains.clean_up(end, self._listener, keeps_all=keeps_all)
         if self._job.driver_memory is not None:
             last = None  # it is in the memory of this process, and gone with it
         self._enter(_STATUS_AFTER[end])
@@ -360,6 +362,7 @@ class JobMaster:
             )
             self._listener.taken_over(f"{term.replaced}{deletes}")
         self._store = CheckpointStore(self._storage, job.job_id, term, dropped=self._listener.checkpoint_dropped)
+        self._store.make_directories()
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs, self._store, term)
         self._outputs.recall(term)
         for dead in clear_abandoned(self._storage, partial(tells_of_checkpoints, self._storage)):
@@ -437,6 +440,7 @@ class JobMaster:
                 self._store.discard(checkpoint_id)
             self._listener.checkpoints_discarded(newer)
         self._outputs.resume(restored, self._listener)
+        self._has_run = True
         self._enter(JobStatus.RUNNING)
         if self._rescaling is not None:
             request, _ = self._rescaling

@@ -58,8 +58,8 @@ class Remains:
             return []
         return list(newest_first(self._store, self._storage, self._job_id, JobListener()))
 
-    def clean_up(self, end: JobEnd, listener: JobListener) -> str | None:
-        """Leave only what retention promises: whole checkpoints, or nothing.
+    def clean_up(self, end: JobEnd, listener: JobListener, *, keeps_all: bool = False) -> str | None:
+        """Leave only what retention promises: whole checkpoints, or nothing; with `keeps_all` checkpoints in any case.
 
         The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
 
@@ -69,7 +69,7 @@ class Remains:
         deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
             try:
-                last = self._tidy(end, deleted, listener)
+                last = self._tidy(end, deleted, listener, keeps_all=keeps_all)
             except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     listener.left_behind(reason)
@@ -81,22 +81,23 @@ class Remains:
                 return last
         return None
 
-    def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener) -> str | None:
+    def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener, *, keeps_all: bool) -> str | None:
         """Remove what is no longer needed; doing it again does the rest. Adds what retention does not keep."""
         if self._term is not None and not self._term.has_begun:
             if end is JobEnd.FAILED:  # it has refused to go on from what is there: all of it stays
                 return self._leave()
             self._term.begin()
         kept = self.sweep()
-        if end in (JobEnd.CANCELLED, JobEnd.SUSPENDED) and kept:
+        is_kept = keeps_all or keeps_checkpoints(self._checkpoints.retention, end)
+        is_left_to_resume = end is JobEnd.FAILED and is_kept  # which publishes what the newest checkpoint covers
+        if end is not JobEnd.FINISHED and not is_left_to_resume and kept:
             # The end may have come between a checkpoint and the publishing of its output.
             self._outputs.publish_again(kept[0], listener)
-        if end is not JobEnd.FAILED:
+        if not is_left_to_resume:
             self._outputs.close(end)
         store = self._store
         if store is None:
             return None
-        is_kept = keeps_checkpoints(self._checkpoints.retention, end)
         if is_kept:
             superfluous = [each.checkpoint.checkpoint_id for each in kept[self._checkpoints.num_retained :]]
         else:
@@ -110,6 +111,7 @@ class Remains:
         is_resumable = bool(store.completed()) or (is_kept and self._outputs.has_published_after(CheckpointId(0)))
         if not is_resumable:
             store.sweep([])
+            store.remove_directories()
         elif superfluous:
             self.sweep()
         self._outputs.keep_history(is_resumable=is_resumable)

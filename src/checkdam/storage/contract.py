@@ -81,6 +81,9 @@ class Storage(Protocol):
     def delete(self, path: str) -> None:
         """Remove a file; one that is already gone is no error."""
 
+    def make_directory(self, directory: str) -> None:
+        """Make a directory and those above it, where directories exist without files; elsewhere do nothing."""
+
     def delete_directory(self, directory: str) -> None:
         """Remove a directory and all below it; one that is already gone is no error."""
 

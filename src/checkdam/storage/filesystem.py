@@ -173,6 +173,11 @@ class LocalStorage:
         with _explained("delete", target), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(target)
 
+    def make_directory(self, directory: str) -> None:
+        target = self._resolve_directory(directory)
+        with _explained("create", target):
+            _make_directories(target)
+
     def delete_directory(self, directory: str) -> None:
         target = self._resolve_directory(directory)
         for tries_left in reversed(range(_TRIES)):
@@ -312,6 +317,12 @@ class ArrowStorage:
         with _explained("delete", target, uncertain=True), contextlib.suppress(FileNotFoundError):
             if self._filesystem.get_file_info(target).type != arrow_fs.FileType.NotFound:
                 self._filesystem.delete_file(target)
+
+    def make_directory(self, directory: str) -> None:
+        if not self._put:
+            target = self._resolve(directory)
+            with _explained("create", target):
+                self._filesystem.create_dir(target, recursive=True)
 
     def delete_directory(self, directory: str) -> None:
         target = self._resolve(directory)

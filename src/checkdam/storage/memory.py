@@ -98,6 +98,9 @@ class MemoryStorage:
     def delete(self, path: str) -> None:
         self._files.pop(checked_path(path), None)
 
+    def make_directory(self, directory: str) -> None:
+        checked_path(directory)
+
     def delete_directory(self, directory: str) -> None:
         for status in self.list(directory):
             self.delete(status.path)

@@ -53,6 +53,9 @@ class Subtree:
     def delete(self, path: str) -> None:
         self.whole.delete(self._below(path))
 
+    def make_directory(self, directory: str) -> None:
+        self.whole.make_directory(self._below(directory))
+
     def delete_directory(self, directory: str) -> None:
         self.whole.delete_directory(self._below(directory))
 

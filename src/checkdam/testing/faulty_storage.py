@@ -78,6 +78,9 @@ class FaultyStorage:
         with self._change(f'delete "{path}"'):
             self.storage.delete(path)
 
+    def make_directory(self, directory: str) -> None:
+        self.storage.make_directory(directory)
+
     def delete_directory(self, directory: str) -> None:
         with self._change(f'delete "{directory}"'):
             self.storage.delete_directory(directory)

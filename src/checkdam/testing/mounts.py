@@ -104,6 +104,10 @@ class WatchedStorage:
         with self._watched("delete", path):
             self.storage.delete(path)
 
+    def make_directory(self, directory: str) -> None:
+        with self._watched("make_directory", directory):
+            self.storage.make_directory(directory)
+
     def delete_directory(self, directory: str) -> None:
         with self._watched("delete_directory", directory):
             self.storage.delete_directory(directory)

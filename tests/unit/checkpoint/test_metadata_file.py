@@ -22,6 +22,7 @@ from checkdam.checkpoint.flink_handles import (
 from checkdam.checkpoint.flink_metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
 from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
 from checkdam.checkpoint.metadata_file import FORMAT_VERSION, MOST_BYTES, from_metadata, read_metadata, to_metadata
+from checkdam.checkpoint.settings import CheckpointRetention
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
@@ -289,11 +290,15 @@ def test_a_checkpoint_that_cannot_be_told_apart_is_not_built() -> None:
 
 
 def test_the_retention_setting_reaches_flink_s_properties() -> None:
-    settings = {completed.RETENTION_SETTING: "DELETE_ON_CANCELLATION"}
+    kept, on_failure, never = (
+        decode(
+            to_metadata(dataclasses.replace(CHECKPOINT, settings={completed.RETENTION_SETTING: retention.value}))
+        ).properties
+        for retention in CheckpointRetention
+    )
 
-    metadata = decode(to_metadata(dataclasses.replace(CHECKPOINT, settings=settings)))
-
-    assert metadata.properties != RETAINED_CHECKPOINT
+    assert kept == RETAINED_CHECKPOINT
+    assert len({kept, on_failure, never}) == 3
 
 
 # ---------------------------------------------------------------------------------------------- savepoints

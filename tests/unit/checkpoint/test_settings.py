@@ -86,12 +86,20 @@ def test_every_retention_can_be_set_by_its_name(retention: CheckpointRetention) 
     assert CheckpointConfig.from_configuration(Configuration().with_value(key, retention)).retention is retention
 
 
+def test_flinks_other_name_means_the_same() -> None:
+    key = "execution.checkpointing.externalized-checkpoint-retention"
+    settings = Configuration.load(None, {key: "RETAIN_ON_FAILURE"})
+
+    assert CheckpointConfig.from_configuration(settings).retention is CheckpointRetention.DELETE_ON_CANCELLATION
+
+
 @pytest.mark.parametrize(
     ("retention", "kept_after"),
     [
         (CheckpointRetention.RETAIN_ON_CANCELLATION, set(JobEnd)),
-        (CheckpointRetention.DELETE_ON_CANCELLATION, {JobEnd.FINISHED, JobEnd.FAILED, JobEnd.SUSPENDED}),
+        (CheckpointRetention.DELETE_ON_CANCELLATION, {JobEnd.FAILED, JobEnd.SUSPENDED}),
         (CheckpointRetention.RETAIN_ON_FAILURE, {JobEnd.FAILED, JobEnd.SUSPENDED}),
+        (CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS, {JobEnd.SUSPENDED}),
     ],
 )
 def test_checkpoints_stay_after_just_the_ends_their_retention_names(

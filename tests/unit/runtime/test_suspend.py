@@ -19,7 +19,13 @@ from checkdam.api.environment import StreamExecutionEnvironment, _ended_by_signa
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.savepoint import SavepointDirectory
-from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
+from checkdam.checkpoint.settings import (
+    CheckpointConfig,
+    CheckpointingMode,
+    CheckpointRetention,
+    JobEnd,
+    keeps_checkpoints,
+)
 from checkdam.checkpoint.store import CheckpointStore
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError, StorageError
@@ -94,7 +100,7 @@ KINDS = {
     "at least once, no interval": replace(ON_REQUEST, mode=CheckpointingMode.AT_LEAST_ONCE),
     "delete on cancellation": DEFAULT,
     "delete on cancellation, no interval": replace(DEFAULT, interval=None),
-    "retain on failure": replace(EVERY_EPOCH, retention=CheckpointRetention.RETAIN_ON_FAILURE, num_retained=2),
+    "never kept": replace(EVERY_EPOCH, retention=CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS, num_retained=2),
 }
 
 
@@ -116,7 +122,7 @@ def test_the_next_driver_loses_and_repeats_nothing(kind: str, before: int) -> No
     assert [stats.epoch for stats in second.heard.epochs] == list(range(before, 5))  # none of them twice
     assert second.heard.statuses[-1] is JobStatus.FINISHED
     assert words.output() == words.expected_output()
-    if kind != "retain on failure":  # which deletes the checkpoints of a job that has finished
+    if keeps_checkpoints(checkpoints.retention, JobEnd.FINISHED):
         assert second.state(UID) == words.expected_state()
 
 
@@ -125,7 +131,7 @@ def test_suspended_again_and_again_it_gets_there() -> None:
     for before in (2, 3, 3, 4):
         suspended(words, before, checkpoints=DEFAULT)
 
-    job = words.job(checkpoints=DEFAULT, parallelism=3)
+    job = words.job(checkpoints=EVERY_EPOCH, parallelism=3)
     job.run()
 
     assert job.state(UID) == words.expected_state()

@@ -161,6 +161,7 @@ class Demo:
                 *("-D", f"execution.checkpointing.dir={self._checkpoints}"),
                 *("-D", "execution.checkpointing.interval=0"),
                 *("-D", "execution.checkpointing.num-retained=2"),
+                *("-D", "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"),
                 *(str(_HERE / "word_count.py"), "--", str(self._input), str(self._output)),
             ],
             self._mark,
