@@ -241,6 +241,23 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def timeouts_are_looked_at(self) -> None:
         self.perform(self.coordinator.expire())
 
+    @rule()
+    def an_epoch_goes_on(self) -> None:
+        self.coordinator.note_due()
+
+    @rule()
+    def somebody_holds_up_a_barrier(self) -> None:
+        self.coordinator.begin_wait_anew()
+
+    @rule()
+    def the_wait_of_a_barrier_is_looked_at(self) -> None:
+        waited = self.coordinator.expire_waiting(Epoch(self.epoch + 1))
+        aborted = [action.checkpoint_id for action in waited if isinstance(action, AbortCheckpoint)]
+        for checkpoint_id in aborted:
+            assert not self.triggered or checkpoint_id > self.triggered[-1]
+        self.triggered += aborted
+        self.perform(waited)
+
     @precondition(lambda self: self.writing)
     @rule()
     def the_metadata_is_written(self) -> None:
@@ -255,7 +272,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def the_metadata_write_fails(self) -> None:
         assert self.writing is not None
         acknowledged, self.writing = self.writing.acknowledged, None
-        self.perform(self.coordinator.metadata_failed(acknowledged.checkpoint_id, "disk full"))
+        if self.coordinator.is_late(acknowledged.checkpoint_id):
+            self.perform(self.coordinator.metadata_late(acknowledged.checkpoint_id))
+        else:
+            self.perform(self.coordinator.metadata_failed(acknowledged.checkpoint_id, "disk full"))
 
     @rule()
     def the_job_fails_over(self) -> None:
@@ -308,8 +328,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_next_event_is_never_in_the_past(self) -> None:
-        wait = self.coordinator.seconds_until_next_event()
-        assert wait is None or wait >= 0
+        for wait in (self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout()):
+            assert wait is None or wait >= 0
 
     def teardown(self) -> None:
         if not hasattr(self, "coordinator"):

@@ -56,7 +56,7 @@ def served_job(root: Path, **options: Any) -> Iterator[ServedJob]:
     server.start()
     job = WordCount(WORDS, storage=LocalStorage(str(root / "checkpoints"))).job(until=gate, host=server, **options)
     job.start()
-    job.heard.wait_for_epoch(len(WORDS) - 1)
+    job.heard.wait_for_epoch(len(WORDS))
     try:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             yield ServedJob(job, gate, server, client, root)

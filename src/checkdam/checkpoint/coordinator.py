@@ -7,7 +7,10 @@ failover the next one gets `next_id` and `retained` from it, once its last metad
 A checkpoint goes through three states, each a type or a place of its own::
 
     PendingCheckpoint ──last acknowledgement──▶ AcknowledgedCheckpoint ──metadata written──▶ retained
-        └─ declined, expired, subsumed ─▶ aborted ◀─ metadata failed, subsumed ─┘
+        └─ declined, expired, subsumed ─▶ aborted ◀─ metadata failed, expired, subsumed ─┘
+
+A periodic checkpoint is triggered when it is due, also in the middle of an epoch. Its barrier falls when the epoch has
+ended; until then it is a moment and nothing else, but its timeout runs already.
 
 A savepoint goes the same way beside them, one at a time, and has nothing to do with them but the counter of ids: it is
 never retained, subsumed or discarded, its files are nobody's but its own, and its failure is no failed checkpoint.
@@ -16,6 +19,7 @@ never retained, subsumed or discarded, its files are nobody's but its own, and i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 
 from checkdam.checkpoint.decisions import (
@@ -81,6 +85,7 @@ class CheckpointCoordinator:
         self._completed_epoch: Epoch | None = None
         self._failures = 0
         self._due = clock.monotonic() + _seconds(config.interval)
+        self._triggered: float | None = None  # since when a periodic checkpoint waits for its barrier
         self._pause_over = clock.monotonic()
 
     @property
@@ -104,6 +109,10 @@ class CheckpointCoordinator:
         """Whether one more checkpoint may be in progress."""
         return len(self.in_progress) < self._config.max_concurrent
 
+    def is_pending(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether a checkpoint or savepoint waits for its subtasks."""
+        return checkpoint_id in self._pending or self._pending_savepoint(checkpoint_id) is not None
+
     @property
     def savepoint_in_progress(self) -> CheckpointId | None:
         return self._savepoint.checkpoint_id if self._savepoint is not None else None
@@ -124,23 +133,46 @@ class CheckpointCoordinator:
         return self._completed_epoch
 
     def epoch_ended(self, epoch: Epoch) -> list[Action]:
-        """Start a checkpoint if one is due, or if every epoch gets one."""
-        return self._trigger_if_due(epoch) if self._config.interval is not None else []
+        """Send a barrier if a checkpoint is due, or if every epoch gets one."""
+        return self._send_if_due(epoch) if self._config.interval is not None else []
 
     def tick(self, epoch: Epoch) -> list[Action]:
-        """Start a checkpoint if one is due between epochs; `epoch` is the last that ended."""
-        return self._trigger_if_due(epoch) if self._config.interval else []
+        """Send a barrier if a checkpoint is due between epochs; `epoch` is the last that ended.
 
-    def trigger(self, epoch: Epoch, *, full: bool = False) -> list[Action]:
-        """Start a checkpoint because someone asks; [] if as many as allowed are in progress."""
+        That there has been one of the same epoch does not matter: a job without records takes its checkpoints, too.
+        """
+        return self._send_if_due(epoch) if self._config.interval else []
+
+    def note_due(self) -> None:
+        """Let the timeout of a checkpoint that is due run from now on, although its barrier cannot be sent yet."""
+        if self._config.interval:  # zero: one is due at the end of each epoch, not before
+            self._trigger_if_due()
+
+    def begin_wait_anew(self) -> None:
+        """Let timeouts begin now of what somebody else has held up: a barrier, and metadata that is not written yet."""
+        now = self._clock.monotonic()
+        if self._triggered is not None:
+            self._triggered = now
+        for ready in list(self._ready.values()):
+            self._ready[ready.checkpoint_id] = replace(ready, expires=now + _seconds(self._config.timeout))
+
+    def trigger(self, epoch: Epoch, *, full: bool = False, since: float | None = None) -> list[Action]:
+        """Start a checkpoint because someone asks; [] if as many as allowed are in progress.
+
+        One that waits for its barrier is this one. `since` says when it was asked for, on the monotonic clock.
+        """
         if not self.can_trigger:
             return []
-        pending = self._begin(epoch)
+        waiting, self._triggered = self._triggered, None
+        if waiting is not None:
+            self._due = waiting + _seconds(self._config.interval)
+        asked = [moment for moment in (waiting, since) if moment is not None]
+        pending = self._begin(epoch, min(asked, default=None))
         self._pending[pending.checkpoint_id] = pending
         full = full or self._must_be_full or not self._config.incremental
         if full:
             self._full_ids.add(pending.checkpoint_id)
-        return [TriggerCheckpoint(pending.checkpoint_id, epoch, full)]
+        return [TriggerCheckpoint(pending.checkpoint_id, epoch, full, pending.triggered_at)]
 
     def trigger_savepoint(self, epoch: Epoch) -> list[Action]:
         """Start a savepoint, however many checkpoints are in progress; [] if another savepoint is."""
@@ -156,7 +188,9 @@ class CheckpointCoordinator:
         self._next_id = CheckpointId(checkpoint_id + 1)
         return checkpoint_id
 
-    def _begin(self, epoch: Epoch) -> PendingCheckpoint:
+    def _begin(self, epoch: Epoch, since: float | None = None) -> PendingCheckpoint:
+        now = self._clock.monotonic()
+        waited = max(0.0, now - since) if since is not None else 0.0
         checkpoint_id = self.take_id()
         # Its snapshots will build on what is complete now, so those files stay until it is settled.
         self._bases[checkpoint_id] = frozenset(file for kept in self._retained.values() for file in kept.files())
@@ -164,8 +198,8 @@ class CheckpointCoordinator:
         return PendingCheckpoint(
             checkpoint_id=checkpoint_id,
             epoch=epoch,
-            triggered_at=self._clock.now(),
-            expires=self._clock.monotonic() + _seconds(self._config.timeout),
+            triggered_at=self._clock.now() - timedelta(seconds=waited),
+            expires=now - waited + _seconds(self._config.timeout),
             missing=self._subtasks,
             snapshots={},
         )
@@ -192,6 +226,8 @@ class CheckpointCoordinator:
             return self._fail(pending, f"subtask {snapshot.subtask} refers to {gone[0]}, which has been deleted")
         if pending.missing:
             return []
+        if self._clock.monotonic() >= pending.expires:
+            return self._fail(pending, self._timed_out("its last subtask reported too late"))
 
         half_finished = partly_finished_union(pending.snapshots)
         if half_finished is not None:
@@ -200,7 +236,7 @@ class CheckpointCoordinator:
 
         del self._pending[pending.checkpoint_id]
         self._ready[pending.checkpoint_id] = AcknowledgedCheckpoint(
-            pending.checkpoint_id, pending.epoch, pending.triggered_at, pending.snapshots
+            pending.checkpoint_id, pending.epoch, pending.triggered_at, pending.snapshots, pending.expires
         )
         return self._write_next()
 
@@ -233,15 +269,36 @@ class CheckpointCoordinator:
         return [self._abort(checkpoint_id, f"{reason}; the next one will be full"), *self._write_next()]
 
     def expire(self) -> list[Action]:
-        """Abort what has waited for its subtasks longer than the timeout."""
+        """Abort what takes longer than the timeout, but for a metadata write under way: see `is_late`."""
         now = self._clock.monotonic()
-        late = [pending for pending in self._all_pending() if now >= pending.expires]
         actions: list[Action] = []
-        for pending in late:
+        for pending in [each for each in self._all_pending() if now >= each.expires]:
             missing = ", ".join(str(subtask) for subtask in sorted(pending.missing))
-            why = f"timed out after {self._config.timeout}; missing subtasks: {missing}"
+            why = self._timed_out(f"missing subtasks: {missing}")
             actions += self._abort_savepoint(why) if pending is self._savepoint else self._fail(pending, why)
+        for ready in [each for each in self._ready.values() if now >= each.expires]:
+            actions += self._fail(ready, self._timed_out("the metadata of an earlier one was still being written"))
         return actions
+
+    def expire_waiting(self, epoch: Epoch) -> list[Action]:
+        """Abort a checkpoint whose barrier has waited for the end of `epoch` for longer than the timeout."""
+        waiting = self._triggered
+        if waiting is None or self._clock.monotonic() < waiting + _seconds(self._config.timeout):
+            return []
+        self._triggered = None
+        self._due = waiting + _seconds(self._config.interval)
+        pending = self._begin(epoch, waiting)
+        self._pending[pending.checkpoint_id] = pending
+        return self._fail(pending, self._timed_out(f"epoch {epoch} has not ended, and the barrier is behind it"))
+
+    def is_late(self, checkpoint_id: CheckpointId) -> bool:
+        """Whether the checkpoint whose metadata is being written takes longer than the timeout."""
+        writing = self._writing
+        is_written = writing is not None and writing.checkpoint_id == checkpoint_id
+        return is_written and writing is not None and self._clock.monotonic() >= writing.expires
+
+    def _timed_out(self, what: str) -> str:
+        return f"timed out after {self._config.timeout}; {what}"
 
     def metadata_written(self, checkpoint_id: CheckpointId) -> list[Action]:
         """The checkpoint is complete: older ones in progress are aborted, superfluous ones discarded."""
@@ -273,9 +330,16 @@ class CheckpointCoordinator:
 
     def metadata_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
         """The metadata could not be written: abort."""
+        return self._fail_writing(checkpoint_id, f"metadata could not be written: {reason}")
+
+    def metadata_late(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """The metadata was not written within the timeout, and has been removed: abort."""
+        return self._fail_writing(checkpoint_id, self._timed_out("its metadata was not written in time"))
+
+    def _fail_writing(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
         failed = self._take_writing(checkpoint_id)
         self._ready[checkpoint_id] = failed  # back among those that may be aborted
-        return self._fail(failed, f"metadata could not be written: {reason}") + self._write_next()
+        return self._fail(failed, reason) + self._write_next()
 
     def abort_pending(self, reason: str) -> list[Action]:
         """Abort everything in progress, as at a failover or the end of the job; no failure is counted.
@@ -295,29 +359,28 @@ class CheckpointCoordinator:
         self._savepoint_being_written(checkpoint_id)
         return self._abort_savepoint(f"metadata could not be written: {reason}")
 
-    def seconds_until_next_event(self) -> float | None:
-        """How long until `tick` or `expire` may have something to do; None if only other events can change that."""
+    def seconds_until_due(self) -> float | None:
+        """How long until `tick` may have something to do; None if only other events can change that."""
+        if not self._config.interval or not self.can_trigger:
+            return None
+        return max(0.0, max(self._due, self._pause_over) - self._clock.monotonic())
+
+    def seconds_until_timeout(self) -> float | None:
+        """How long until `expire` or `expire_waiting` may have something to do; None if nothing waits."""
         moments = [pending.expires for pending in self._all_pending()]
-        if self._config.interval and self.can_trigger:
-            moments.append(max(self._due, self._pause_over))
+        moments += [ready.expires for ready in self._ready.values()]
+        if self._triggered is not None:
+            moments.append(self._triggered + _seconds(self._config.timeout))
         return max(0.0, min(moments) - self._clock.monotonic()) if moments else None
 
-    def _trigger_if_due(self, epoch: Epoch) -> list[Action]:
-        now = self._clock.monotonic()
-        if now < self._due or now < self._pause_over or not self.can_trigger:
-            return []
-        self._due = now + _seconds(self._config.interval)
-        return [] if self._covers(epoch) else self.trigger(epoch)
+    def _send_if_due(self, epoch: Epoch) -> list[Action]:
+        self._trigger_if_due()
+        return self.trigger(epoch) if self._triggered is not None else []
 
-    def _covers(self, epoch: Epoch) -> bool:
-        """Whether a checkpoint of this very epoch is complete or on its way: nothing has changed since."""
-        epochs = {checkpoint.epoch for checkpoint in self._pending.values()}
-        epochs |= {checkpoint.epoch for checkpoint in self._ready.values()}
-        return (
-            epoch in epochs
-            or epoch == self._completed_epoch
-            or (self._writing is not None and epoch == self._writing.epoch)
-        )
+    def _trigger_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if self._triggered is None and now >= self._due and now >= self._pause_over and self.can_trigger:
+            self._triggered = now
 
     def _write_next(self) -> list[Action]:
         # One write at a time: checkpoints complete in the order of their ids, so a sink never hears of 1 after 2.
@@ -364,6 +427,8 @@ class CheckpointCoordinator:
         pending = self._savepoint = pending.with_snapshot(snapshot)
         if pending.missing:
             return []
+        if self._clock.monotonic() >= pending.expires:
+            return self._abort_savepoint(self._timed_out("its last subtask reported too late"))
         half_finished = partly_finished_union(pending.snapshots)
         if half_finished is not None:
             return self._abort_savepoint(half_finished)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
@@ -61,6 +62,7 @@ class AcknowledgedCheckpoint:
     epoch: Epoch
     triggered_at: datetime
     snapshots: Mapping[SubtaskIndex, SlotSnapshot]
+    expires: float = field(default=math.inf, compare=False)  # on the monotonic clock
 
     def files(self) -> frozenset[StateFile]:
         return frozenset(file for snapshot in self.snapshots.values() for file in files_of(snapshot))
@@ -73,6 +75,7 @@ class TriggerCheckpoint:
     checkpoint_id: CheckpointId
     epoch: Epoch
     full: bool = False  # refers to no file of another checkpoint
+    triggered_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,11 @@ def keep(parts: Iterable[OperatorStatePart], storage: Storage, path: str) -> Ope
 
     The caller lists the file, `handle.content`, among the new files of its snapshot.
     """
-    content, offsets = pack(parts)
+    return keep_packed(*pack(parts), storage, path)
+
+
+def keep_packed(content: bytes, offsets: Offsets, storage: Storage, path: str) -> OperatorStateHandle:
+    """As `keep`, of what `pack` has made."""
     if len(content) <= INLINE_LIMIT:
         return OperatorStateHandle(offsets, content)
     storage.write(path, content)

@@ -1,8 +1,8 @@
 """One execution of a job between two failovers: epochs run, checkpoints are cut and made durable, sinks commit.
 
-Five kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
-runs epochs without records; the one that does what is asked of the job; those of the checkpoints under way; and those
-that watch whether all the others still move.
+Six kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
+runs epochs without records; the one that watches the clock for checkpoints that are due or late; the one that does what
+is asked of the job; those of the checkpoints under way; and those that watch whether all the others still move.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class AttemptRun:
         self._closed = False
         self._is_input_over = False  # the ticker leaves what is still to be done to the thread that ends the job
         self._ticker: threading.Thread | None = None
+        self._clock_watch: threading.Thread | None = None
         self.is_ending = False  # no epoch will come any more, only the last checkpoint
         self.stopped_with: tuple[StopRequest, str] | None = None  # who asked for the end, and the savepoint
         self.has_begun = False  # the slots have their state
@@ -104,6 +105,8 @@ class AttemptRun:
         engine = self._around.engine
         engine.resume(self.epochs.last, position)
         self._around.begun()
+        self._clock_watch = threading.Thread(target=self._watch_clock, daemon=True, name="clock-watch")
+        self._clock_watch.start()
         self._fulfilment.start()
         engine.run_static(self._group.slots, self._run_epoch)
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
@@ -224,7 +227,7 @@ class AttemptRun:
             refuse(request.answer, JobControlError(f"{published}: {self._why_over()}"))
 
     def _helpers(self) -> list[threading.Thread | Fulfilment]:
-        return [self._fulfilment, *([self._ticker] if self._ticker is not None else [])]
+        return [self._fulfilment, *(each for each in (self._ticker, self._clock_watch) if each is not None)]
 
     def _why_over(self) -> str:
         if self._failure is None:
@@ -397,19 +400,47 @@ class AttemptRun:
     # -- between epochs -----------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Between epochs: do what is due while no records come, and give up on checkpoints that take too long."""
+        """Between epochs: do what is due while no records come."""
         try:
             while self._wait_for_event():
-                self.checkpoints.expire()
                 with self.turns.take_if_free() as is_free:
                     if not is_free or self.is_over:  # who had the turn before may have ended the attempt
                         continue
-                    if self.epochs.has_advanced:
+                    if self.epochs.last >= 0 and not self._is_about_to_end:
                         self.checkpoints.tick(self.epochs.last)
                     if self._is_extra_due():
                         self._around.engine.run_extra(self._group.slots, self._next_epoch)
         except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
             self.interrupt(error)
+
+    @property
+    def _is_about_to_end(self) -> bool:
+        """Whether the last checkpoint of the attempt, or its savepoint, is somebody else's to take."""
+        return self.is_ending or self.requests.is_asked_to_end
+
+    def _watch_clock(self) -> None:
+        """Trigger checkpoints, and give up on those that take too long.
+
+        The ticker cannot: it may be the one that waits for a slot, or runs an epoch.
+        """
+        try:
+            while self._wait_for_clock():
+                may_cut = self._ticker is not None and not self._is_about_to_end
+                self.checkpoints.time_passes(Epoch(self.epochs.last + 1) if may_cut else None)
+        except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
+            self.interrupt(error)
+
+    def _wait_for_clock(self) -> bool:
+        """Wait until a checkpoint may be due or late; False when the attempt is over.
+
+        While one waits for its barrier, look again and again: its timeout may begin anew.
+        """
+        with self._changed:
+            if not self.is_over:
+                known = self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout()
+                waits = [max(each, _TICK_SECONDS) for each in known if each is not None]
+                self._changed.wait(min(waits, default=None))
+            return not self.is_over
 
     def _is_extra_due(self) -> bool:
         with self._changed:
@@ -430,7 +461,7 @@ class AttemptRun:
         with self._changed:
             if not self.is_over:
                 until_checkpoint, until_extra = (
-                    self.coordinator.seconds_until_next_event(),
+                    self.coordinator.seconds_until_due(),
                     self._seconds_until_extra(),
                 )
                 waits = [max(each, _TICK_SECONDS) for each in (until_checkpoint, until_extra) if each is not None]

@@ -118,6 +118,7 @@ class Checkpointing:
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._savepoints: dict[CheckpointId, SavepointOrder] = {}
         self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
+        self._never_cut: set[CheckpointId] = set()  # timed out before the epoch had ended: slots know nothing of them
         self._slots_ended = False
         self._disposed = False
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
@@ -128,27 +129,55 @@ class Checkpointing:
         if self._around.store is not None:
             with self._changed:
                 actions = self._coordinator.epoch_ended(epoch)
+                self._changed.notify_all()  # there is something that may take too long
             self._perform(actions)
 
-    def expire(self) -> None:
-        """Give up on what takes too long."""
+    def time_passes(self, epoch: Epoch | None) -> None:
+        """Trigger what is due, and give up on what takes too long.
+
+        A barrier may wait for the end of `epoch`, and its timeout runs. None: somebody keeps it from being sent, and
+        its timeout begins anew. So it does while the driver waits for its listener, since no epoch can end meanwhile.
+        """
+        waited: list[Action] = []
         with self._changed:
+            if epoch is None or self._around.listener.is_waiting:
+                self._coordinator.begin_wait_anew()
+            elif self._around.store is not None:
+                self._coordinator.note_due()
+                waited = self._coordinator.expire_waiting(epoch)
             expired = self._coordinator.expire()
-            if expired:
+            if expired or waited:
                 self._changed.notify_all()  # somebody may wait for it to be over
-        self._perform(expired)
+        for action in waited:
+            if isinstance(action, AbortCheckpoint) and epoch is not None:
+                self._never_cut.add(action.checkpoint_id)
+                since = self._around.clock.now() - self._job.checkpoints.timeout
+                trigger = CheckpointTriggered(action.checkpoint_id, epoch, SnapshotKind.CHECKPOINT, at=since)
+                self._around.listener.checkpoint_triggered(trigger)
+        self._perform([*expired, *waited])
 
     def tick(self, epoch: Epoch) -> None:
         """Cut what is due while no epoch runs."""
         if self._around.store is not None:
             with self._changed:
                 due = self._coordinator.tick(epoch)
+                self._changed.notify_all()  # there is something that may take too long
             self._perform(due)
 
-    def trigger(self, epoch: Epoch, *, full: bool = False, answer: Future[CheckpointId] | None = None) -> bool:
-        """Cut now, unless as many as allowed are in progress; the answer comes when the checkpoint is settled."""
+    def trigger(
+        self,
+        epoch: Epoch,
+        *,
+        full: bool = False,
+        since: float | None = None,
+        answer: Future[CheckpointId] | None = None,
+    ) -> bool:
+        """Cut now, unless as many as allowed are in progress; the answer comes when the checkpoint is settled.
+
+        `since` says when it was asked for, on the monotonic clock: from then on its timeout runs.
+        """
         with self._changed:
-            actions = self._coordinator.trigger(epoch, full=full)
+            actions = self._coordinator.trigger(epoch, full=full, since=since)
             for action in actions:
                 if isinstance(action, TriggerCheckpoint) and answer is not None:
                     self._answers[action.checkpoint_id] = answer
@@ -261,6 +290,7 @@ class Checkpointing:
                 order.kind if order else SnapshotKind.CHECKPOINT,
                 order.format.value if order else None,
                 is_full=order is not None or (isinstance(trigger, TriggerCheckpoint) and trigger.full),
+                at=trigger.triggered_at if isinstance(trigger, TriggerCheckpoint) else None,
             )
         )
         try:
@@ -274,6 +304,11 @@ class Checkpointing:
         except Exception as error:  # noqa: BLE001  whatever a slot met: the checkpoint is declined
             self._decline(checkpoint_id, SubtaskIndex(0), error)
             return
+        with self._changed:
+            is_wanted = self._coordinator.is_pending(checkpoint_id)
+        if not is_wanted:  # it has timed out meanwhile, and a slot may have heard of that before it was sealed
+            self._committer.submit(self._guarded, self._tell_aborted, trigger)
+            return
         if order is not None:
             self._tell_progress(checkpoint_id, 0)
         for slot in self._group.slots:
@@ -281,6 +316,10 @@ class Checkpointing:
             threading.Thread(
                 target=self._await_snapshot, args=(slot, checkpoint_id), daemon=True, name="snapshot-wait"
             ).start()
+
+    def _tell_aborted(self, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
+        if not self._slots_ended:
+            self._group.call(lambda slot: slot.aborted(trigger.checkpoint_id))
 
     def _seal(self, slot: Slot, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
         if isinstance(trigger, TriggerCheckpoint):
@@ -373,6 +412,12 @@ class Checkpointing:
             self._metadata_failed(acknowledged, error)
             return
         self._around.store.check()  # before it is published: a driver that takes over from now on has seen it
+        if self._is_late(acknowledged.checkpoint_id):
+            self._around.store.discard(checkpoint.checkpoint_id)  # nothing of it is published yet
+            with self._changed:
+                self._perform(self._coordinator.metadata_late(acknowledged.checkpoint_id))
+                self._changed.notify_all()
+            return
         with self._changed:
             oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
         try:
@@ -391,6 +436,10 @@ class Checkpointing:
             self._changed.notify_all()
         self._answer(acknowledged.checkpoint_id, acknowledged.checkpoint_id)
         self._around.completed()
+
+    def _is_late(self, checkpoint_id: CheckpointId) -> bool:
+        with self._changed:
+            return self._coordinator.is_late(checkpoint_id)
 
     def _metadata_failed(self, acknowledged: AcknowledgedCheckpoint, error: CheckdamError) -> None:
         if isinstance(error, StorageUncertainError):
@@ -444,7 +493,7 @@ class Checkpointing:
     def _abort(self, action: AbortCheckpoint) -> None:
         self._cuts.pop(action.checkpoint_id, None)
         try:
-            if not self._slots_ended:
+            if not self._slots_ended and action.checkpoint_id not in self._never_cut:
                 self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
             if action.new_files and action.checkpoint_id not in self._maybe_complete:
                 self._delete(action.new_files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from checkdam.checkpoint.settings import JobEnd
@@ -35,13 +35,14 @@ class EpochStats:
 
 @dataclass(frozen=True)
 class CheckpointTriggered:
-    """A barrier has been sent."""
+    """A barrier has been sent, or has waited too long for the end of an epoch. `at` is when it was due; None: now."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
     kind: SnapshotKind
     savepoint_format: str | None = None
     is_full: bool = False
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ class Fulfilment:
         with self._turn() as is_ours:
             if not is_ours:
                 return  # its requests are answered with the reason
-            if attempt.checkpoints.trigger(attempt.epochs.last, full=request.full, answer=request.answer):
+            if attempt.checkpoints.trigger(
+                attempt.epochs.last, full=request.full, since=request.asked, answer=request.answer
+            ):
                 self._requests.take(request)  # else a periodic one was faster: after that
 
     def _look_for_places(self) -> None:

@@ -19,8 +19,8 @@ _HINT = "If it only needs longer, raise execution.checkpointing.timeout."
 class HangWatch:
     """Decides when an attempt counts as hung: after `patience`, the timeout of checkpoints.
 
-    In Flink a stuck task lets checkpoints expire, which fails the job over. Here no checkpoint begins while an epoch
-    hangs, so the epoch itself is watched.
+    In Flink a stuck task lets checkpoints expire, which fails the job over. That happens here, too, if checkpoints are
+    periodic; this watch also sees other epochs, and says where they hang.
     """
 
     def __init__(

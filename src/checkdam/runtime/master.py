@@ -145,7 +145,7 @@ class JobMaster:
     def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
         if self._store is None:
             return refused(self._needs_storage("takes no checkpoints"))
-        request = CheckpointRequest(full)
+        request = CheckpointRequest(full, self._clock.monotonic())
         self._ask(request)
         return request.answer
 

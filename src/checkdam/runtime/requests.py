@@ -46,6 +46,7 @@ def refuse(answer: Future[Any], reason: CheckdamError) -> None:
 @dataclass(frozen=True, eq=False)
 class CheckpointRequest:
     full: bool
+    asked: float | None = None  # when, on the monotonic clock; None: when it is served
     answer: Future[CheckpointId] = field(default_factory=new_answer)
 
 

@@ -84,7 +84,7 @@ def test_without_an_interval_only_a_request_starts_a_checkpoint() -> None:
 
     assert job.coordinator.epoch_ended(EPOCH(1)) == []
     assert job.coordinator.tick(EPOCH(1)) == []
-    assert job.coordinator.seconds_until_next_event() is None
+    assert job.coordinator.seconds_until_due() is None
     assert job.coordinator.trigger(EPOCH(1)) == [TriggerCheckpoint(ID(1), EPOCH(1))]
 
 
@@ -112,36 +112,21 @@ def test_the_interval_runs_from_start_to_start() -> None:
     assert [due, again_due] == [[TriggerCheckpoint(ID(1), EPOCH(2))], [TriggerCheckpoint(ID(2), EPOCH(3))]]
 
 
-def test_an_epoch_that_a_checkpoint_covers_is_not_taken_again_by_the_interval() -> None:
-    job = Job(interval=10 * SECOND, max_concurrent=2)
-    job.complete(epoch=1)
-    job.clock.advance(10)
-
-    covered = job.coordinator.tick(EPOCH(1))
-    wait = job.coordinator.seconds_until_next_event()
-    job.clock.advance(10)
-
-    assert covered == []
-    assert wait == 10  # the beat is skipped, not awaited in a busy loop
-    assert job.coordinator.tick(EPOCH(2)) == [TriggerCheckpoint(ID(2), EPOCH(2))]
-    job.clock.advance(10)
-    assert job.coordinator.tick(EPOCH(2)) == []  # also while it is on its way
-
-
-@pytest.mark.parametrize("stage", ["pending", "ready", "writing"])
-def test_an_epoch_counts_as_covered_at_every_stage(stage: str) -> None:
-    job = Job(interval=10 * SECOND, max_concurrent=3)
-    job.coordinator.trigger(EPOCH(1))
-    if stage == "ready":  # another write comes first
-        job.coordinator.trigger(EPOCH(0))
+def test_an_idle_job_takes_its_checkpoints_too() -> None:
+    job = Job(interval=10 * SECOND)
+    taken = []
+    for _ in range(3):
+        job.clock.advance(10)
+        (trigger,) = job.coordinator.tick(EPOCH(1))
+        assert isinstance(trigger, TriggerCheckpoint)
         for subtask in range(2):
-            job.coordinator.acknowledge(snapshot(2, subtask))
-    if stage != "pending":
-        for subtask in range(2):
-            job.coordinator.acknowledge(snapshot(1, subtask))
-    job.clock.advance(10)
+            job.coordinator.acknowledge(snapshot(trigger.checkpoint_id, subtask))
+        job.coordinator.metadata_written(trigger.checkpoint_id)
+        taken.append(trigger)
 
-    assert job.coordinator.tick(EPOCH(1)) == []
+    assert taken == [TriggerCheckpoint(ID(number), EPOCH(1)) for number in (1, 2, 3)]
+    assert [each.checkpoint_id for each in job.coordinator.retained] == [3]
+    assert job.coordinator.seconds_until_due() == 10
 
 
 def test_the_epoch_of_an_aborted_checkpoint_is_taken_again() -> None:
@@ -155,7 +140,8 @@ def test_the_epoch_of_an_aborted_checkpoint_is_taken_again() -> None:
 
 @pytest.mark.parametrize("end", ["completed", "declined", "metadata failed", "expired"])
 def test_the_pause_runs_from_the_end_of_one_to_the_start_of_the_next(end: str) -> None:
-    job = Job(interval=SECOND, min_pause=10 * SECOND, timeout=5 * SECOND, tolerable_failures=9)
+    timeout = 5 * SECOND if end == "expired" else 60 * SECOND
+    job = Job(interval=SECOND, min_pause=10 * SECOND, timeout=timeout, tolerable_failures=9)
     job.coordinator.trigger(EPOCH(1))
     job.clock.advance(5)
     if end == "declined":
@@ -170,7 +156,7 @@ def test_the_pause_runs_from_the_end_of_one_to_the_start_of_the_next(end: str) -
         else:
             job.coordinator.metadata_failed(ID(1), "disk full")
 
-    assert job.coordinator.seconds_until_next_event() == 10
+    assert job.coordinator.seconds_until_due() == 10
     job.clock.advance(9.9)
     assert job.coordinator.epoch_ended(EPOCH(2)) == []
     job.clock.advance(0.2)
@@ -377,7 +363,7 @@ def test_a_checkpoint_expires_at_its_timeout_and_names_who_is_missing() -> None:
     job.coordinator.acknowledge(snapshot(1, 0, "a"))
     job.clock.advance(59)
     assert job.coordinator.expire() == []
-    assert job.coordinator.seconds_until_next_event() == 1
+    assert job.coordinator.seconds_until_timeout() == 1
     job.clock.advance(1)
 
     (abort,) = job.coordinator.expire()
@@ -385,15 +371,130 @@ def test_a_checkpoint_expires_at_its_timeout_and_names_who_is_missing() -> None:
     assert abort == AbortCheckpoint(ID(1), "timed out after 0:01:00; missing subtasks: 1", (file("a"),))
 
 
-def test_a_metadata_write_under_way_does_not_expire() -> None:
-    job = Job(subtasks=1, timeout=SECOND)
+def test_a_metadata_write_under_way_does_not_expire_but_is_late() -> None:
+    job = Job(subtasks=1, timeout=SECOND, tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    in_time = job.coordinator.is_late(ID(1))
+    job.clock.advance(1)
+
+    assert not in_time
+    assert job.coordinator.is_late(ID(1))
+    assert job.coordinator.expire() == []
+    assert job.coordinator.seconds_until_timeout() is None
+    assert job.coordinator.metadata_late(ID(1)) == [
+        AbortCheckpoint(ID(1), "timed out after 0:00:01; its metadata was not written in time", (file("a"),))
+    ]
+
+
+def test_the_timeout_runs_while_the_barrier_waits_for_the_end_of_an_epoch() -> None:
+    job = Job(interval=10 * SECOND, timeout=3 * SECOND)
+    began_at = job.clock.now()
+    job.clock.advance(10)
+    job.coordinator.note_due()
+    job.clock.advance(2)
+    (trigger,) = job.coordinator.epoch_ended(EPOCH(1))
+    assert isinstance(trigger, TriggerCheckpoint)
+    assert trigger.triggered_at == began_at + 10 * SECOND
+    assert job.coordinator.seconds_until_timeout() == 1
+    job.clock.advance(1)
+
+    abort, fail = job.coordinator.expire()
+
+    assert abort == AbortCheckpoint(ID(1), "timed out after 0:00:03; missing subtasks: 0, 1", ())
+    assert isinstance(fail, FailJob)
+
+
+def test_a_barrier_that_waits_too_long_is_a_failed_checkpoint() -> None:
+    job = Job(interval=10 * SECOND, timeout=3 * SECOND, tolerable_failures=1)
+    job.clock.advance(10)
+    job.coordinator.note_due()
+    job.clock.advance(2.5)
+    assert job.coordinator.expire_waiting(EPOCH(1)) == []
+    assert job.coordinator.seconds_until_timeout() == 0.5
+    job.clock.advance(0.5)
+
+    (abort,) = job.coordinator.expire_waiting(EPOCH(1))
+
+    reason = "timed out after 0:00:03; epoch 1 has not ended, and the barrier is behind it"
+    assert abort == AbortCheckpoint(ID(1), reason, ())
+    assert job.coordinator.seconds_until_due() == 7  # from start to start
+    job.clock.advance(7)
+    job.coordinator.note_due()
+    job.clock.advance(3)
+    _, fail = job.coordinator.expire_waiting(EPOCH(1))
+    assert isinstance(fail, FailJob)
+
+
+def test_the_timeout_of_a_barrier_that_somebody_holds_up_begins_anew() -> None:
+    job = Job(interval=10 * SECOND, timeout=3 * SECOND)
+    job.coordinator.begin_wait_anew()
+    assert job.coordinator.seconds_until_timeout() is None
+    job.clock.advance(10)
+    job.coordinator.note_due()
+    job.clock.advance(5)
+
+    job.coordinator.begin_wait_anew()
+
+    assert job.coordinator.expire_waiting(EPOCH(1)) == []
+    assert job.coordinator.seconds_until_timeout() == 3
+
+
+def test_the_timeout_of_metadata_that_somebody_holds_up_begins_anew() -> None:
+    job = Job(subtasks=1, timeout=SECOND, max_concurrent=2)
     job.coordinator.trigger(EPOCH(0))
     job.coordinator.acknowledge(snapshot(1, 0))
-    job.clock.advance(100)
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(2, 0))
+    job.clock.advance(1)
+
+    job.coordinator.begin_wait_anew()
 
     assert job.coordinator.expire() == []
-    assert job.coordinator.seconds_until_next_event() is None
-    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+    assert job.coordinator.seconds_until_timeout() == 1
+
+
+def test_a_last_report_that_comes_too_late_completes_nothing() -> None:
+    """Also if nobody has looked for what is late: the thread that does may wait for the slots itself."""
+    job = Job(subtasks=1, timeout=SECOND, tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.clock.advance(1)
+
+    assert job.coordinator.acknowledge(snapshot(1, 0, "a")) == [
+        AbortCheckpoint(ID(1), "timed out after 0:00:01; its last subtask reported too late", (file("a"),))
+    ]
+
+
+def test_a_checkpoint_that_waits_for_an_earlier_write_expires() -> None:
+    job = Job(subtasks=1, timeout=SECOND, max_concurrent=2, tolerable_failures=1)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0))
+    job.clock.advance(0.5)
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(2, 0, "b"))
+    job.clock.advance(0.5)
+    assert job.coordinator.expire() == []
+    job.clock.advance(0.5)
+
+    (abort,) = job.coordinator.expire()
+
+    reason = "timed out after 0:00:01; the metadata of an earlier one was still being written"
+    assert abort == AbortCheckpoint(ID(2), reason, (file("b"),))
+
+
+def test_a_request_is_the_checkpoint_that_waits_and_its_timeout_runs_since_it_was_asked_for() -> None:
+    job = Job(interval=10 * SECOND, timeout=60 * SECOND, max_concurrent=2)
+    job.clock.advance(10)
+    job.coordinator.note_due()
+    job.clock.advance(5)
+
+    assert job.coordinator.trigger(EPOCH(1)) == [TriggerCheckpoint(ID(1), EPOCH(1))]
+    assert job.coordinator.seconds_until_timeout() == 55
+    assert job.coordinator.tick(EPOCH(1)) == []
+    assert job.coordinator.seconds_until_due() == 5
+
+    job.coordinator.trigger(EPOCH(1), since=job.clock.monotonic() - 20)
+    assert job.coordinator.seconds_until_timeout() == 40
 
 
 def test_failed_metadata_aborts_and_lets_the_next_be_written() -> None:
@@ -528,16 +629,16 @@ def test_an_outcome_of_a_write_that_was_not_asked_for_is_an_error() -> None:
         job.coordinator.metadata_failed(ID(1), "x")
 
 
-def test_the_next_event_is_the_trigger_or_the_timeout_whichever_comes_first() -> None:
+def test_what_comes_next_is_known() -> None:
     job = Job(interval=10 * SECOND, timeout=30 * SECOND, max_concurrent=2)
-    assert job.coordinator.seconds_until_next_event() == 10
+    assert (job.coordinator.seconds_until_due(), job.coordinator.seconds_until_timeout()) == (10, None)
     job.clock.advance(10)
     job.coordinator.tick(EPOCH(1))
-    assert job.coordinator.seconds_until_next_event() == 10
+    assert (job.coordinator.seconds_until_due(), job.coordinator.seconds_until_timeout()) == (10, 30)
     job.coordinator.trigger(EPOCH(2))
-    assert job.coordinator.seconds_until_next_event() == 30  # no room for a third
+    assert (job.coordinator.seconds_until_due(), job.coordinator.seconds_until_timeout()) == (None, 30)
     job.clock.advance(31)
-    assert job.coordinator.seconds_until_next_event() == 0
+    assert job.coordinator.seconds_until_timeout() == 0
 
 
 # Sources that finish one subtask after another
@@ -685,7 +786,7 @@ def test_a_savepoint_that_fails_is_no_failed_checkpoint(how: str) -> None:
     if how == "declined":
         actions = job.coordinator.decline(ID(1), SubtaskIndex(0), "disk full")
     elif how == "expired":
-        assert job.coordinator.seconds_until_next_event() == 1.0
+        assert job.coordinator.seconds_until_timeout() == 1.0
         job.clock.advance(SECOND)
         actions = job.coordinator.expire()
     else:

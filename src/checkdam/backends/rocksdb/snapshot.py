@@ -31,8 +31,17 @@ class DurableTable:
     key_groups: tuple[int, int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenInfo:
+    """The file of a completed checkpoint that describes its states, and what it says of them."""
+
+    file: StateFile
+    states: tuple[StateInfo, ...]
+
+
 class RocksDBSealed:
-    """One seal. `builds_on` are the tables of the last completed checkpoint, by their local names."""
+    """One seal. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
+    that describes the states, if it is known."""
 
     def __init__(
         self,
@@ -44,8 +53,10 @@ class RocksDBSealed:
         builds_on: Mapping[str, DurableTable],
         key_groups: Mapping[str, tuple[int, int]],
         file_stem: str,
+        info: WrittenInfo | None = None,
     ) -> None:
         self.tables: dict[str, DurableTable] | None = None  # once written: what the snapshot consists of
+        self.info = info  # once written: that of this snapshot
         self._owner = owner
         self._checkpoint_id = checkpoint_id
         self._local = local
@@ -154,11 +165,16 @@ class RocksDBSealed:
                 others[local.name] = local.read_bytes()
         if not tables:
             return {}, ()  # nothing is stored, so there is nothing to tell of either
+        files = tuple(table.file for table in tables.values())
+        before, states = self.info, tuple(self._states)
+        if before is not None and before.states == states and tables == builds_on:
+            return tables, (*files, before.file)  # nothing has changed
         attempted.append(f"{stem}-states")
         info = pack_info(self._info(tables, others))
         storage.write(attempted[-1], info)
         self._new_files.append(StateFile(attempted[-1], len(info), INFO_NAME))
-        return tables, (*(table.file for table in tables.values()), self._new_files[-1])
+        self.info = WrittenInfo(self._new_files[-1], states)
+        return tables, (*files, self._new_files[-1])
 
     def _info(self, tables: Mapping[str, DurableTable], others: dict[str, bytes]) -> SnapshotInfo:
         return SnapshotInfo(

@@ -16,7 +16,7 @@ from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
 from checkdam.backends.rocksdb.memory import SlotMemory
 from checkdam.backends.rocksdb.published import RocksDBPublished
 from checkdam.backends.rocksdb.restore import Restored
-from checkdam.backends.rocksdb.snapshot import DurableTable, RocksDBSealed
+from checkdam.backends.rocksdb.snapshot import DurableTable, RocksDBSealed, WrittenInfo
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
@@ -47,6 +47,7 @@ class RocksDBStore:
         self.published: RocksDBPublished | None = None
         self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
         self._confirmed = confirmed  # the tables of the last completed checkpoint
+        self._info: WrittenInfo | None = None  # and its file that describes the states
         self._last_completed = 0
         self._seals: dict[CheckpointId, RocksDBSealed] = {}  # newer than that, or not written yet
         self._is_merged = False
@@ -75,7 +76,7 @@ class RocksDBStore:
         if reading is not None and reading.convert is not None:
             table.rewrite(reading)
             with self._lock:
-                self._confirmed = {}
+                self._confirmed, self._info = {}, None
         if reading is not None and prune is not None:
             table.sweep_all(reading.prune(prune))
         return table
@@ -106,7 +107,7 @@ class RocksDBStore:
 
     def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSealed:
         with self._lock:
-            builds_on = {} if full else self._confirmed
+            builds_on, info = ({}, None) if full else (self._confirmed, self._info)
         for table in self._tables.values():
             table.write()
             if not builds_on and table.spec.ttl is not None and table.spec.ttl.prunes_full_snapshots:
@@ -123,6 +124,7 @@ class RocksDBStore:
             builds_on=builds_on,
             key_groups=self._database.tables(),
             file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
+            info=info,
         )
         with self._lock:
             self._seals[checkpoint_id] = sealed
@@ -145,7 +147,7 @@ class RocksDBStore:
                 return  # older than the last completed one, or taken before this store was opened
             if sealed.tables is None:
                 raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
-            self._confirmed = sealed.tables
+            self._confirmed, self._info = sealed.tables, sealed.info
             self._last_completed = checkpoint_id
             self._seals = {
                 number: seal

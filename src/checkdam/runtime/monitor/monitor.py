@@ -216,7 +216,8 @@ class JobMonitor(JobListener):
     def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None:
         with self._lock:
             self._record = None
-            self._checkpoints.triggered(trigger, self._now())
+            at = self._now() if trigger.at is None else int(trigger.at.timestamp() * 1000)
+            self._checkpoints.triggered(trigger, at)
 
     def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import xxhash
 
 from checkdam.backends.contract import KeyedStateStore, Sealed
-from checkdam.checkpoint.operator_state import keep
+from checkdam.checkpoint.operator_state import keep_packed, pack
 from checkdam.connectors.contract import Prepare, SinkWriter
 from checkdam.errors import CheckpointDeclinedError, SlotLostError, StorageError
 from checkdam.graph.operators import SinkKind
@@ -39,6 +39,9 @@ SHARED = "shared"
 """Where state files lie in a job's directory."""
 
 Operators = Mapping[int, OpenOperator]
+
+_OperatorFiles = dict[int, tuple[bytes, OperatorStateHandle]]
+"""By operator, the digest of its operator state and the file it is in."""
 
 
 def stores(operators: Operators) -> Iterator[tuple[int, KeyedStateStore]]:
@@ -83,6 +86,7 @@ class _Cut:
 
     checkpoint_id: CheckpointId
     savepoint: _Savepoint | None
+    full: bool  # refers to no file of another checkpoint
     parts: dict[int, tuple[OperatorStatePart, ...]]
     finished: frozenset[int]
     sealed: dict[int, Sealed]
@@ -121,6 +125,8 @@ class SnapshotWriter:
         self._operators = operators
         self._written: dict[CheckpointId, _Written] = {}
         self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
+        self._operator_files: dict[CheckpointId, _OperatorFiles] = {}  # of checkpoints under way
+        self._completed_files: _OperatorFiles = {}  # of the last completed one
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
         self._saving = ThreadPoolExecutor(max_workers=1, thread_name_prefix="savepoint")
         self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
@@ -150,7 +156,7 @@ class SnapshotWriter:
             with sync.measured(op):
                 prepared[op] = writer.cut()
         elapsed = time.perf_counter() - started
-        cut = _Cut(checkpoint_id, place, parts, finished, sealed, prepared, sync, elapsed)
+        cut = _Cut(checkpoint_id, place, full, parts, finished, sealed, prepared, sync, elapsed)
         # Output of checkpoints and savepoints is prepared in their order: the next one publishes what this one cut.
         output = self._writing.submit(self._prepare, cut)
         writer_thread = self._writing if place is None else self._saving
@@ -172,11 +178,15 @@ class SnapshotWriter:
         for waiting in self._unpublished.values():
             for covered in [earlier for earlier in list(waiting) if earlier <= checkpoint_id]:
                 del waiting[covered]
+        self._completed_files = self._operator_files.get(checkpoint_id, {})
+        for settled in [each for each in list(self._operator_files) if each <= checkpoint_id]:
+            self._operator_files.pop(settled, None)
         for _, store in stores(self._operators):
             store.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
+        self._operator_files.pop(checkpoint_id, None)
         for _, store in stores(self._operators):
             store.aborted(checkpoint_id)
         written = self._written.pop(checkpoint_id, None)
@@ -302,9 +312,17 @@ class SnapshotWriter:
         else:
             path = f"{SHARED}/{path}"
         assert files is not None
-        new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
-        handle = keep(parts, files, path)
-        new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
+        content, offsets = pack(parts)
+        digest = xxhash.xxh3_128_digest(content)
+        known = self._completed_files.get(op)
+        if known is not None and known[0] == digest and cut.savepoint is None and not cut.full:
+            handle = known[1]  # nothing has changed: the file that is there will do
+        else:
+            new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
+            handle = keep_packed(content, offsets, files, path)
+            new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
+        if cut.savepoint is None and isinstance(handle.content, StateFile):
+            self._operator_files.setdefault(cut.checkpoint_id, {})[op] = digest, handle
         return handle
 
     def _undo(self, written: _Written) -> None:

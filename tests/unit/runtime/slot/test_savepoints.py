@@ -9,8 +9,9 @@ import pytest
 
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.connectors.files import STAGING, FileCommitter
-from checkdam.errors import StorageError
+from checkdam.errors import CheckpointDeclinedError, StorageError
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
+from checkdam.runtime.driver_memory import DriverMemory
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.runtime.wire import Wire
@@ -28,7 +29,9 @@ WORDS = [f"w{i}" for i in range(20)]
 class Slot:
     """Slot 0 of 1 of a word count, and a place for a savepoint."""
 
-    def __init__(self, *, has_storage: bool = True, target: Storage | None = None) -> None:
+    def __init__(
+        self, *, has_storage: bool = True, target: Storage | None = None, memory: DriverMemory | None = None
+    ) -> None:
         self.words = WordCount([["a"]])
         self.files = target or MemoryStorage()
         self._mounted = mount(self.files)
@@ -47,6 +50,7 @@ class Slot:
                 backend=job.backend,
                 last_epoch=Epoch(0),
                 storage=self._uri if has_storage else None,
+                driver_memory=memory,
             )
         )
 
@@ -83,6 +87,24 @@ def files_of(snapshot: SlotSnapshot) -> dict[str, int]:
 def keyed(snapshot: SlotSnapshot) -> OperatorSnapshot:
     [count] = [operator for operator in snapshot.operators if operator.uid == "count"]
     return count
+
+
+def test_in_memory_the_limit_is_on_a_state_whole_and_not_on_each_of_its_files() -> None:
+    slot = Slot(memory=DriverMemory("memory://driver", "", "", max_state_size=500))
+    for number in range(1, 5):
+        slot.epoch(f"{number}-1", f"{number}-2")
+        if number < 4:
+            kept = slot.checkpoint(CheckpointId(number))
+
+    with pytest.raises(CheckpointDeclinedError, match=r'"count"\) in subtask 0 has \d+ bytes or more') as declined:
+        slot.checkpoint(CheckpointId(4))
+
+    assert len(keyed(kept).files()) > 1
+    assert keyed(kept).state_bytes <= 500
+    assert "memory-storage.max-state-size" in (declined.value.hint or "")
+    assert not [each for each in slot.words.storage.list("") if each.path.endswith(f"-{slot.epoch_done}-try")]
+    slot.task.seal(CheckpointId(20), Epoch(slot.epoch_done), savepoint=slot.place)
+    assert keyed(slot.task.snapshot(CheckpointId(20))).state_bytes > 0  # a savepoint has no limit
 
 
 @pytest.mark.parametrize("has_storage", [True, False])
