@@ -40,6 +40,11 @@ class OperatorEntry:
         return frozenset(self._files())
 
     @property
+    def inline_bytes(self) -> int:
+        """The size of operator state that lies in the metadata."""
+        return sum(handle.inline_bytes for handle in self.operator_states.values())
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing would be lost without this entry."""
         return not (self.subtasks or self.operator_states or self.committables)
@@ -97,5 +102,10 @@ class CompletedCheckpoint:
 
     @property
     def state_bytes(self) -> int:
-        """The size of all state files, each counted once."""
-        return sum(file.size for file in self.files())
+        """The size of all state: files, each counted once, and operator state that lies in the metadata."""
+        return sum(file.size for file in self.files()) + self.inline_bytes
+
+    @property
+    def inline_bytes(self) -> int:
+        """The size of operator state that lies in the metadata, which every checkpoint writes anew."""
+        return sum(operator.inline_bytes for operator in self.operators)

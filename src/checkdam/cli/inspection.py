@@ -124,7 +124,7 @@ def _operator(storage: Storage, entry: OperatorEntry, *, in_full: bool) -> Opera
         key_type=next((subtask.key_type for subtask in keyed if subtask.key_type), None),
         states=together(views),
         files=len(files),
-        bytes=total,
+        bytes=total + entry.inline_bytes,
         uncommitted_outputs=len(entry.committables),
         backend=next((handle.backend for handle in entry.subtasks.values()), None),
         finished_subtasks=len(entry.finished),

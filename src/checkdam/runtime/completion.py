@@ -122,6 +122,6 @@ def checkpoint_stats(
         seconds=(checkpoint.completed_at - checkpoint.triggered_at).total_seconds(),
         sync_seconds=max(snapshot.sync_seconds for snapshot in snapshots),
         async_seconds=max(snapshot.async_seconds for snapshot in snapshots),
-        state_bytes=sum(file.size for file in checkpoint.files()),
-        new_bytes=sum(file.size for snapshot in snapshots for file in snapshot.new_files),
+        state_bytes=checkpoint.state_bytes,
+        new_bytes=sum(file.size for snapshot in snapshots for file in snapshot.new_files) + checkpoint.inline_bytes,
     )

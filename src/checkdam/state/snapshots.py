@@ -82,6 +82,11 @@ class OperatorStateHandle:
     content: bytes | StateFile
 
     @property
+    def inline_bytes(self) -> int:
+        """The size of what rides along; 0 if it is in a file."""
+        return len(self.content) if isinstance(self.content, bytes) else 0
+
+    @property
     def has_union(self) -> bool:
         return any(redistribution is Redistribution.UNION for _, redistribution, _ in self.offsets)
 

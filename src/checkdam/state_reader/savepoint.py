@@ -89,7 +89,7 @@ class Savepoint:
 
     @property
     def state_bytes(self) -> int:
-        """The size of all state files, each counted once."""
+        """The size of all state, each file counted once."""
         return self._checkpoint.state_bytes
 
     @cached_property
@@ -102,7 +102,7 @@ class Savepoint:
                 parallelism=entry.parallelism,
                 max_parallelism=entry.max_parallelism,
                 backend=next((handle.backend for handle in entry.subtasks.values()), None),
-                bytes=sum(file.size for file in entry.files()),
+                bytes=sum(file.size for file in entry.files()) + entry.inline_bytes,
             )
             for entry in self._checkpoint.operators
         )

@@ -128,7 +128,8 @@ def test_files_are_all_files_of_all_subtasks_each_once() -> None:
     checkpoint = dataclasses.replace(CHECKPOINT, operators=(*CHECKPOINT.operators, sharing))
 
     assert checkpoint.files() == {BASE, DELTA, OTHER, SST, LARGE}
-    assert checkpoint.state_bytes == 31_030
+    assert checkpoint.state_bytes == 31_030 + checkpoint.inline_bytes
+    assert checkpoint.inline_bytes == 14  # of operator state that is in no file
 
 
 def test_flink_sees_incremental_handles_with_movable_files() -> None:

@@ -259,7 +259,8 @@ class SnapshotWriter:
                 is_finished=op in cut.finished,
                 sync_seconds=cut.sync.of[op],
                 async_seconds=seconds.of[op],
-                new_bytes=sum(file.size for file in new_files[op]) + _inline_bytes(operator.get(op)),
+                new_bytes=sum(file.size for file in new_files[op])
+                + (0 if (inline := operator.get(op)) is None else inline.inline_bytes),
                 state_bytes=_state_bytes(keyed.get(op), operator.get(op)),
             )
             for op in sorted(keyed.keys() | operator.keys() | committables.keys() | cut.finished)
@@ -344,10 +345,6 @@ class SnapshotWriter:
 
 def _opened(target: SavepointTarget) -> _Savepoint:
     return _Savepoint(open_storage(target.directory), target.format is SavepointFormat.CANONICAL)
-
-
-def _inline_bytes(handle: OperatorStateHandle | None) -> int:
-    return len(handle.content) if handle is not None and isinstance(handle.content, bytes) else 0
 
 
 def _state_bytes(keyed: KeyedStateHandle | None, operator: OperatorStateHandle | None) -> int:
