@@ -374,7 +374,10 @@ class KeyedStream(DataStream):
         return self._add("reduce", ReduceKind(function), self.type)
 
     def sum(self, field: int | str = 0) -> DataStream:
-        """The running sum of one field; the other fields stay those of the key's first record."""
+        """The running sum of one field; the other fields stay those of the key's first record.
+
+        Plain numbers have one field, 0.
+        """
         return self._aggregate("sum", field)
 
     def min(self, field: int | str = 0) -> DataStream:
@@ -395,6 +398,11 @@ class KeyedStream(DataStream):
                     f"{how}({field!r}): records of type {self.type.name} have no such field",
                     hint=f"The fields are {', '.join(c.name for c in self.type.columns)}.",
                 )
+        elif field != 0 or isinstance(field, bool):
+            raise JobGraphError(
+                f"{how}({field!r}): records of type {self.type.name} have no fields",
+                hint=f"Write {how}(), or make the records tuples: .map(lambda value: (key, value)).",
+            )
         column = self.type.columns[index or 0].arrow_type
         numeric = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
         if how == "sum" and not numeric:

@@ -23,6 +23,7 @@ from checkdam.graph.operators import (
     SourceKind,
     TimestampsKind,
 )
+from checkdam.graph.pickle_check import check_picklable
 from checkdam.graph.source_uids import with_source_uids
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
@@ -135,6 +136,7 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
     """Decide levels and exchanges, after checking all that can be known before anything runs."""
     operators = with_source_uids(without_dead_ends(operators))
     check_uids(operators)
+    check_picklable(operators)
     groups = DEFAULT_MAX_PARALLELISM if max_parallelism is None else max_parallelism
     check_max_parallelism(operators, groups)
     level_of, widths = _placed(operators, parallelism)

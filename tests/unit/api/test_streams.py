@@ -12,8 +12,11 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
+from checkdam.backends import HashMapStateBackend
+from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.config import Configuration
-from checkdam.errors import JobGraphError
+from checkdam.errors import ConfigError, JobGraphError
 from checkdam.graph.contexts import OnTimerContext, OutputTag, ProcessContext, SourceContext
 from checkdam.graph.functions import (
     AggregateFunction,
@@ -29,6 +32,8 @@ from checkdam.graph.functions import (
 )
 from checkdam.graph.operators import AggregateFunctionKind, ConnectKind, TimestampsKind
 from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.runtime.backend_choice import backend_from
+from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.hints import PickleType
 from checkdam.state.ttl import StateTtlConfig
@@ -275,6 +280,12 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda s: s.process(Plain()).get_side_output(LATE).get_side_output(LATE),
         "no side outputs",
     ),
+    "uid of a rebalanced stream": (lambda s: s.rebalance().uid("x"), "rebalance has no uid"),
+    "side output of a rebalanced stream": (
+        lambda s: s.process(Plain()).rebalance().get_side_output(LATE),
+        "rebalance has no side outputs",
+    ),
+    "union of a rebalanced stream": (lambda s: s.union(s.rebalance()), "a rebalanced stream cannot be united"),
     "uid of a side output": (lambda s: s.process(Plain()).get_side_output(LATE).uid("x"), "a side output has no uid"),
     "no descriptors": (lambda s: s.broadcast(), "names no state"),
     "another descriptor": (lambda s: s.broadcast(ValueStateDescriptor("v", int)), "takes MapStateDescriptors"),
@@ -307,6 +318,44 @@ def _aging() -> MapStateDescriptor:
     return MapStateDescriptor("rules", str, int, ttl=StateTtlConfig(timedelta(1)))
 
 
+@pytest.mark.parametrize("how", ["sum", "min", "max"])
+@pytest.mark.parametrize("field", [1, 3, "amount", False])
+def test_a_field_of_plain_numbers_is_refused(how: str, field: Any) -> None:
+    numbers = StreamExecutionEnvironment(Launch(Configuration())).from_collection([1, 2]).key_by(int, key_type=int)
+
+    with pytest.raises(
+        JobGraphError, match=rf"{how}\({field!r}\): records of type int have no fields\. Write {how}\(\)"
+    ):
+        getattr(numbers, how)(field)
+    getattr(numbers, how)(0)
+
+
+def test_a_state_backend_may_be_given_by_its_name() -> None:
+    environment = StreamExecutionEnvironment(Launch(Configuration()))
+
+    found: list[Any] = [
+        backend_from(environment.set_state_backend(name)._configuration) for name in ("rocksdb", "hashmap")
+    ]
+
+    assert found == [RocksDBStateBackend(), HashMapStateBackend()]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("rockdb", r'setting "state.backend.type".*rockdb.*hashmap'),
+        (
+            RocksDBStateBackend,
+            r"not the class RocksDBStateBackend\. Write set_state_backend\(RocksDBStateBackend\(\)\)",
+        ),
+        (None, "takes a state backend, not None"),
+    ],
+)
+def test_what_is_no_state_backend_is_refused(wrong: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        StreamExecutionEnvironment(Launch(Configuration())).set_state_backend(wrong)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_call_that_cannot_be_meant_is_refused_where_it_is_written(case: str) -> None:
     build, message = REFUSED[case]
@@ -325,3 +374,15 @@ def test_read_text_takes_pythons_words_for_what_to_do_with_text_that_is_not_utf8
     assert [spec.errors for spec in specs] == ["strict", "replace"]
     with pytest.raises(JobGraphError, match=r"errors is 'ignore'\. It must be"):
         environment.read_text(str(tmp_path), errors="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["10s", None, 0.5, True, CheckpointConfig, FixedDelayRestart()])
+def test_what_is_no_choice_of_checkpoints_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"enable_checkpointing\(\) takes a CheckpointConfig, a timedelta or milli"):
+        StreamExecutionEnvironment(Launch(Configuration())).enable_checkpointing(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["none", None, FixedDelayRestart, CheckpointConfig()])
+def test_what_is_no_restart_strategy_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"set_restart_strategy\(\) takes a restart strategy"):
+        StreamExecutionEnvironment(Launch(Configuration())).set_restart_strategy(wrong)
