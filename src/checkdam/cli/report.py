@@ -60,6 +60,7 @@ class StatusReporter(JobListener):
         self._skipped: set[str] = set()
         self._restored: str | None = None  # what to tell once all slots have their state
         self._stopped_with: str | None = None  # the savepoint
+        self._newest_savepoint: str | None = None  # if no checkpoint has completed since
         self._unknown: CheckdamError | None = None  # why it could not be seen which checkpoint is left
         self._is_replaced = False  # another driver has the job
         self.started_any = False
@@ -135,6 +136,7 @@ class StatusReporter(JobListener):
         kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
         if stats.kind is SnapshotKind.SYNC_SAVEPOINT:
             self._stopped_with = stats.path
+        self._newest_savepoint = stats.path if stats.kind.is_savepoint else None
         self._tell(
             f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
             f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new), "
@@ -151,7 +153,7 @@ class StatusReporter(JobListener):
             self._tell(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        self._restored = self._stopped_with = None
+        self._restored = self._stopped_with = self._newest_savepoint = None
         self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
 
     def last_checkpoint_missed(self, reason: str) -> None:
@@ -165,9 +167,10 @@ class StatusReporter(JobListener):
             self._tell_suspended(last_checkpoint)
             return
         self._tell(f"job {end.value}")
-        stopped_with = self._stopped_with if end is JobEnd.FINISHED else None  # who stopped it wants this one
-        path = stopped_with or last_checkpoint
-        self._restored = self._stopped_with = None
+        # Who stops or cancels a job with a savepoint wants to go on from that one.
+        wanted = {JobEnd.FINISHED: self._stopped_with, JobEnd.CANCELLED: self._newest_savepoint}.get(end)
+        path = wanted or last_checkpoint
+        self._restored = self._stopped_with = self._newest_savepoint = None
         if path is not None:
             self._tell(f"resume with: {self._resume(path)}")
 

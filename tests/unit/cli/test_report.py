@@ -134,6 +134,31 @@ def test_a_suspended_job_says_how_to_go_on_as_the_same_job(
 STOPPED = replace(SAVEPOINT, path="/sp/savepoint-stop", kind=SnapshotKind.SYNC_SAVEPOINT)
 
 
+@pytest.mark.parametrize("kept", [None, CHECKPOINT.path])
+def test_a_job_that_was_cancelled_with_a_savepoint_is_resumed_from_it(
+    kept: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoint_completed(CHECKPOINT)
+    reporter.checkpoint_completed(SAVEPOINT)
+    reporter.job_ended(JobEnd.CANCELLED, kept)
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"checkdam run job.py -s {SAVEPOINT.path}")
+
+
+def test_a_checkpoint_later_than_the_savepoint_is_what_a_cancelled_job_is_resumed_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoint_completed(SAVEPOINT)
+    reporter.checkpoint_completed(CHECKPOINT)
+    reporter.job_ended(JobEnd.CANCELLED, CHECKPOINT.path)
+
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"checkdam run job.py -s {CHECKPOINT.path}")
+
+
 def test_a_job_that_was_stopped_is_resumed_from_its_savepoint(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = PlainReporter(resume=_resume)
 
