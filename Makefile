@@ -1,7 +1,7 @@
 # Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
 # Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos).
 
-.PHONY: help demo test test-spark check bench chaos environment java chromium clean
+.PHONY: help demo test test-spark check docs bench chaos environment java chromium clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
@@ -14,6 +14,7 @@ help:
 	@echo "make test        all tests, those on Spark included"
 	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
 	@echo "make test-spark  only the tests on Spark"
+	@echo "make docs        write docs/configuration.md from the tables of settings"
 	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
 	@echo "make chaos       kill, freeze and damage things at random moments: ROUNDS=200, SEED=a number"
 	@echo "make clean       remove .venv and everything else that was made here"
@@ -35,6 +36,9 @@ check: environment
 	@MYPYPATH=examples/fraud_detection:src $(RUN) -m mypy --strict --no-error-summary examples/*.py examples/fraud_detection/*.py
 	@echo "layers" && .venv/bin/lint-imports --no-logo
 	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
+
+docs: environment
+	@$(RUN) -m tools.configuration_docs
 
 bench: environment java chromium
 	@$(RUN) -m benchmarks
