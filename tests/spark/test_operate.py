@@ -46,6 +46,7 @@ def test_a_job_is_watched_rescaled_stopped_moved_resumed_and_cancelled_and_count
     jobs.check_output()
     second, resumed_id, _ = jobs.run("-s", str(moved))
     assert resumed_id != job_id
+    jobs.asked("checkpoint", "numbers")  # a second one, so that there are as many as are retained
     assert jobs.checkdam("cancel", "numbers").stdout.splitlines()[-1] == f"Cancelled job {resumed_id}."
     assert second.wait(seconds=60) == 130
     assert jobs.check_output() > 0
