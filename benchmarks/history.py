@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from checkdam.runtime.records import (
+from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
     CheckpointStatus,

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.report import Figure, print_table
-from checkdam.state.serializers import serializer
-from checkdam.state.types import type_info
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import type_info
 
 BAR = 1.5
 _PROTOCOL = 5

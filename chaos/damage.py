@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from chaos.place import Place
-from checkdam.checkpoint.store import METADATA, CheckpointStore
+from checkdam.checkpoint.checkpoint_store import METADATA, CheckpointStore
 from checkdam.ids import JobId
 from checkdam.storage.filesystem import open_storage
 

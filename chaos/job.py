@@ -18,7 +18,7 @@ from chaos.traps import Host, Moment, Traps
 from checkdam import CheckpointConfig, CheckpointRetention, FixedDelayRestart, StreamExecutionEnvironment
 from checkdam.api.launch import Launch, set_launch
 from checkdam.config import Configuration
-from checkdam.runtime.restore import Resume
+from checkdam.runtime.driver.restore import Resume
 
 STOPPED = 3
 """The exit code of a job that was stopped with a savepoint before its input was used up."""

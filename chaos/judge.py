@@ -8,11 +8,11 @@ from pathlib import Path
 from chaos.contract import ChaosJob
 from chaos.place import Place
 from chaos.processes import survivors
-from checkdam.checkpoint.store import CheckpointStore, load_checkpoint, verify_files
+from checkdam.checkpoint.checkpoint_store import CheckpointStore, load_checkpoint, verify_files
 from checkdam.checkpoint.terms import TERMS
-from checkdam.connectors.files import WITHDRAWN
+from checkdam.connectors.file_sink import WITHDRAWN
 from checkdam.ids import JobId
-from checkdam.runtime.published import PUBLISHED
+from checkdam.runtime.driver.publish_history import PUBLISHED
 from checkdam.state_reader import Savepoint
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from chaos.rounds import Outcome
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.errors import CheckdamError
 from checkdam.storage.contract import Storage

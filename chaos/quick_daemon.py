@@ -13,9 +13,9 @@ _MODULES = (
     "pyarrow.flight",
     "pyspark.sql.pandas.serializers",
     "pyspark.worker",
-    "checkdam.runtime.slot.client",
+    "checkdam.runtime.slot.slot_client",
     "checkdam.runtime.slot.source_level",
-    "checkdam.runtime.spark.launch",
+    "checkdam.runtime.spark.slot_launcher",
     "checkdam.runtime.spark.plan",
 )
 

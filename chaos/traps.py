@@ -18,12 +18,12 @@ from typing import Any
 
 from chaos.place import Place
 from chaos.processes import MARK, descendants, executors_of, marked, send
-from checkdam.connectors.files import STAGING
+from checkdam.connectors.file_sink import STAGING
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, JobId
-from checkdam.runtime.control import JobControl, RunningJob, SavepointFormat
-from checkdam.runtime.events import EpochStats, PrintingListener
-from checkdam.runtime.records import SlotRecord
+from checkdam.runtime.job_control import JobControl, RunningJob, SavepointFormat
+from checkdam.runtime.monitor.job_events import EpochStats, PrintingListener
+from checkdam.runtime.monitor.job_records import SlotRecord
 
 
 class When(StrEnum):
@@ -100,8 +100,8 @@ class Traps(PrintingListener):
 
     def install(self) -> None:
         """Set traps inside the steps of a checkpoint, in this process only."""
-        from checkdam.checkpoint.store import CheckpointStore
-        from checkdam.runtime.slot.client import RemoteSlot
+        from checkdam.checkpoint.checkpoint_store import CheckpointStore
+        from checkdam.runtime.slot.slot_client import RemoteSlot
 
         write, seal, snapshot = CheckpointStore.write, RemoteSlot.seal, RemoteSlot.snapshot
 

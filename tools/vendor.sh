@@ -3,7 +3,7 @@
 # To move to another version: change its line below, run this, and put in the hash that it says it found.
 set -eu
 cd "$(dirname "$0")/.."
-target=src/checkdam/ui/static/vendor
+target=src/checkdam/server/page/static/vendor
 
 stop() {
     echo "$*" >&2

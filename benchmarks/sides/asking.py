@@ -11,8 +11,8 @@ import time
 
 from benchmarks.words import SEED, word
 from checkdam.client import StateClient
+from checkdam.client.keep_alive import KeptConnection
 from checkdam.errors import CheckdamError, RequestRefusedError
-from checkdam.rest.keep_alive import KeptConnection
 
 _CONNECTIONS = 16
 _TIMEOUT_SECONDS = 10.0

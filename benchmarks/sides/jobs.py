@@ -24,7 +24,7 @@ from checkdam import (
 from checkdam.api.launch import Launch, set_launch
 from checkdam.config import Configuration
 from checkdam.ids import Epoch
-from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
 
 SETTINGS = {"spark.master": "local[2]", "parallelism.default": 2}
 

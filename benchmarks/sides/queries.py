@@ -16,9 +16,9 @@ from checkdam import StreamExecutionEnvironment
 from checkdam.api.launch import Launch, set_launch
 from checkdam.config import Configuration
 from checkdam.ids import JobId
-from checkdam.rest.server import RestServer
-from checkdam.runtime.events import EpochStats
-from checkdam.runtime.records import SlotRecord
+from checkdam.runtime.monitor.job_events import EpochStats
+from checkdam.runtime.monitor.job_records import SlotRecord
+from checkdam.server.app.rest_server import RestServer
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

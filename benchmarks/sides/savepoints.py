@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from benchmarks.sides.stores import BACKENDS, as_in_a_slot
 from checkdam.backends import KeyedStateStore, StoreOwner
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.savepoint import SavepointDirectory
+from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
-from checkdam.state.snapshots import KeyedStateHandle, SavepointFormat
+from checkdam.state.snapshot_handles import KeyedStateHandle, SavepointFormat
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
 from checkdam.state_reader import Savepoint
 from checkdam.storage import open_storage
+from checkdam.types.type_info import type_info
 
 _UID = OperatorUid("count")
 _JOB = JobId("be" * 16)

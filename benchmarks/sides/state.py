@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.sides.stores import BACKENDS, EPOCH, Subtask, as_in_a_slot, most_resident, resident, subtasks_of
 from benchmarks.words import SEED, word
 from checkdam.state.handles import ValueState
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 
 _FIRST_COUNT = 1_000  # beyond the small integers that all of Python shares
 _LOOKED_AT = 1_000

@@ -17,9 +17,9 @@ from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.handles import ValueState
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
-from checkdam.state.snapshots import KeyedStateHandle
-from checkdam.state.types import type_info
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage import open_storage
+from checkdam.types.type_info import type_info
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend()}
 EPOCH = 100_000

@@ -3,7 +3,7 @@
 from checkdam.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream, KeyedStream
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention
 from checkdam.graph.contexts import (
@@ -49,8 +49,6 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
-from checkdam.state.hints import Alias, AvroType, PickleType
-from checkdam.state.registration import register_type
 from checkdam.state.ttl import (
     CleanupFullSnapshot,
     CleanupIncrementally,
@@ -60,6 +58,8 @@ from checkdam.state.ttl import (
     TtlUpdateType,
     TtlVisibility,
 )
+from checkdam.types.hints import Alias, AvroType, PickleType
+from checkdam.types.registration import register_type
 
 __version__ = "0.1.0"
 

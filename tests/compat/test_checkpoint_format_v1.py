@@ -12,7 +12,7 @@ from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import from_metadata
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 
 FILE = Path(__file__).parent / "data" / "v1" / "chk-7" / "_metadata"
 CONTENT = CompletedCheckpoint(

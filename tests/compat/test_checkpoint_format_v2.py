@@ -12,7 +12,7 @@ from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import from_metadata, to_metadata
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle, Redistribution, StateFile
 
 FILE = Path(__file__).parent / "data" / "v2" / "chk-7" / "_metadata"
 CONTENT = CompletedCheckpoint(

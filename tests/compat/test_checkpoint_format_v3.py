@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.checkpoint.checkpoint_store import load_checkpoint, verify_files
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import to_metadata
-from checkdam.checkpoint.store import load_checkpoint, verify_files
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import (
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorStateHandle,
     Redistribution,
@@ -22,8 +22,8 @@ from checkdam.state.snapshots import (
     StateFile,
 )
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
 from checkdam.storage.filesystem import open_storage
+from checkdam.types.type_info import type_info
 
 DIRECTORY = Path(__file__).parent / "data" / "v3" / "savepoint-012345-0123456789ab"
 KEY_GROUPS = KeyGroupRange(0, 127)

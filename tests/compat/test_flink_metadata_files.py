@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.checkpoint.flink_handles import IncrementalHandle, KeyGroupsSavepointHandle
-from checkdam.checkpoint.flink_metadata import SubtaskState, decode, encode, operator_id
-from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
 from checkdam.checkpoint.metadata_file import from_metadata
 from checkdam.errors import StateNotRestorableError
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.flink.checkpoint_properties import RETAINED_CHECKPOINT, savepoint_properties
+from checkdam.flink.metadata import SubtaskState, decode, encode, operator_id
+from checkdam.flink.state_handles import IncrementalHandle, KeyGroupsSavepointHandle
+from checkdam.state.snapshot_handles import SavepointFormat
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "data" / "flink").iterdir())

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
-from checkdam.backends.hashmap_reading import read_handle
+from checkdam.backends.hashmap.hashmap_reading import read_handle
 from checkdam.backends.state_file import StateInfo
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig, TtlTime
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import type_info
 
 DATA = Path(__file__).parent / "data"
 FILES = ("shared/base", "shared/delta")

@@ -15,11 +15,11 @@ from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedState
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import Cleanup, StateTtlConfig, TtlTime
-from checkdam.state.types import tuple_of, type_info
 from checkdam.storage import Storage
+from checkdam.types.type_info import tuple_of, type_info
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("32 MB")}
 

@@ -37,11 +37,11 @@ from checkdam.backends import KeyedStateBackend, StoreOwner
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import CheckpointId, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import TtlTime
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import type_info
 
 
 @pytest.mark.slow

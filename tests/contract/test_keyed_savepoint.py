@@ -31,7 +31,7 @@ from checkdam.backends import KeyedStateBackend, KeyedStateStore
 from checkdam.backends.state_file import read_state_file
 from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, StorageError
 from checkdam.ids import CheckpointId
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 

@@ -23,7 +23,7 @@ from tests.contract.keyed_stores import (
 from checkdam.backends import KeyedStateBackend
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
 from checkdam.ids import CheckpointId
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
 

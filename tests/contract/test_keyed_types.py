@@ -15,12 +15,11 @@ from checkdam.backends import KeyedStateBackend
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.backends.keyed_state import KeyedState
 from checkdam.ids import Epoch, OperatorUid
-from checkdam.state import types
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from checkdam.state.serializers import serializer, serializer_from_spec
-from checkdam.state.type_text import text_of
-from checkdam.state.types import list_of, tuple_of, type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.serializers import serializer, serializer_from_spec
+from checkdam.types.type_info import list_of, tuple_of, type_info
+from checkdam.types.type_text import text_of
 
 
 class Colour(enum.Enum):
@@ -45,7 +44,7 @@ MAPS: list[tuple[Any, Any, dict[Any, Any], list[Any]]] = [  # key type, value ty
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(types, "_registered", {})
+    monkeypatch.setattr("checkdam.types.type_info._registered", {})
     register_type(UUID, to=str, from_=UUID, schema=str, immutable=True)
 
 

@@ -26,8 +26,8 @@ from checkdam.errors import JobGraphError, StateNotRestorableError
 from checkdam.ids import CheckpointId
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
-from checkdam.state.types import list_of, tuple_of, type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import list_of, tuple_of, type_info
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from tests.contract.keyed_stores import (
 from checkdam.backends import KeyedStateBackend, KeyedStateStore
 from checkdam.errors import StateAccessError
 from checkdam.ids import CheckpointId, Epoch
-from checkdam.state.hints import PickleType
-from checkdam.state.serializers import serializer
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import CleanupIncrementally, TtlTime
-from checkdam.state.types import list_of, tuple_of, type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.hints import PickleType
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import list_of, tuple_of, type_info
 
 TEXT = type_info(str)
 

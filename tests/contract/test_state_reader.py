@@ -29,21 +29,21 @@ from tests.contract.keyed_stores import (
 )
 
 from checkdam.backends import KeyedStateBackend, KeyedStateStore
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import OperatorEntry
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import CheckpointDamagedError, StateAccessError, UsageError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.ids import OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.timers import TimerQueue
-from checkdam.state.hints import PickleType
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind
 from checkdam.state_reader import KeyedState, Savepoint
 from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshots import completed
+from checkdam.testing.snapshot_files import completed
+from checkdam.types.hints import PickleType
 
 
 class Snapshots:

@@ -22,9 +22,9 @@ from checkdam.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.hints import PickleType
 from checkdam.state.ttl import StateTtlConfig
 from checkdam.testing import MemoryStorage
+from checkdam.types.hints import PickleType
 
 TTL = StateTtlConfig(timedelta(hours=1))
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from checkdam.checkpoint.store import load_checkpoint
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.errors import CheckdamError
 from checkdam.ids import JobId
-from checkdam.runtime.control import JobControl, SavepointFormat
+from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.places import SavepointPlace
+from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, ask, kill_driver, kill_slot
 from checkdam.testing.word_count import UID, WordCount
 

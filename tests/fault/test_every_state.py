@@ -10,15 +10,15 @@ from functools import cache
 import pytest
 
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId
 from checkdam.runtime.restart import NoRestart
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory import set_max_state_size
+from checkdam.storage.memory_storage import set_max_state_size
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.every_state import EveryState, Record
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob

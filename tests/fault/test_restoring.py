@@ -10,8 +10,8 @@ import pytest
 
 from checkdam import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointRetention, JobEnd
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.checkpoint.savepoint import dispose, list_savepoints
+from checkdam.checkpoint.checkpoint_store import load_checkpoint, verify_files
+from checkdam.checkpoint.savepoints import dispose, list_savepoints
 from checkdam.checkpoint.settings import RestoreMode
-from checkdam.checkpoint.store import load_checkpoint, verify_files
 from checkdam.errors import CheckdamError, CheckpointDamagedError, CheckpointNotFoundError
 from checkdam.ids import JobId
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.every_state import EveryState

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointingMode, CheckpointRetention, JobEnd
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import TERMS, TermFile
 from checkdam.errors import FencedError, JobFailedError
 from checkdam.processes import Owner
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.mounts import Watch, WatchedStorage

@@ -15,18 +15,18 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import JobEnd, RestoreMode
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.errors import CheckdamError, StorageError
 from checkdam.ids import JobId
-from checkdam.runtime.control import SavepointFormat
+from checkdam.runtime.job_control import SavepointFormat
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
 from checkdam.testing.mounts import Watch, WatchedStorage
-from checkdam.testing.places import SavepointPlace
+from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, ask, kill_driver, kill_slot
 from checkdam.testing.word_count import UID, WordCount
 

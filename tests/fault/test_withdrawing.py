@@ -17,18 +17,18 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, JobEnd
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.checkpoint.terms import TERMS
-from checkdam.connectors.files import WITHDRAWN, FileCommitter, FileSink
+from checkdam.connectors.file_sink import WITHDRAWN, FileCommitter, FileSink
 from checkdam.errors import FormatTooNewError, RepeatedOutputError
 from checkdam.ids import CheckpointId, JobId, OperatorUid
-from checkdam.runtime.published import PUBLISHED
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.runtime.driver.publish_history import PUBLISHED
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage import open_storage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
-from checkdam.testing.places import SavepointPlace
+from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, ask, kill_driver, kill_slot
 from checkdam.testing.word_count import UID, WordCount
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.checkpoint.store import load_checkpoint
 from checkdam.ids import JobId
-from checkdam.runtime.control import JobControl, SavepointFormat
+from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.places import SavepointPlace
+from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, Moment, Step, Trouble, kill_slot
 from checkdam.testing.word_count import UID, WordCount
 

@@ -24,20 +24,20 @@ from hypothesis import strategies as st
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.checkpoint.flink_handles import RelativeFileHandle
-from checkdam.checkpoint.flink_metadata import Metadata, decode, encode
-from checkdam.checkpoint.savepoint import dispose
+from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
+from checkdam.checkpoint.savepoints import dispose
 from checkdam.checkpoint.settings import JobEnd, RestoreMode
-from checkdam.checkpoint.store import CheckpointStore, find_latest, load_checkpoint
 from checkdam.cli.flink_inspection import inspect_flink_checkpoint
 from checkdam.cli.inspection import inspect_checkpoint
-from checkdam.connectors.files import FileCommitter, PartFile
+from checkdam.connectors.file_sink import FileCommitter, PartFile
 from checkdam.errors import CheckdamError
+from checkdam.flink.metadata import Metadata, decode, encode
+from checkdam.flink.state_handles import RelativeFileHandle
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
-from checkdam.runtime.events import JobListener
-from checkdam.runtime.outputs import Outputs
-from checkdam.runtime.published import PUBLISHED
-from checkdam.runtime.restore import from_path
+from checkdam.runtime.driver.outputs import Outputs
+from checkdam.runtime.driver.publish_history import PUBLISHED
+from checkdam.runtime.driver.restore import from_path
+from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.source_position import (
     VERSION,
     HeldSource,
@@ -46,13 +46,13 @@ from checkdam.runtime.source_position import (
     encode_position,
 )
 from checkdam.runtime.spark.offsets import Streams, lay_out
-from checkdam.state.snapshots import SavepointFormat
-from checkdam.state.types import type_info
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
 from checkdam.storage import open_storage
 from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import JOB_ID
+from checkdam.types.type_info import type_info
 
 FLINK = sorted((Path(__file__).parent.parent / "compat" / "data" / "flink").iterdir())
 EPOCHS = [[("a", 1), ("b", 2), ("rule", 1)], [("a", 3), ("c", 4)]]

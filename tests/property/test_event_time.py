@@ -15,11 +15,11 @@ from checkdam.api.streams import DataStream
 from checkdam.graph.contexts import OutputTag
 from checkdam.graph.functions import KeyedProcessFunction
 from checkdam.graph.watermarks import WatermarkStrategy
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Step, Trouble, kill_slot
+from checkdam.types.type_info import type_info
 
 pytestmark = pytest.mark.slow
 

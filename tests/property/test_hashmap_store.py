@@ -14,11 +14,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, Sealed, StoreOwner
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import type_info
 
 pytestmark = pytest.mark.slow
 

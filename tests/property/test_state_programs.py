@@ -24,10 +24,10 @@ from checkdam.graph.contexts import TimeDomain
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.timers import TimerQueue
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.ttl import TtlTime
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import type_info
 
 UID = OperatorUid("op")
 MAX_PARALLELISM = 4

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
 from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import OperatorEntry
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.diffing import diff
 from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshots import completed
+from checkdam.testing.snapshot_files import completed
+from checkdam.types.type_info import type_info
 
 MAX_PARALLELISM = 8
 PARALLELISM = 2

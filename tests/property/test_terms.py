@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.terms import TERMS
 from checkdam.errors import FencedError, JobFailedError
 from checkdam.testing import MemoryStorage

@@ -10,10 +10,10 @@ from typing import Annotated, Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkdam.state.evolution import Compatibility, compare
-from checkdam.state.hints import Alias
-from checkdam.state.serializers import serializer, serializer_from_spec
-from checkdam.state.types import type_info
+from checkdam.types.evolution import Compatibility, compare
+from checkdam.types.hints import Alias
+from checkdam.types.serializers import serializer, serializer_from_spec
+from checkdam.types.type_info import type_info
 
 
 @dataclass(frozen=True)

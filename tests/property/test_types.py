@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkdam.state.key_groups import key_groups, key_hasher
-from checkdam.state.rows import from_arrow, to_arrow
-from checkdam.state.serializers import serializer, serializer_from_spec
-from checkdam.state.types import type_info
+from checkdam.types.rows import from_arrow, to_arrow
+from checkdam.types.serializers import serializer, serializer_from_spec
+from checkdam.types.type_info import type_info
 
 Typed = tuple[Any, st.SearchStrategy[Any]]  # a hint and its values
 

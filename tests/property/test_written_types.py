@@ -25,8 +25,8 @@ from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.serializers import serializer
-from checkdam.state.types import type_info
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import type_info
 
 
 class Level(enum.IntEnum):

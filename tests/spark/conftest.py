@@ -24,15 +24,15 @@ from checkdam.checkpoint.settings import CheckpointRetention, JobEnd
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
-from checkdam.runtime.events import CheckpointStats, EpochStats, JobListener
-from checkdam.runtime.records import SlotRecord
-from checkdam.runtime.restore import Resume
+from checkdam.runtime.driver.restore import Resume
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
+from checkdam.runtime.monitor.job_records import SlotRecord
 from checkdam.runtime.source_position import SourceStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from checkdam.runtime.master import JobResult
+    from checkdam.runtime.driver.job_master import JobResult
 
 
 class Watcher(JobListener):

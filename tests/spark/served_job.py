@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from checkdam.cli.demo.child import ChildJob
-from checkdam.connectors.files import STAGING
+from checkdam.connectors.file_sink import STAGING
 
 # Spark numbers its rows, so what is lost or counted twice, over any number of restores, shows in the counts.
 NUMBERS = """

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from checkdam import CheckpointRetention
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.checkpoint.store import load_checkpoint
 from checkdam.errors import StateNotRestorableError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
     from checkdam import DataStream, StreamExecutionEnvironment
-    from checkdam.runtime.master import JobResult
+    from checkdam.runtime.driver.job_master import JobResult
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.cli.demo import processes
+from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -185,7 +185,7 @@ def test_ctrl_c_cancels_in_order_and_leaves_no_process(tmp_path: Path) -> None:
             line.close()
         finally:
             child.kill()
-    assert processes.wait_until_gone("ctrl-c", 15.0) == []
+    assert demo_processes.wait_until_gone("ctrl-c", 15.0) == []
 
 
 def test_a_master_that_does_not_exist_is_told_on_one_line(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ import pytest
 from checkdam import StreamExecutionEnvironment
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.ids import JobId
-from checkdam.runtime.control import JobControl, RunningJob, SavepointFormat
-from checkdam.runtime.events import EpochStats
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.job_control import JobControl, RunningJob, SavepointFormat
+from checkdam.runtime.monitor.job_events import EpochStats
+from checkdam.runtime.monitor.job_records import JobStatus
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
-    from checkdam.runtime.master import JobResult
+    from checkdam.runtime.driver.job_master import JobResult
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from checkdam import StreamExecutionEnvironment
 from checkdam.graph.levels import JobPlan, plan_job
-from checkdam.runtime.events import EpochStats
+from checkdam.runtime.monitor.job_events import EpochStats
 from checkdam.runtime.monitor.source_side import source_side_counts
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ import pytest
 from checkdam import ProcessFunction, WatermarkStrategy
 from checkdam.api.launch import current_launch
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.cli.demo import processes
+from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
 from checkdam.cli.job_file import run_job_file
 from checkdam.cli.main import command_line
-from checkdam.runtime.events import CheckpointStats
+from checkdam.runtime.monitor.job_events import CheckpointStats
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs, LineServer, Watcher
@@ -295,7 +295,7 @@ def test_fraud_detection_goes_on_after_a_killed_driver_at_any_parallelism_and_on
         child.wait_for("checkpoint 4 completed", seconds=200)
     finally:
         child.kill()
-    assert processes.wait_until_gone("fraud", 30.0) == []
+    assert demo_processes.wait_until_gone("fraud", 30.0) == []
     killed = len(fraud.alerts)
 
     fraud.run(at_least(killed + 5), parallelism=3, resume=True)

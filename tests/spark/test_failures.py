@@ -24,7 +24,7 @@ from checkdam.errors import JobFailedError, SlotLostError, StorageError, UserFun
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs, LineServer
 
-    from checkdam.runtime.events import CheckpointStats
+    from checkdam.runtime.monitor.job_events import CheckpointStats
 
 pytestmark = pytest.mark.spark
 

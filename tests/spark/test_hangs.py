@@ -17,14 +17,14 @@ import pytest
 
 from checkdam import FixedDelayRestart
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.cli.demo import processes
+from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
 from checkdam.errors import SlotLostError
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs, LineServer
 
-    from checkdam.runtime.events import CheckpointStats
+    from checkdam.runtime.monitor.job_events import CheckpointStats
 
 pytestmark = pytest.mark.spark
 
@@ -152,19 +152,19 @@ def test_slots_end_with_a_driver_that_is_stopped_and_the_job_with_a_jvm_that_is(
     child = ChildJob(["--master", "local[2]", "-p", "1", "--no-rest", *options, str(tmp_path / "job.py")], mark)
     try:
         child.wait_for("checkpoint 1 completed", seconds=120)
-        before = processes.slots(mark)
+        before = demo_processes.slots(mark)
         os.kill(child.process.pid, signal.SIGSTOP)
         deadline = time.monotonic() + 60
-        while set(before) & set(processes.slots(mark)):
+        while set(before) & set(demo_processes.slots(mark)):
             assert time.monotonic() < deadline, "the slots outlive a driver that is stopped"
             time.sleep(0.1)
         os.kill(child.process.pid, signal.SIGCONT)
         child.wait_for("restarting", seconds=60)
         child.wait_for(r"checkpoint \d+ completed", seconds=120)  # on its new slots
-        [jvm] = [pid for pid, command in processes.marked(mark).items() if b"SparkSubmit" in command]
+        [jvm] = [pid for pid, command in demo_processes.marked(mark).items() if b"SparkSubmit" in command]
         os.kill(jvm, signal.SIGSTOP)
         child.wait_for(rf"the JVM of Spark \(process {jvm}\) has not answered for 5 s and was killed", seconds=60)
         assert child.wait(seconds=60) == 1
-        assert processes.wait_until_gone(mark, seconds=30) == []
+        assert demo_processes.wait_until_gone(mark, seconds=30) == []
     finally:
         child.kill()

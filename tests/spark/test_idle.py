@@ -17,7 +17,7 @@ from checkdam.errors import JobFailedError
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
-    from checkdam.runtime.events import CheckpointStats, EpochStats
+    from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
 
 pytestmark = pytest.mark.spark
 

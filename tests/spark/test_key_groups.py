@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from checkdam.state.key_groups import key_groups, key_hasher
-from checkdam.state.rows import to_arrow
-from checkdam.state.types import named_tuple_type, type_info
+from checkdam.types.rows import to_arrow
+from checkdam.types.type_info import named_tuple_type, type_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checkdam import CheckpointConfig, FixedDelayRestart, NoRestart
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.settings import IN_MEMORY, JobEnd
-from checkdam.checkpoint.store import load_checkpoint
 from checkdam.errors import CheckpointNotFoundError, JobFailedError
 from checkdam.ids import JobId
-from checkdam.runtime.control import RunningJob, SavepointFormat
-from checkdam.runtime.events import CheckpointStats, EpochStats
-from checkdam.runtime.records import SnapshotKind
+from checkdam.runtime.job_control import RunningJob, SavepointFormat
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
+from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.storage.filesystem import open_storage
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from checkdam.api.launch import current_launch
 from checkdam.client import StateClient
 from checkdam.config import Configuration
 from checkdam.graph.functions import KeyedProcessFunction
-from checkdam.rest.server import RestServer
-from checkdam.runtime.events import CheckpointStats, EpochStats
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
+from checkdam.server.app.rest_server import RestServer
 from checkdam.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 
 if TYPE_CHECKING:

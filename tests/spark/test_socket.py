@@ -13,8 +13,8 @@ from checkdam.checkpoint.settings import JobEnd
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs, LineServer
 
-    from checkdam.runtime.events import CheckpointStats
-    from checkdam.runtime.master import JobResult
+    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.monitor.job_events import CheckpointStats
 
 pytestmark = pytest.mark.spark
 

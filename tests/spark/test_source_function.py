@@ -17,8 +17,8 @@ from tests.spark.test_control import Host
 from checkdam import FixedDelayRestart
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.graph.functions import CheckpointedFunction, SourceFunction
-from checkdam.runtime.control import SavepointFormat
-from checkdam.runtime.records import SnapshotKind
+from checkdam.runtime.job_control import SavepointFormat
+from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.state_reader import Savepoint
 

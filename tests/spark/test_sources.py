@@ -11,7 +11,7 @@ import pytest
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.connectors.sources import CollectionSource
 from checkdam.errors import JobGraphError
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def test_rows_of_a_dataframe_arrive_as_named_tuples(jobs: Jobs, spark: SparkSess
 
 
 def test_a_collection_is_one_partition_because_only_that_keeps_its_order(spark: SparkSession) -> None:
-    from checkdam.runtime.spark.sources import open_source
+    from checkdam.runtime.spark.source_frames import open_source
 
     numbers = list(range(1000))
 

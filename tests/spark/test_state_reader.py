@@ -9,7 +9,7 @@ import pytest
 
 from checkdam.state_reader import Savepoint, register
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshot_files import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from checkdam.cli.demo import processes
+from checkdam.cli.demo import demo_processes
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ class Run:
         with self._said.open("w") as said, self._printed.open("w") as printed:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "checkdam.cli", "run", *options, *arguments],
-                env={**os.environ, processes.MARK: MARK},
+                env={**os.environ, demo_processes.MARK: MARK},
                 stdout=printed,
                 stderr=said,
                 start_new_session=True,
@@ -91,7 +91,7 @@ def running(directory: Path, name: str) -> Iterator[Run]:
         if run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
-    assert processes.wait_until_gone(MARK, 15.0) == []
+    assert demo_processes.wait_until_gone(MARK, 15.0) == []
 
 
 def words_of(number: int) -> list[str]:
@@ -121,7 +121,7 @@ def test_each_sigterm_saves_the_state_and_the_output_of_both_runs_is_exact(tmp_p
 
     with running(tmp_path, "second") as second:
         second.wait_for_records(FILES * 3 - done)
-        for pid in processes.marked(MARK):  # the JVM, Spark's Python workers and the slots as well
+        for pid in demo_processes.marked(MARK):  # the JVM, Spark's Python workers and the slots as well
             with suppress(ProcessLookupError):  # a worker may have ended since it was listed
                 os.kill(pid, signal.SIGTERM)
         assert second.process.wait(200) == 143

@@ -33,14 +33,14 @@ from checkdam import (
     ValueStateDescriptor,
     register_type,
 )
-from checkdam.state.inference import infer_type
-from checkdam.state.types import type_info
 from checkdam.state_reader import Savepoint
+from checkdam.types.inference import infer_type
+from checkdam.types.type_info import type_info
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
-    from checkdam.runtime.master import JobResult
+    from checkdam.runtime.driver.job_master import JobResult
 
 pytestmark = pytest.mark.spark
 

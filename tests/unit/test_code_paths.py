@@ -34,18 +34,18 @@ ALLOWED = {
     "graph/pickle_check.py": {"cloudpickle"},  # packs the user's functions, to name what cannot be packed
     "processes.py": {"subprocess"},  # ps, with a number
     "runtime/janitor.py": {"subprocess"},  # a fixed program
-    "runtime/slot/client.py": {"cloudpickle"},  # packs the user's functions
+    "runtime/slot/slot_client.py": {"cloudpickle"},  # packs the user's functions
     "runtime/slot/generator_thread.py": {"ctypes"},  # raises GeneratorExit in a thread of the user's
-    "runtime/slot/opening.py": {"cloudpickle"},  # a copy of the job's own functions
-    "runtime/slot/server.py": {"cloudpickle"},  # the driver's setup, behind the token
-    "runtime/spark/launch.py": {"subprocess"},  # the slot, with this interpreter
-    "state/copying.py": {"copyreg"},  # the names of a class's slots
-    "state/evolution.py": {"pickle"},  # PickleType that the job declares
-    "state/hints.py": {"importlib", "import_module"},  # pyspark by a fixed name
-    "state/conversion.py": {"pickle", "cloudpickle"},  # PickleType that the job declares
-    "state/rows.py": {"pickle", "cloudpickle"},  # values between the job's own functions
+    "runtime/slot/operator_setup.py": {"cloudpickle"},  # a copy of the job's own functions
+    "runtime/slot/slot_server.py": {"cloudpickle"},  # the driver's setup, behind the token
+    "runtime/spark/slot_launcher.py": {"subprocess"},  # the slot, with this interpreter
+    "types/record_copies.py": {"copyreg"},  # the names of a class's slots
+    "types/evolution.py": {"pickle"},  # PickleType that the job declares
+    "types/hints.py": {"importlib", "import_module"},  # pyspark by a fixed name
+    "types/conversion.py": {"pickle", "cloudpickle"},  # PickleType that the job declares
+    "types/rows.py": {"pickle", "cloudpickle"},  # values between the job's own functions
     "testing/local_slot.py": {"cloudpickle"},
-    "ui/serving.py": {"importlib"},  # importlib.resources
+    "server/page/page_files.py": {"importlib"},  # importlib.resources
 }
 
 

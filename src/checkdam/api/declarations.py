@@ -9,8 +9,8 @@ from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import KeySelector
 from checkdam.ids import OperatorUid
-from checkdam.state.projection import looked_up_type, projection_of
-from checkdam.state.types import TypeInfo, result_type, type_info
+from checkdam.types.projection import looked_up_type, projection_of
+from checkdam.types.type_info import TypeInfo, result_type, type_info
 
 
 def declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:

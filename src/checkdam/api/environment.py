@@ -29,12 +29,8 @@ from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceK
 from checkdam.ids import new_job_id
 from checkdam.option_fields import OptionFields, chosen_in_code
 from checkdam.runtime.backend_choice import backend_from
-from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.janitor import work_directory
-from checkdam.runtime.job import Job
-from checkdam.runtime.master import JobMaster, JobResult
-from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
-from checkdam.runtime.restore import (
+from checkdam.runtime.driver.job_master import JobMaster, JobResult
+from checkdam.runtime.driver.restore import (
     Restored,
     Resume,
     check_fit,
@@ -45,11 +41,15 @@ from checkdam.runtime.restore import (
     max_parallelism_for,
     newest_first,
 )
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.janitor import work_directory
+from checkdam.runtime.job import Job
+from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
 from checkdam.runtime.source_position import SourceChoices
-from checkdam.state.inference import infer_type
-from checkdam.state.types import TypeInfo, type_info
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory import is_in_memory, set_max_state_size
+from checkdam.storage.memory_storage import is_in_memory, set_max_state_size
+from checkdam.types.inference import infer_type
+from checkdam.types.type_info import TypeInfo, type_info
 
 _OF_SERVER = tuple(
     option
@@ -169,13 +169,13 @@ class StreamExecutionEnvironment:
 
     def from_dataframe(self, dataframe: Any) -> DataStream:
         """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
-        from checkdam.runtime.spark.sources import dataframe_source, row_type
+        from checkdam.runtime.spark.source_frames import dataframe_source, row_type
 
         return self._source("dataframe", dataframe_source(dataframe), row_type(dataframe))
 
     def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream:
         """Any of Spark's streaming formats, without end; rows arrive as named tuples."""
-        from checkdam.runtime.spark.sources import open_stream, row_type
+        from checkdam.runtime.spark.source_frames import open_stream, row_type
 
         spec = StreamSource(format, {key: str(value) for key, value in options.items()}, schema)
         return self._source(format, spec, row_type(open_stream(self.spark, spec)))
@@ -244,8 +244,8 @@ class StreamExecutionEnvironment:
         """
         if _is_told_to_go.is_set():
             raise SystemExit(_exit_code(signal.SIGTERM))
-        from checkdam.runtime.spark.engine import SparkEngine
         from checkdam.runtime.spark.memory_service import memory_served
+        from checkdam.runtime.spark.spark_engine import SparkEngine
         from checkdam.runtime.spark.spark_watch import SparkWatch
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
@@ -350,7 +350,7 @@ class StreamExecutionEnvironment:
                 raise
             launch.listener.nothing_to_resume(reason)
             return None
-        from checkdam.checkpoint.store import CheckpointStore
+        from checkdam.checkpoint.checkpoint_store import CheckpointStore
 
         for restored in newest_first(CheckpointStore(storage, job_id), storage, job_id, launch.listener):
             return restored

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from checkdam.api.launch import Launch
 from checkdam.clock import SystemClock
 from checkdam.config import Configuration
-from checkdam.runtime.control import RunningJob
-from checkdam.runtime.events import JobListener
+from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.job import Job
-from checkdam.runtime.master import JobMaster
+from checkdam.runtime.job_control import RunningJob
+from checkdam.runtime.live_state.state_queries import LiveState
 from checkdam.runtime.monitor import JobMonitor, Together
-from checkdam.runtime.queries import LiveState
+from checkdam.runtime.monitor.job_events import JobListener
 
 
 class Served:

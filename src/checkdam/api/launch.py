@@ -11,11 +11,11 @@ from typing import NoReturn
 from checkdam.config import Configuration
 from checkdam.graph.operators import Operator
 from checkdam.ids import OperatorUid
-from checkdam.runtime.control import JobHost, JobMonitor
-from checkdam.runtime.events import JobListener, PrintingListener
+from checkdam.runtime.driver.job_master import JobResult
+from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.job import Job
-from checkdam.runtime.master import JobResult
-from checkdam.runtime.restore import Resume
+from checkdam.runtime.job_control import JobHost, JobMonitor
+from checkdam.runtime.monitor.job_events import JobListener, PrintingListener
 from checkdam.runtime.source_position import SourceStart
 
 DEFAULT_FILE = Path("checkdam.yaml")

@@ -20,7 +20,7 @@ from checkdam.api.declarations import (
     produced_type,
     returned_type,
 )
-from checkdam.connectors.files import FileSink
+from checkdam.connectors.file_sink import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
 from checkdam.errors import JobGraphError
 from checkdam.graph.contexts import OutputTag
@@ -45,7 +45,7 @@ from checkdam.graph.operators import (
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
-from checkdam.state.types import TypeInfo, result_type
+from checkdam.types.type_info import TypeInfo, result_type
 
 if TYPE_CHECKING:
     from checkdam.api.environment import StreamExecutionEnvironment

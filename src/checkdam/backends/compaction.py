@@ -20,9 +20,9 @@ from checkdam.backends.state_file import (
     read_state_file,
 )
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.serializers import Serializer
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer
 
 CHAIN_LENGTH = 8
 """A chain up to this long is left alone."""

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from checkdam.errors import StateAccessError
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
 from checkdam.state.stored import Cells, Maps, Prune
-from checkdam.state.types import TypeInfo
 from checkdam.storage.contract import Storage
+from checkdam.types.type_info import TypeInfo
 
 __all__ = [
     "NO_KEY",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
-from checkdam.backends.hashmap_states import HashMapCells
+from checkdam.backends.hashmap.hashmap_states import HashMapCells
 from checkdam.errors import JobGraphError, StateRequestError
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import (
@@ -19,7 +19,6 @@ from checkdam.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.fitting import ElementFit, Fit, KeyFit, are_exact, is_hashable
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from checkdam.state.kinds import (
     Cell,
@@ -33,7 +32,6 @@ from checkdam.state.kinds import (
     ValueWithMutableDefault,
     holding_nothing,
 )
-from checkdam.state.serializers import serializer
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.stored import Cells, Maps
 from checkdam.state.ttl import StateTtlConfig
@@ -49,7 +47,9 @@ from checkdam.state.ttl_states import (
     fresh_element,
     fresh_elements,
 )
-from checkdam.state.types import TypeInfo, list_of, tuple_of, type_info
+from checkdam.types.serializers import serializer
+from checkdam.types.type_check import ElementFit, Fit, KeyFit, are_exact, is_hashable
+from checkdam.types.type_info import TypeInfo, list_of, tuple_of, type_info
 
 __all__ = ["KeyedState", "StateTime"]
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import msgspec
 
-from checkdam.backends import hashmap_reading
 from checkdam.backends.contract import Prune, StoreOwner
-from checkdam.backends.hashmap_reading import Entries
+from checkdam.backends.hashmap import hashmap_reading
+from checkdam.backends.hashmap.hashmap_reading import Entries
 from checkdam.backends.state_file import StateInfo, state_info
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import OperatorUid
-from checkdam.state.evolution import Compatibility, Verdict, compare, compare_types, restoring_value
-from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateSpec
 from checkdam.state.stored import shortened
 from checkdam.state.ttl import TtlTime
-from checkdam.state.type_text import type_from_text
-from checkdam.state.types import Kind, TypeInfo, list_of
 from checkdam.storage.contract import Storage
+from checkdam.types.evolution import Compatibility, Verdict, compare, compare_types, restoring_value
+from checkdam.types.serializers import Serializer, serializer, serializer_from_spec
+from checkdam.types.type_info import Kind, TypeInfo, list_of
+from checkdam.types.type_text import type_from_text
 
 _BEGIN_ANEW = "or give the state another name to begin anew"
 
@@ -42,9 +42,9 @@ def read_states(
     if handle.backend == "hashmap":
         read_handle, read_keys = hashmap_reading.read_handle, hashmap_reading.read_keys
     elif handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb import reading  # other jobs need not load its library
+        from checkdam.backends.rocksdb import rocksdb_reading
 
-        read_handle, read_keys = reading.read_handle, reading.read_keys
+        read_handle, read_keys = rocksdb_reading.read_handle, rocksdb_reading.read_keys
     else:
         raise StateNotRestorableError(
             f'operator "{owner.uid}" has state of backend "{handle.backend}", which this version does not know',

@@ -27,12 +27,12 @@ import xxhash
 
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT, KeyGroupRange
-from checkdam.state.serializers import Serializer, serializer, serializer_from_spec
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.state.spec import StateSpec
 from checkdam.state.ttl import TtlTime
-from checkdam.state.types import TypeInfo, tuple_of
 from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer, serializer, serializer_from_spec
+from checkdam.types.type_info import TypeInfo, tuple_of
 
 VERSION = 2  # 2: states have map keys, namespaces and TTL
 BLOCK_BYTES = 64 * 1024

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, SavepointFormat, StateFile
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle, SavepointFormat, StateFile
 
 SOURCES_UID: Final = OperatorUid("checkdam-sources")
 RETENTION_SETTING: Final = "retention"

@@ -43,7 +43,7 @@ from checkdam.checkpoint.retention import RetainedCheckpoint, SharedFiles, check
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.clock import Clock
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
-from checkdam.state.snapshots import SlotSnapshot, StateFile
+from checkdam.state.snapshot_handles import SlotSnapshot, StateFile
 
 FIRST_ID = CheckpointId(1)
 

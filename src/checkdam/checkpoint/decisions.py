@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
-from checkdam.state.snapshots import SlotSnapshot, StateFile
+from checkdam.state.snapshot_handles import SlotSnapshot, StateFile
 
 
 def files_of(snapshot: SlotSnapshot) -> frozenset[StateFile]:

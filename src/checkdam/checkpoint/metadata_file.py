@@ -30,17 +30,12 @@ from typing import Final
 import msgspec
 import xxhash
 
-from checkdam.checkpoint import flink_handles
 from checkdam.checkpoint.completed import RETENTION_SETTING, SOURCES_UID, CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.flink_handles import (
-    ByteStreamHandle,
-    IncrementalHandle,
-    NamedFile,
-    OperatorStateOffsets,
-    RelativeFileHandle,
-    StreamHandle,
-)
-from checkdam.checkpoint.flink_metadata import (
+from checkdam.checkpoint.uris import below
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError, StorageError
+from checkdam.flink import state_handles
+from checkdam.flink.checkpoint_properties import checkpoint_properties, savepoint_properties
+from checkdam.flink.metadata import (
     FinishedSubtask,
     MasterState,
     Metadata,
@@ -50,12 +45,17 @@ from checkdam.checkpoint.flink_metadata import (
     encode,
     operator_id,
 )
-from checkdam.checkpoint.flink_properties import checkpoint_properties, savepoint_properties
-from checkdam.checkpoint.places import below
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError, StorageError
+from checkdam.flink.state_handles import (
+    ByteStreamHandle,
+    IncrementalHandle,
+    NamedFile,
+    OperatorStateOffsets,
+    RelativeFileHandle,
+    StreamHandle,
+)
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT, KeyGroupRange
-from checkdam.state.snapshots import (
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorStateHandle,
     Redistribution,
@@ -196,13 +196,13 @@ def _subtask_state(
 
 def _operator_state_handle(
     checkpoint: CompletedCheckpoint, handle: OperatorStateHandle
-) -> flink_handles.OperatorStateHandle:
+) -> state_handles.OperatorStateHandle:
     content = handle.content
     stream = (
         ByteStreamHandle("operator-state", content) if isinstance(content, bytes) else _relative(checkpoint, content)
     )
     states = tuple(OperatorStateOffsets(name, int(mode), offsets) for name, mode, offsets in handle.offsets)
-    return flink_handles.OperatorStateHandle(states, stream)
+    return state_handles.OperatorStateHandle(states, stream)
 
 
 def _incremental_handle(

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Callable
 
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.terms import (
     ANY_TERM,
     MOST_TERMS,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 from checkdam.ids import CheckpointId
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 
 
 class RetainedCheckpoint(Protocol):

@@ -11,7 +11,7 @@ from checkdam import config
 from checkdam.config import Configuration, Origin, parse_memory_size
 from checkdam.errors import ConfigError
 from checkdam.option_fields import OptionFields, option_field, options_from
-from checkdam.storage.memory import is_in_memory
+from checkdam.storage.memory_storage import is_in_memory
 
 IN_MEMORY: Final = "memory://jobmanager"
 """Where checkpoints lie that are kept in the memory of the driver."""

@@ -16,15 +16,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from checkdam.api.launch import CONFIG_HELP, JobToExamine, Launch
-from checkdam.cli.failures import EXIT_FAILED, say, told_to_user
+from checkdam.cli.error_messages import EXIT_FAILED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.run import SOURCE_POSITION, configuration
 from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
-from checkdam.runtime.events import told_without_effect
-from checkdam.runtime.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
-from checkdam.runtime.restore_check import Fate, StateReport, check_restore, is_refused
+from checkdam.runtime.driver.restore import Restored, from_path, keep_max_parallelism, max_parallelism_for
+from checkdam.runtime.driver.restore_check import Fate, StateReport, check_restore, is_refused
+from checkdam.runtime.monitor.job_events import told_without_effect
 from checkdam.runtime.source_position import SourceChoices, parse_source_start
 
 _COLOURS = {

@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 
-from checkdam.checkpoint import flink_handles
-from checkdam.checkpoint.flink_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
-from checkdam.checkpoint.flink_metadata import FinishedSubtask, OperatorState, SubtaskState, decode
+from checkdam.checkpoint.checkpoint_store import METADATA
 from checkdam.checkpoint.metadata_file import read_metadata
-from checkdam.checkpoint.store import METADATA
+from checkdam.flink import state_handles
+from checkdam.flink.metadata import FinishedSubtask, OperatorState, SubtaskState, decode
+from checkdam.flink.state_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
 from checkdam.storage.filesystem import open_storage
 
 _KIND_NAMES = {
-    flink_handles.KeyGroupsHandle: "keyed",
-    flink_handles.KeyGroupsSavepointHandle: "keyed (savepoint)",
-    flink_handles.IncrementalHandle: "keyed (incremental)",
-    flink_handles.ChangelogHandle: "keyed (changelog)",
-    flink_handles.InMemoryChangesHandle: "keyed (changes)",
-    flink_handles.ChangeStreamsHandle: "keyed (changes)",
-    flink_handles.OperatorStateHandle: "operator state",
-    flink_handles.ChannelHandle: "in-flight data",
-    flink_handles.MergedChannelHandle: "in-flight data",
+    state_handles.KeyGroupsHandle: "keyed",
+    state_handles.KeyGroupsSavepointHandle: "keyed (savepoint)",
+    state_handles.IncrementalHandle: "keyed (incremental)",
+    state_handles.ChangelogHandle: "keyed (changelog)",
+    state_handles.InMemoryChangesHandle: "keyed (changes)",
+    state_handles.ChangeStreamsHandle: "keyed (changes)",
+    state_handles.OperatorStateHandle: "operator state",
+    state_handles.ChannelHandle: "in-flight data",
+    state_handles.MergedChannelHandle: "in-flight data",
 }
 _MODES = {0: "list", 1: "union list", 2: "broadcast"}
 
@@ -134,7 +134,7 @@ def _sizes(value: object) -> dict[str, int]:
             sizes[part.uri] = part.size
         elif isinstance(part, RelativeFileHandle):
             sizes[part.name] = part.size
-        elif isinstance(part, flink_handles.SegmentHandle):
+        elif isinstance(part, state_handles.SegmentHandle):
             sizes[part.logical_id] = part.size
     return sizes
 

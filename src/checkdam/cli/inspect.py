@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from checkdam.cli import figures
-from checkdam.cli.failures import told_to_user
+from checkdam.cli import number_format
+from checkdam.cli.error_messages import told_to_user
 from checkdam.cli.flink_inspection import FlinkCheckpointView, FlinkOperatorView, inspect_flink_checkpoint
 from checkdam.cli.inspection import CheckpointView, OperatorView, inspect_checkpoint, is_flinks
 from checkdam.cli.state_inspection import StateView
@@ -80,10 +80,10 @@ def _facts(view: CheckpointView) -> list[tuple[str, str]]:
     facts = [
         ("checkpoint", f"{view.checkpoint_id}, after epoch {view.epoch}"),
         ("job", f"{view.job_name} ({view.job_id})"),
-        ("completed", f"{view.completed_at:%Y-%m-%d %H:%M:%S} UTC, took {figures.duration(took)}"),
+        ("completed", f"{view.completed_at:%Y-%m-%d %H:%M:%S} UTC, took {number_format.duration(took)}"),
         ("parallelism", f"{view.parallelism}, max {view.max_parallelism}"),
         ("mode", ", ".join(filter(None, (view.mode, view.retention)))),
-        ("size", f"{figures.size(view.bytes)} in {figures.counted(view.files, 'file')}"),
+        ("size", f"{number_format.size(view.bytes)} in {number_format.counted(view.files, 'file')}"),
         ("path", view.path),
     ]
     for index, position in enumerate(view.sources):
@@ -94,7 +94,7 @@ def _facts(view: CheckpointView) -> list[tuple[str, str]]:
 def _flink_facts(view: FlinkCheckpointView) -> list[tuple[str, str]]:
     facts = [
         ("checkpoint", f"{view.checkpoint_id}, written by Flink (metadata version {view.metadata_version})"),
-        ("size", f"{figures.size(view.bytes)} in {figures.counted(view.files, 'file')} and in _metadata"),
+        ("size", f"{number_format.size(view.bytes)} in {number_format.counted(view.files, 'file')} and in _metadata"),
         ("path", view.path),
     ]
     if view.master_states:
@@ -108,9 +108,13 @@ def _operators(view: CheckpointView) -> Table:
         for first, state in _rows(operator):
             what = ("", "", "", "") if state is None else (state.name, _kind(state), state.type, _entries(state))
             own = (operator.uid, _operator_name(operator), operator.key_type or "", operator.backend or "")
-            totals = (figures.number(operator.files), figures.size(operator.bytes)) if operator.files else ("", "")
+            totals = (
+                (number_format.number(operator.files), number_format.size(operator.bytes))
+                if operator.files
+                else ("", "")
+            )
             if operator.uncommitted_outputs and not operator.states:
-                what = (f"{figures.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")
+                what = (f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")
             _add(table, *(own if first else ("",) * 4), *what, *(totals if first else ("", "")))
     return table
 
@@ -129,8 +133,8 @@ def _flink_operators(view: FlinkCheckpointView) -> Table:
             f"{operator.name or '-'} ×{operator.parallelism}, max {operator.max_parallelism}",
             _handles(operator),
             states,
-            figures.number(operator.files),
-            figures.size(operator.bytes),
+            number_format.number(operator.files),
+            number_format.size(operator.bytes),
         )
     return table
 
@@ -167,8 +171,10 @@ def _entries(state: StateView) -> str:
     if state.entries is None:
         return "?"
     if state.bytes is not None:
-        return f"{figures.number(state.entries)} ({figures.size(state.bytes)})"
-    return figures.number(state.entries) if state.entries_are_exact else f"≤ {figures.number(state.entries)}"
+        return f"{number_format.number(state.entries)} ({number_format.size(state.bytes)})"
+    return (
+        number_format.number(state.entries) if state.entries_are_exact else f"≤ {number_format.number(state.entries)}"
+    )
 
 
 def _shortened(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.store import load_checkpoint
 from checkdam.cli.state_inspection import StateView, keyed_states, operator_states, together
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.runtime.source_position import HeldSource, decode_position

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from checkdam.api.launch import Launch, set_launch
-from checkdam.cli.failures import headline, say, user_traceback
+from checkdam.cli.error_messages import headline, say, user_traceback
 from checkdam.errors import CheckdamError, JobFileError
 
 

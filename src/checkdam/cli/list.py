@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from checkdam.cli import figures
+from checkdam.cli import number_format
 from checkdam.cli.listed_jobs import ListedJob, ListedSnapshot, found_savepoints, known_jobs
 from checkdam.cli.remote import Remote, connection
 from checkdam.errors import RequestRefusedError
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.monitor.job_records import JobStatus
 
 _SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
 _EVERY_JOB = ""  # an option without the job it may name
@@ -139,8 +139,8 @@ def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
         overview["name"],
         status,
         _instant(overview["start-time"]),
-        figures.duration(overview["duration"] / 1000) if known else "-",
-        f"{last['id']} ({figures.size(last['state_size'])})" if last else "-",
+        number_format.duration(overview["duration"] / 1000) if known else "-",
+        f"{last['id']} ({number_format.size(last['state_size'])})" if last else "-",
         where,
     )
 
@@ -162,7 +162,7 @@ def _snapshot_row(each: ListedSnapshot) -> Sequence[str]:
         f"{each.id}{kind}" if each.damage is None else "damaged",
         "-" if each.epoch is None else str(each.epoch),
         _instant(each.completed),
-        figures.size(each.size) if each.damage is None else "-",
+        number_format.size(each.size) if each.damage is None else "-",
         each.path,
     )
 

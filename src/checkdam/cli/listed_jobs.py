@@ -9,16 +9,16 @@ from typing import Any, Protocol
 
 import msgspec
 
+from checkdam.checkpoint.checkpoint_store import CheckpointStore, load_checkpoint
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.savepoint import FoundSavepoint, list_savepoints
-from checkdam.checkpoint.store import CheckpointStore, load_checkpoint
+from checkdam.checkpoint.savepoints import FoundSavepoint, list_savepoints
 from checkdam.cli.remote import Remote, RemoteJob
 from checkdam.config import CHECKPOINT_DIR, SAVEPOINT_DIR
 from checkdam.errors import CheckpointNotFoundError, RestoreError, ServerUnreachableError, StorageError
 from checkdam.ids import JobId
-from checkdam.rest.job_index import JobIndex
-from checkdam.rest.job_list import job_overview
-from checkdam.runtime.records import CheckpointRecord, JobRecord
+from checkdam.runtime.monitor.job_records import CheckpointRecord, JobRecord
+from checkdam.server.catalog.job_index import JobIndex
+from checkdam.server.flink_api.job_list import job_overview
 from checkdam.storage.filesystem import open_storage
 
 

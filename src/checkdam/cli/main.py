@@ -12,7 +12,7 @@ from checkdam.cli.cancel import cancel
 from checkdam.cli.check import check
 from checkdam.cli.checkpoint import checkpoint
 from checkdam.cli.demo.command import demo
-from checkdam.cli.failures import EXIT_CANCELLED, EXIT_USAGE, errors_as_json, say
+from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_USAGE, errors_as_json, say
 from checkdam.cli.inspect import inspect
 from checkdam.cli.list import list_command
 from checkdam.cli.rescale import rescale

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from checkdam.cli import figures
-from checkdam.cli.failures import say
+from checkdam.cli import number_format
+from checkdam.cli.error_messages import say
 
 _ASK_EVERY = 0.5  # seconds between two looks at how far it is
 _FIRST_PAUSE = 0.05
@@ -54,7 +54,7 @@ class Progress:
             if self._status is None:
                 self._status = Console(stderr=True).status("")
                 self._status.start()
-            self._status.update(Text(f"{what} ({figures.duration(self._monotonic() - self._started_at)})"))
+            self._status.update(Text(f"{what} ({number_format.duration(self._monotonic() - self._started_at)})"))
         elif what != self._shown:
             say(what)
         self._shown = what

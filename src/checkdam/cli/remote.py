@@ -14,8 +14,9 @@ import click
 import msgspec
 
 from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE
-from checkdam.cli.failures import say, told_to_user
+from checkdam.cli.error_messages import say, told_to_user
 from checkdam.cli.progress import Progress
+from checkdam.client.rest_client import RestClient
 from checkdam.config import (
     REST_ADDRESS,
     REST_PORT,
@@ -24,10 +25,9 @@ from checkdam.config import (
     parse_override,
 )
 from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
-from checkdam.rest import registry
-from checkdam.rest.client import RestClient
-from checkdam.rest.security import rest_token
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.server.app.security import rest_token
+from checkdam.server.catalog import registry
 
 TOKEN_VARIABLE = "CHECKDAM_REST_TOKEN"
 

@@ -17,13 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.cli import figures
-from checkdam.cli.failures import say
+from checkdam.cli import number_format
+from checkdam.cli.error_messages import say
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError, FencedError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
-from checkdam.runtime.events import (
+from checkdam.runtime.monitor.job_events import (
     CheckpointStats,
     EpochStats,
     JobListener,
@@ -33,7 +33,7 @@ from checkdam.runtime.events import (
     told_withdrawn,
     told_without_effect,
 )
-from checkdam.runtime.records import SnapshotKind
+from checkdam.runtime.monitor.job_records import SnapshotKind
 
 _RATE_WINDOW_SECONDS = 10.0
 _PROGRESS_SECONDS = 2.0
@@ -74,7 +74,7 @@ class StatusReporter(JobListener):
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
         self._unknown = None
-        self._tell(f'job "{name}" started: id {job_id}, {figures.counted(slots, "slot")}')
+        self._tell(f'job "{name}" started: id {job_id}, {number_format.counted(slots, "slot")}')
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
         self._tell(f"note: {told_without_effect(keys, reason)}")
@@ -139,8 +139,8 @@ class StatusReporter(JobListener):
         self._newest_savepoint = stats.path if stats.kind.is_savepoint else None
         self._tell(
             f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
-            f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new), "
-            f"{figures.duration(stats.seconds)}, {stats.path}"
+            f"{number_format.size(stats.state_bytes)} ({number_format.size(stats.new_bytes)} new), "
+            f"{number_format.duration(stats.seconds)}, {stats.path}"
         )
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
@@ -154,13 +154,15 @@ class StatusReporter(JobListener):
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         self._restored = self._stopped_with = self._newest_savepoint = None
-        self._tell(f"WARNING: {failure.message}; restarting in {figures.duration(delay.total_seconds())}")
+        self._tell(f"WARNING: {failure.message}; restarting in {number_format.duration(delay.total_seconds())}")
 
     def last_checkpoint_missed(self, reason: str) -> None:
         self._tell(f"WARNING: no last checkpoint was taken: {reason}")
 
     def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
-        self._tell(f"{figures.counted(len(checkpoint_ids), 'checkpoint')} in {place} deleted (retention {retention})")
+        self._tell(
+            f"{number_format.counted(len(checkpoint_ids), 'checkpoint')} in {place} deleted (retention {retention})"
+        )
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         if end is JobEnd.SUSPENDED:
@@ -300,9 +302,9 @@ class LiveReporter(StatusReporter):
             left.add_row("checkpoint", *self._last_checkpoint(now))
             title = Text.assemble((self._name, "bold"), f" · {self._progress or self._status}")
             if self._restarts:
-                title.append(f" · {figures.counted(self._restarts, 'restart')}", style="yellow")
+                title.append(f" · {number_format.counted(self._restarts, 'restart')}", style="yellow")
             if self._failed_checkpoints:
-                failed = f" · {figures.counted(self._failed_checkpoints, 'failed checkpoint')}"
+                failed = f" · {number_format.counted(self._failed_checkpoints, 'failed checkpoint')}"
                 title.append(failed, style="yellow")
             return Panel(Group(left), title=title, title_align="left", border_style="cyan", subtitle=self._footer())
 
@@ -313,11 +315,11 @@ class LiveReporter(StatusReporter):
         while len(self._recent) > 1 and self._recent[1][0] < now - _RATE_WINDOW_SECONDS:
             self._recent.popleft()
         if not self._recent:
-            return "- records/s", f"{figures.counted(self._keys, 'key')} held"
+            return "- records/s", f"{number_format.counted(self._keys, 'key')} held"
         since, _ = self._recent[0]
         records = sum(count for _, count in list(self._recent)[1:])
         rate = records / max(now - since, 0.001)
-        return f"{figures.number(rate)} records/s", f"{figures.counted(self._keys, 'key')} held"
+        return f"{number_format.number(rate)} records/s", f"{number_format.counted(self._keys, 'key')} held"
 
     def _last_checkpoint(self, now: float) -> tuple[str, str, str]:
         if self._checkpoint is None:
@@ -325,6 +327,6 @@ class LiveReporter(StatusReporter):
         stats, at = self._checkpoint
         return (
             str(stats.checkpoint_id),
-            f"{figures.duration(now - at)} ago, took {figures.duration(stats.seconds)}",
-            f"{figures.size(stats.state_bytes)} ({figures.size(stats.new_bytes)} new)",
+            f"{number_format.duration(now - at)} ago, took {number_format.duration(stats.seconds)}",
+            f"{number_format.size(stats.state_bytes)} ({number_format.size(stats.new_bytes)} new)",
         )

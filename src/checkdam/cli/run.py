@@ -17,7 +17,7 @@ from rich.console import Console
 
 from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch
 from checkdam.checkpoint.settings import JobEnd, restore_mode
-from checkdam.cli.failures import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
+from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import (
@@ -30,10 +30,10 @@ from checkdam.config import (
     parse_override,
 )
 from checkdam.errors import JobFileError
-from checkdam.runtime.control import JobMonitor
-from checkdam.runtime.events import JobListener
+from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.job import Job
-from checkdam.runtime.restore import Resume
+from checkdam.runtime.job_control import JobMonitor
+from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.source_position import parse_source_start
 
 _SPARK_LOG_LEVEL = "spark.log.level"
@@ -171,7 +171,7 @@ def run(
 @contextmanager
 def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
     """Serve the jobs of this process from before they start until clients know how they ended."""
-    from checkdam.cli.hosting import Hosting  # what it takes to serve is slow to import
+    from checkdam.cli.job_server import Hosting  # what it takes to serve is slow to import
 
     with Hosting(launch.configuration) as host:
 

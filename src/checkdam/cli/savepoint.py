@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from checkdam.checkpoint.savepoint import dispose
+from checkdam.checkpoint.savepoints import dispose
 from checkdam.cli.remote import Remote, absolute, connection
-from checkdam.rest.client import RestClient
+from checkdam.client.rest_client import RestClient
 
 FORMATS = click.Choice(["canonical", "native"], case_sensitive=False)
 TYPE_HELP = "canonical (default): the same for every state backend; native: the backend's own files."

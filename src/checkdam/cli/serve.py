@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from checkdam.api.launch import CONFIG_HELP
-from checkdam.cli.failures import say, told_to_user
+from checkdam.cli.error_messages import say, told_to_user
 from checkdam.cli.listed_jobs import check_directory
 from checkdam.cli.run import configuration
 from checkdam.config import CHECKPOINT_DIR, REST_PORT
@@ -43,7 +43,7 @@ def serve(
         ended = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
-        from checkdam.cli.hosting import Hosting  # what it takes to serve is slow to import
+        from checkdam.cli.job_server import Hosting  # what it takes to serve is slow to import
 
         with Hosting(given, directories) as host:
             say(f"web page and REST: {host.url} (Ctrl-C ends)")

@@ -10,19 +10,19 @@ from typing import Any
 import click
 import msgspec
 
-from checkdam.cli.failures import told_to_user
+from checkdam.cli.error_messages import told_to_user
 from checkdam.cli.inspect import console_for_output, look_into, show
 from checkdam.cli.inspection import is_flinks
 from checkdam.cli.state_get import get
 from checkdam.cli.state_tables import diff_table, rows_table, states_table
 from checkdam.errors import StateNotRestorableError, UsageError
-from checkdam.state.json_values import key_from_text, to_json
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import EXAMPLES, StateDiff, diff
 from checkdam.state_reader.json_rows import json_example, json_rows
-from checkdam.state_reader.keyed import KeyedState
-from checkdam.state_reader.savepoint import Savepoint
+from checkdam.state_reader.keyed_states import KeyedState
+from checkdam.state_reader.savepoint_reader import Savepoint
+from checkdam.types.json_values import key_from_text, to_json
 
 _LIMIT = 20
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from checkdam.cli.remote import Remote, connection
-from checkdam.rest.client import segment
+from checkdam.client.rest_client import segment
 
 
 @click.command("get", short_help="Ask a running job what a key holds.")

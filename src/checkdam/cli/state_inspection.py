@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 
 from checkdam.backends.state_file import StateFileReader, StateInfo, read_state_file
-from checkdam.checkpoint.operator_state import unpack
+from checkdam.checkpoint.operator_state_file import unpack
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.serializers import serializer_from_spec
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle, Redistribution
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle, Redistribution
 from checkdam.state.spec import StateKind
-from checkdam.state.types import TypeInfo
 from checkdam.storage.contract import Storage
+from checkdam.types.serializers import serializer_from_spec
+from checkdam.types.type_info import TypeInfo
 
 _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _OPERATOR_KINDS = {
@@ -97,8 +97,8 @@ def together(views: Iterable[StateView]) -> tuple[StateView, ...]:
 def _rocksdb_states(handle: KeyedStateHandle, storage: Storage, *, read_all: bool) -> KeyedView:
     if not handle.files:
         return KeyedView(None, ())
-    from checkdam.backends.rocksdb.files import read_info  # its library is loaded only where it is used
-    from checkdam.backends.rocksdb.reading import read_handle
+    from checkdam.backends.rocksdb.rocksdb_reading import read_handle
+    from checkdam.backends.rocksdb.snapshot_files import read_info  # its library is loaded only where it is used
 
     info = read_info(handle, storage, "")
     counts: dict[str, int] = {}

@@ -12,12 +12,12 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from checkdam.cli import figures
+from checkdam.cli import number_format
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import StateDiff
 from checkdam.state_reader.json_rows import json_example
-from checkdam.state_reader.savepoint import Savepoint
+from checkdam.state_reader.savepoint_reader import Savepoint
 
 _FIGURES = frozenset({"entries", "size", "added", "changed", "removed", "unchanged", "key group", "subtask"})
 _LONGEST = 200  # characters of a value
@@ -43,9 +43,9 @@ def _cells(state: StateDescription) -> tuple[str, ...]:
     kind = f"{state.kind}, TTL" if state.ttl else state.kind
     of = f"dict[{state.map_key_type}, {state.type}]" if state.map_key_type and not state.is_timers else state.type
     of = f"{of} by {state.namespace_type}" if state.namespace_type else of
-    entries = "?" if state.entries is None else figures.number(state.entries)
+    entries = "?" if state.entries is None else number_format.number(state.entries)
     entries = entries if state.entries is None or state.entries_are_exact else f"≤ {entries}"
-    size = "?" if state.bytes is None else figures.size(state.bytes)
+    size = "?" if state.bytes is None else number_format.size(state.bytes)
     return state.name, kind, state.key_type or "", of, entries, size
 
 
@@ -68,7 +68,7 @@ def diff_table(found: Sequence[StateDiff]) -> RenderableType:
     table = _table("uid", "state", "added", "changed", "removed", "unchanged")
     for each in found:
         counts = (each.added, each.changed, each.removed, each.unchanged)
-        _add(table, each.description.uid, each.description.name, *map(figures.number, counts))
+        _add(table, each.description.uid, each.description.name, *map(number_format.number, counts))
     parts: list[RenderableType] = [table]
     for each in found:
         if each.examples:

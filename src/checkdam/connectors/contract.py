@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from checkdam.ids import Attempt, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.batch import Batch
+from checkdam.types.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from checkdam.connectors.contract import Prepare, SinkCommitter, SinkWriter, WriterContext
 from checkdam.ids import JobId, OperatorUid
-from checkdam.state.batch import Batch
+from checkdam.types.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from checkdam.graph.pickle_check import check_picklable
 from checkdam.graph.source_uids import with_source_uids
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
-from checkdam.state.types import TypeInfo
+from checkdam.types.type_info import TypeInfo
 
 
 class Partitioning(Enum):

@@ -10,7 +10,7 @@ from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_lif
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
-from checkdam.state.types import TypeInfo
+from checkdam.types.type_info import TypeInfo
 
 OP_STATE = "_op_state"
 """The state name that sum, min, max, reduce and aggregate keep their value under, as in Flink."""

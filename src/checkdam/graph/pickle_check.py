@@ -12,7 +12,7 @@ import cloudpickle
 
 from checkdam.errors import JobGraphError
 from checkdam.graph.operators import Operator, SinkKind, SourceKind
-from checkdam.state.types import registered_types
+from checkdam.types.type_info import registered_types
 
 _DEEPEST = 8
 _MOST_ITEMS = 1000

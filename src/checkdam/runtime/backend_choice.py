@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkdam import config
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.config import Configuration
 from checkdam.option_fields import options_from
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
-from checkdam.runtime.slot.server import TOKEN_HEADER, TokenCheck
+from checkdam.runtime.slot.slot_server import TOKEN_HEADER, TokenCheck
 from checkdam.storage.contract import FileStatus
-from checkdam.storage.memory import BufferedOutput, FileTooLargeError, MemoryStorage, open_memory
+from checkdam.storage.memory_storage import BufferedOutput, FileTooLargeError, MemoryStorage, open_memory
 from checkdam.storage.names import checked_path
 
 _ERRORS: dict[str, type[Exception]] = {

@@ -8,7 +8,7 @@ from typing import Protocol
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat
-from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 
 RunEpoch = Callable[[Callable[[Epoch], None]], None]
 """Called by an engine for each epoch, with what moves the epoch's records through every level; tells it the number."""
@@ -62,8 +62,9 @@ class Slot(Protocol):
         """The savepoint is complete: the slot has no more to do with it, and its files stay."""
 
     def query(self, request: bytes) -> bytes:
-        """Ask for live state: messages of runtime/slot/query_messages.py. Does not wait for the epoch under way, unless
-        it is the first question; one call at a time.
+        """Ask for live state, one call at a time: see runtime/live_state/query_messages.py for the messages.
+
+        Does not wait for the epoch under way, unless it is the first question.
         """
 
     def hold(self, on_beat: Callable[[Beat], None]) -> None:

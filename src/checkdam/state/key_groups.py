@@ -21,8 +21,8 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest as _xxh64
 
 from checkdam.errors import JobGraphError
-from checkdam.state.rows import columns_of, microseconds
-from checkdam.state.types import Kind, TypeInfo, type_info
+from checkdam.types.rows import columns_of, microseconds
+from checkdam.types.type_info import Kind, TypeInfo, type_info
 
 DEFAULT_MAX_PARALLELISM = 128
 MAX_PARALLELISM_LIMIT = 32768

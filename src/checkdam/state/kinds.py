@@ -10,9 +10,9 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
 from typing import Any, Protocol
 
 from checkdam.state.descriptors import Aggregate
-from checkdam.state.fitting import ElementFit, Fit, KeyFit
 from checkdam.state.handles import MapState
-from checkdam.state.types import Codec, Kind, TypeInfo
+from checkdam.types.type_check import ElementFit, Fit, KeyFit
+from checkdam.types.type_info import Codec, Kind, TypeInfo
 
 
 class Cell(Protocol):

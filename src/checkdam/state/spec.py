@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from checkdam.state.ttl import StateTtlConfig
-from checkdam.state.types import TypeInfo, tuple_of
+from checkdam.types.type_info import TypeInfo, tuple_of
 
 
 class StateKind(StrEnum):

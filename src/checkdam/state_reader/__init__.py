@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import KeyGroupSize, OperatorDescription, StateDescription
-from checkdam.state_reader.keyed import KeyedState
+from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
-from checkdam.state_reader.savepoint import Savepoint
-from checkdam.state_reader.timers import TimerContent
+from checkdam.state_reader.savepoint_reader import Savepoint
+from checkdam.state_reader.timer_states import TimerContent
 
 if TYPE_CHECKING:
-    from checkdam.state_reader.spark import SparkSession
+    from checkdam.state_reader.spark_source import SparkSession
 
 __all__ = [
     "BroadcastState",
@@ -28,6 +28,6 @@ __all__ = [
 
 def register(spark: "SparkSession") -> None:
     """Let a Spark session read snapshots: `spark.read.format("checkdam").option("uid", …).load(path)`."""
-    from checkdam.state_reader.spark import register as register_source  # Spark is loaded only where it is used
+    from checkdam.state_reader.spark_source import register as register_source  # Spark is loaded only where it is used
 
     register_source(spark)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkdam.errors import StateNotRestorableError
-from checkdam.state.hints import PickleType
-from checkdam.state.types import Kind, TypeInfo, fields_of, type_info
+from checkdam.types.hints import PickleType
+from checkdam.types.type_info import Kind, TypeInfo, fields_of, type_info
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
 _NO_IDENTITY = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE, Kind.AVRO})

@@ -14,7 +14,7 @@ from checkdam.state_reader.descriptions import StateDescription
 if TYPE_CHECKING:
     import pandas as pd
 
-    from checkdam.state_reader.spark import DataFrame, SparkSession
+    from checkdam.state_reader.spark_source import DataFrame, SparkSession
 
 BATCH_ROWS = 65_536
 
@@ -65,6 +65,6 @@ class StateContent(ABC):
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A DataFrame that Spark reads by key groups, in parallel, when it is used. Its workers need Checkdam too."""
-        from checkdam.state_reader.spark import dataframe  # Spark is loaded only where it is used
+        from checkdam.state_reader.spark_source import dataframe  # Spark is loaded only where it is used
 
         return dataframe(spark, self)

@@ -14,9 +14,9 @@ import msgspec
 from checkdam.errors import StateAccessError, UsageError
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
-from checkdam.state_reader.keyed import Group, KeyedState
+from checkdam.state_reader.keyed_states import Group, KeyedState
 from checkdam.state_reader.operator_states import BroadcastState
-from checkdam.state_reader.savepoint import Savepoint
+from checkdam.state_reader.savepoint_reader import Savepoint
 
 What = Literal["added", "changed", "removed"]
 

@@ -15,10 +15,10 @@ import msgspec
 from checkdam.backends.state_file import Block, StateFileReader, StateInfo, packed_array, read_state_file
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.serializers import Serializer
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state_reader.columns import is_hashable
 from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer
 
 _raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ROCKSDB_ROWS = 2_048  # entries of RocksDB that are unpacked at once; more measure slower, by the garbage collector
@@ -213,8 +213,8 @@ def rocksdb_entries(
     handle: KeyedStateHandle, storage: Storage, name: str, wanted: KeyGroupRange
 ) -> Iterator[tuple[bytes, bytes]]:
     """The keys of the database, key group first, and values of one state; its files are linked or copied meanwhile."""
-    from checkdam.backends.rocksdb.files import read_info
-    from checkdam.backends.rocksdb.reading import read_keyed
+    from checkdam.backends.rocksdb.rocksdb_reading import read_keyed
+    from checkdam.backends.rocksdb.snapshot_files import read_info
 
     info = read_info(handle, storage, "")
     with tempfile.TemporaryDirectory(prefix="checkdam-reader-") as work:

@@ -7,13 +7,13 @@ from itertools import islice
 from typing import Any
 
 from checkdam.errors import UsageError
-from checkdam.state.json_values import to_json
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.types import tuple_of
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.diffing import Example
-from checkdam.state_reader.keyed import KeyedState
+from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
+from checkdam.types.json_values import to_json
+from checkdam.types.type_info import tuple_of
 
 
 def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:

@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from checkdam.checkpoint.operator_state import unpack
+from checkdam.checkpoint.operator_state_file import unpack
 from checkdam.errors import UsageError
 from checkdam.ids import SubtaskIndex
-from checkdam.state.serializers import Serializer
-from checkdam.state.snapshots import OperatorStateHandle, OperatorStatePart, Redistribution
-from checkdam.state.type_text import type_from_text
-from checkdam.state.types import TypeInfo
+from checkdam.state.snapshot_handles import OperatorStateHandle, OperatorStatePart, Redistribution
 from checkdam.state_reader.columns import column, plain, unpickled
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer
+from checkdam.types.type_info import TypeInfo
+from checkdam.types.type_text import type_from_text
 
 OPERATOR_KINDS: Final = {
     Redistribution.SPLIT: "operator list",

@@ -10,7 +10,7 @@ import msgspec
 from checkdam.backends.compaction import merged_groups
 from checkdam.backends.state_file import BlockInfo, StateFileReader
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state_reader.entries import blocks_of, open_files, overlap, rocksdb_entries
 from checkdam.storage.contract import Storage
 

@@ -11,8 +11,8 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.completed import CompletedCheckpoint
-from checkdam.checkpoint.operator_state import unpack
-from checkdam.connectors.files import STAGING
+from checkdam.checkpoint.operator_state_file import unpack
+from checkdam.connectors.file_sink import STAGING
 from checkdam.graph.contexts import (
     BroadcastContext,
     FunctionInitializationContext,
@@ -29,13 +29,13 @@ from checkdam.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.serializers import serializer_from_spec
 from checkdam.storage.contract import Storage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 from checkdam.testing.word_count import leftovers
+from checkdam.types.serializers import serializer_from_spec
 
 Record = tuple[str, int]
 

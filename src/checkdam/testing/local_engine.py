@@ -16,6 +16,7 @@ from checkdam.graph.levels import JobPlan, Level, Partitioning
 from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.engine import RunEpoch, Slot
+from checkdam.runtime.exchange_rows import EdgeRows, Wire, wire_before
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.level import records_and_keys
 from checkdam.runtime.slot.messages import OperatorCounts
@@ -28,14 +29,13 @@ from checkdam.runtime.source_position import (
     encode_position,
     job_sources,
 )
-from checkdam.runtime.wire import EdgeRows, Wire, wire_before
-from checkdam.state.batch import Batch
-from checkdam.state.copying import copy_of
 from checkdam.state.key_groups import key_groups
-from checkdam.state.rows import from_arrow
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_slot import DriverLife, LocalSlot
 from checkdam.testing.trouble import Moment, Step, Trouble
+from checkdam.types.batch import Batch
+from checkdam.types.record_copies import copy_of
+from checkdam.types.rows import from_arrow
 
 Records = dict[int, tuple[Any, ...]]
 """What an epoch brings, by source."""

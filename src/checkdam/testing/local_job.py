@@ -14,6 +14,7 @@ from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import StoreOwner
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.settings import (
     CheckpointConfig,
@@ -22,28 +23,25 @@ from checkdam.checkpoint.settings import (
     RestoreMode,
     settle_checkpoints,
 )
-from checkdam.checkpoint.store import CheckpointStore
 from checkdam.clock import Clock
 from checkdam.config import Configuration, Origin
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.runtime.control import JobControl, JobHost
-from checkdam.runtime.events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
+from checkdam.runtime.driver.job_master import JobMaster
+from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
-from checkdam.runtime.master import JobMaster
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.job_control import JobControl, JobHost
+from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
+from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
-from checkdam.runtime.restore import Resume
 from checkdam.runtime.source_position import SourceStart
 from checkdam.state.descriptors import ValueStateDescriptor
-from checkdam.state.inference import infer_type
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import SlotSnapshot
+from checkdam.state.snapshot_handles import SlotSnapshot
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
@@ -53,6 +51,8 @@ from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.mounts import mount, watched_by
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Trouble
+from checkdam.types.inference import infer_type
+from checkdam.types.type_info import type_info
 
 _PATIENCE_SECONDS = 60
 

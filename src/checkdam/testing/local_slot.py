@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 import cloudpickle
 import pyarrow as pa
 
-from checkdam.connectors.files import WITHDRAWN
+from checkdam.connectors.file_sink import WITHDRAWN
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
-from checkdam.runtime.published import PUBLISHED
+from checkdam.runtime.driver.publish_history import PUBLISHED
 from checkdam.runtime.slot.control_messages import pack_answer, unpack_answer
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat, SlotWatch
 from checkdam.runtime.slot.task import SlotTask
-from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 from checkdam.testing.mounts import watched_by
 from checkdam.testing.trouble import DriverKilled, Life, Moment, Step
 

@@ -1,5 +1,5 @@
 """Storage in a dict: as strict as the real thing, and as fast as a test wants."""
 
-from checkdam.storage.memory import MemoryStorage
+from checkdam.storage.memory_storage import MemoryStorage
 
 __all__ = ["MemoryStorage"]

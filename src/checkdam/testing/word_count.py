@@ -9,10 +9,10 @@ from typing import Any
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.checkpoint.store import CheckpointStore
-from checkdam.connectors.files import STAGING
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
+from checkdam.connectors.file_sink import STAGING
 from checkdam.errors import CheckdamError
-from checkdam.runtime.published import PUBLISHED
+from checkdam.runtime.driver.publish_history import PUBLISHED
 from checkdam.storage.contract import Storage
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage

@@ -13,11 +13,11 @@ from checkdam.api.launch import Launch
 from checkdam.config import REST_PORT, WEB_CHECKPOINTS_HISTORY, Configuration, Origin, Setting
 from checkdam.errors import CheckdamError
 from checkdam.ids import JobId
-from checkdam.runtime.control import JobMonitor, RunningJob
-from checkdam.runtime.events import JobListener
+from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.job import Job
-from checkdam.runtime.master import JobMaster
-from checkdam.runtime.records import JobStatus
+from checkdam.runtime.job_control import JobMonitor, RunningJob
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.trouble import Step, Trouble, refuse

@@ -35,8 +35,8 @@ from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.runtime.backend_choice import backend_from
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.state.descriptors import MapStateDescriptor, ValueStateDescriptor
-from checkdam.state.hints import PickleType
 from checkdam.state.ttl import StateTtlConfig
+from checkdam.types.hints import PickleType
 
 RULES = MapStateDescriptor("rules", str, int)
 LIMITS = MapStateDescriptor("limits", str, int)

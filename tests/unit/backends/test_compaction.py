@@ -10,10 +10,10 @@ from checkdam.backends import compaction
 from checkdam.backends.compaction import CHAIN_LENGTH, Pruning, merge, plan
 from checkdam.backends.state_file import BlockContent, FileInfo, StateFileWriter, StateInfo, read_state_file
 from checkdam.errors import StorageError
-from checkdam.state.serializers import serializer
-from checkdam.state.snapshots import StateFile
-from checkdam.state.types import type_info
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import type_info
 
 GROUPS = 8
 Changes = dict[str, int | None]

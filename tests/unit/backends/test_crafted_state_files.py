@@ -22,7 +22,7 @@ from checkdam.backends.state_file import (
     read_state_file,
 )
 from checkdam.errors import CheckpointDamagedError
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.testing import MemoryStorage
 
 ZSTD = pa.Codec("zstd")

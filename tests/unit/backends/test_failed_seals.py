@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from checkdam.backends import HashMapStateBackend, StoreOwner
-from checkdam.backends.hashmap import HashMapStore
+from checkdam.backends.hashmap.hashmap_store import HashMapStore
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+from checkdam.types.type_info import type_info
 
 COUNT = StateSpec("count", StateKind.VALUE, type_info(int))
 OTHER = StateSpec("other", StateKind.VALUE, type_info(int))

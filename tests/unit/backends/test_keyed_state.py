@@ -11,7 +11,7 @@ from tests.unit.state.plain_store import PlainStore, RecordTime, keyed_state
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
 from checkdam.backends.contract import NO_KEY
-from checkdam.backends.hashmap_states import HashMapCells
+from checkdam.backends.hashmap.hashmap_states import HashMapCells
 from checkdam.backends.keyed_state import KeyedState
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
@@ -23,13 +23,13 @@ from checkdam.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from checkdam.state.hints import AvroType, PickleType
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind
 from checkdam.state.ttl import CleanupIncrementally, StateTtlConfig
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
+from checkdam.types.hints import AvroType, PickleType
+from checkdam.types.type_info import type_info
 
 SECOND = StateTtlConfig(timedelta(seconds=1))
 SWEPT = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupIncrementally(5, run_for_every_record=True),))

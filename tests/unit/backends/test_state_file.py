@@ -17,7 +17,7 @@ from checkdam.backends.state_file import (
 )
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
 STATES = [StateInfo("first", "value", '"int"'), StateInfo("second", "value", '"str"')]

@@ -23,7 +23,7 @@ from checkdam.checkpoint.decisions import (
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import (
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorSnapshot,
     OperatorStateHandle,

@@ -13,20 +13,20 @@ import xxhash
 
 from checkdam.checkpoint import completed
 from checkdam.checkpoint.completed import SOURCES_UID, CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.flink_handles import (
+from checkdam.checkpoint.metadata_file import FORMAT_VERSION, MOST_BYTES, from_metadata, read_metadata, to_metadata
+from checkdam.checkpoint.settings import CheckpointRetention
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.flink.checkpoint_properties import RETAINED_CHECKPOINT, savepoint_properties
+from checkdam.flink.metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
+from checkdam.flink.state_handles import (
     ByteStreamHandle,
     IncrementalHandle,
     OperatorStateOffsets,
     RelativeFileHandle,
 )
-from checkdam.checkpoint.flink_metadata import FinishedSubtask, Metadata, SubtaskState, decode, encode, operator_id
-from checkdam.checkpoint.flink_properties import RETAINED_CHECKPOINT, savepoint_properties
-from checkdam.checkpoint.metadata_file import FORMAT_VERSION, MOST_BYTES, from_metadata, read_metadata, to_metadata
-from checkdam.checkpoint.settings import CheckpointRetention
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import (
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorStateHandle,
     Redistribution,

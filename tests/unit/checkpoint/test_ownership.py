@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from checkdam import processes
+from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest
 from checkdam.checkpoint.completed import TERM_SETTING, CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import to_metadata
 from checkdam.checkpoint.ownership import PROMISED, clear_abandoned, take
-from checkdam.checkpoint.store import CheckpointStore, find_latest
 from checkdam.checkpoint.terms import (
     MOST_TERMS,
     OWNER,
@@ -37,7 +37,7 @@ from checkdam.errors import (
 )
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.processes import Owner, _stat, this_process
-from checkdam.runtime.restore import from_path
+from checkdam.runtime.driver.restore import from_path
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.mounts import mount

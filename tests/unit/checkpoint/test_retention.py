@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from checkdam.checkpoint.retention import SharedFiles, checkpoints_to_drop
 from checkdam.ids import CheckpointId
-from checkdam.state.snapshots import StateFile
+from checkdam.state.snapshot_handles import StateFile
 
 A, B, C = (StateFile(f"shared/{name}", 1) for name in "abc")
 

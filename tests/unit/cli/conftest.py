@@ -15,11 +15,11 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
-from checkdam.cli.hosting import Hosting
+from checkdam.cli.job_server import Hosting
 from checkdam.cli.main import command_line
 from checkdam.config import Configuration
 from checkdam.ids import JobId
-from checkdam.rest import registry
+from checkdam.server.catalog import registry
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import LocalJob

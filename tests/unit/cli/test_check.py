@@ -15,9 +15,9 @@ from checkdam.backends import HashMapStateBackend, StoreOwner
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.keyed_state import KeyedState
 from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.operator_state import INLINE_LIMIT, keep
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.operator_state_file import INLINE_LIMIT, keep
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
@@ -26,9 +26,9 @@ from checkdam.runtime.source_position import VERSION, HeldSource, SourcePosition
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.ttl import StateTtlConfig
-from checkdam.state.types import type_info
 from checkdam.storage import open_storage
 from checkdam.storage.subtree import Subtree
+from checkdam.types.type_info import type_info
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -11,21 +11,21 @@ import pytest
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
 from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.operator_state import keep
-from checkdam.checkpoint.store import CheckpointStore
+from checkdam.checkpoint.operator_state_file import keep
 from checkdam.cli import inspection
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.runtime.restore import from_path
+from checkdam.runtime.driver.restore import from_path
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.serializers import serializer
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStatePart, Redistribution
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart, Redistribution
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
-from checkdam.state.types import tuple_of, type_info
 from checkdam.storage import open_storage
 from checkdam.storage.subtree import Subtree
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import tuple_of, type_info
 
 FLINK = Path(__file__).parents[2] / "compat" / "data" / "flink"
 JOB = JobId("0123456789abcdef0123456789abcdef")

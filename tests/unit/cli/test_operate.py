@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Terminal
 
+from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.checkpoint.store import load_checkpoint
-from checkdam.rest.client import RestClient
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.client.rest_client import RestClient
+from checkdam.state.snapshot_handles import SavepointFormat
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Terminal
 
-from checkdam.rest import registry
-from checkdam.rest.client import RestClient
+from checkdam.client.rest_client import RestClient
+from checkdam.server.catalog import registry
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_a_server_at_the_default_place_is_found_without_a_registry(
 ) -> None:
     terminal.job()
     port = terminal.hosts[0].url.rpartition(":")[2]
-    monkeypatch.setattr("checkdam.rest.registry.default_directory", lambda: tmp_path / "none" / "servers")
+    monkeypatch.setattr("checkdam.server.catalog.registry.default_directory", lambda: tmp_path / "none" / "servers")
 
     assert terminal.checkdam("checkpoint", "words", "-D", f"rest.port={port}").code == 0
 

@@ -14,8 +14,8 @@ from checkdam.cli.report import LiveReporter, PlainReporter
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError, StorageError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
-from checkdam.runtime.events import CheckpointStats, EpochStats
-from checkdam.runtime.records import SnapshotKind
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
+from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.testing import ManualClock
 
 CHECKPOINT = CheckpointStats(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Terminal
 
-from checkdam.cli.hosting import Hosting
+from checkdam.cli.job_server import Hosting
+from checkdam.client.rest_client import RestClient
 from checkdam.config import Configuration
 from checkdam.errors import ConfigError
-from checkdam.rest import registry
-from checkdam.rest.client import RestClient
-from checkdam.rest.server import RestServer
+from checkdam.server.app.rest_server import RestServer
+from checkdam.server.catalog import registry
 
 JOB = "4fa1" + "0" * 28
 

@@ -15,7 +15,7 @@ from checkdam.cli.main import command_line
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.every_state import EveryState
 from checkdam.testing.local_job import JOB_ID
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshot_files import written
 
 FLINK = Path(__file__).parents[2] / "compat" / "data"
 

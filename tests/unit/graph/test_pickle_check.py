@@ -16,7 +16,6 @@ from checkdam.api.streams import DataStream
 from checkdam.config import Configuration
 from checkdam.errors import JobGraphError
 from checkdam.graph.levels import plan_job
-from checkdam.state import types
 
 
 class Locked(KeyedProcessFunction):
@@ -91,7 +90,7 @@ class Kept:
 
 
 def test_functions_of_a_registered_type_that_cannot_be_pickled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(types, "_registered", {})
+    monkeypatch.setattr("checkdam.types.type_info._registered", {})
     register_type(Kept, to=lambda _: 1, from_=closure(), schema=int)
     environment = StreamExecutionEnvironment(Launch(Configuration()))
     environment.from_collection([1, 2]).print()

@@ -13,7 +13,7 @@ from checkdam.graph.checks import check_uids
 from checkdam.graph.operators import Operator, SourceKind
 from checkdam.graph.source_uids import with_source_uids
 from checkdam.ids import OperatorUid
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 
 
 def operators(*specs: SourceSpec | tuple[SourceSpec, str]) -> list[Operator]:

@@ -24,10 +24,10 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.errors import StateRequestError
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import Build, Heard, LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
+from checkdam.types.type_info import type_info
 
 COMMANDS = MapStateDescriptor("commands", str, str)
 TOTAL = ValueStateDescriptor("total", int, default=0)

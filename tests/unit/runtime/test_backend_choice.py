@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.config import Configuration
 from checkdam.runtime.backend_choice import backend_from

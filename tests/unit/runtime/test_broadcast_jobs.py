@@ -18,11 +18,11 @@ from checkdam.graph.functions import (
 )
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.state.descriptors import MapStateDescriptor
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Step, Trouble, kill_slot
+from checkdam.types.type_info import type_info
 
 Item = tuple[str, int]
 

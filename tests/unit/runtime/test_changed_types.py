@@ -24,7 +24,6 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.errors import StateNotRestorableError
-from checkdam.state import types
 from checkdam.testing.local_job import Build, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 
@@ -129,7 +128,7 @@ NewForm = make_dataclass("NewForm", [("mg", Annotated[int, Alias("grams")]), ("n
 def test_state_of_a_registered_class_migrates_by_its_form(
     backend: KeyedStateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(types, "_registered", {})
+    monkeypatch.setattr("checkdam.types.type_info._registered", {})
     storage = MemoryStorage()
     register_type(Weight, to=lambda kept: OldForm(kept.grams), from_=lambda form: Weight(form.grams), schema=OldForm)
     _run(storage, _job(backend, Weight, grams=3), ["a"])
@@ -156,7 +155,7 @@ def _note_schema(*more: dict[str, Any]) -> AvroType:
 def test_state_of_an_avro_schema_migrates_or_is_refused_before_the_first_record(
     backend: KeyedStateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(types, "_registered", {})
+    monkeypatch.setattr("checkdam.types.type_info._registered", {})
     storage = MemoryStorage()
     register_type(Note, to=lambda n: {"text": n.text}, from_=lambda form: Note(form["text"]), schema=_note_schema())
     _run(storage, _job(backend, Note, text="x"), ["a"])

@@ -16,7 +16,7 @@ from checkdam.config import Configuration, Origin
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
 from checkdam.option_fields import chosen_in_code
 from checkdam.runtime.driver_memory import DriverMemoryServer, DriverMemoryStorage, opener
-from checkdam.storage.memory import FileTooLargeError, open_memory
+from checkdam.storage.memory_storage import FileTooLargeError, open_memory
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from checkdam.graph.functions import KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.ttl import StateTtlConfig, TtlTime
-from checkdam.state.types import type_info
 from checkdam.testing import ManualClock, MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, kill_slot
+from checkdam.types.type_info import type_info
 
 Event = tuple[str, int]  # key, timestamp
 

@@ -14,9 +14,9 @@ from checkdam.errors import CheckdamError, JobFailedError, SlotLostError, Storag
 from checkdam.graph.operators import MapKind, Operator
 from checkdam.runtime.failures import ErrorMessage, find_error, to_text, user_error
 from checkdam.runtime.slot.context import FunctionContext
-from checkdam.runtime.slot.operators import make_process
-from checkdam.state.batch import Batch
-from checkdam.state.types import type_info
+from checkdam.runtime.slot.operator_processes import make_process
+from checkdam.types.batch import Batch
+from checkdam.types.type_info import type_info
 
 TOKEN = "5ec2e7"
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CheckdamError)]

@@ -11,10 +11,10 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.graph.functions import KeyedProcessFunction, ProcessFunction
 from checkdam.graph.watermarks import WatermarkStrategy
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
+from checkdam.types.type_info import type_info
 
 BY_TIME = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
 

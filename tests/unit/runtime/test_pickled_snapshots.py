@@ -30,9 +30,9 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.cli.main import command_line
 from checkdam.errors import StateNotRestorableError
-from checkdam.state.types import Kind, fields_of, named_tuple_type
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.local_job import JOB_ID, LocalJob
+from checkdam.types.type_info import Kind, fields_of, named_tuple_type
 
 KEPT = CheckpointConfig(timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION, num_retained=9)
 

@@ -12,11 +12,11 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import UserFunctionError
 from checkdam.runtime.slot.key_check import check_keys, holds_stray_none
-from checkdam.state.batch import Batch
-from checkdam.state.rows import to_arrow
-from checkdam.state.types import type_info
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.types.batch import Batch
+from checkdam.types.rows import to_arrow
+from checkdam.types.type_info import type_info
 
 BACKENDS = pytest.mark.parametrize(
     "backend", [HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"]

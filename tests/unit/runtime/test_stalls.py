@@ -12,8 +12,8 @@ from checkdam.graph.operators import MapKind, Operator
 from checkdam.runtime.slot.level import RunningOperator
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.stalls import StackWatch
-from checkdam.state.types import type_info
 from checkdam.testing.manual_clock import ManualClock
+from checkdam.types.type_info import type_info
 
 LOOK = timedelta(seconds=10)
 

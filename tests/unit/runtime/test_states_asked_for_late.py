@@ -24,16 +24,16 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.errors import CheckdamError, StateNotReadyError, StateNotRestorableError, StateRequestError
-from checkdam.runtime.queries import LiveState
-from checkdam.runtime.restore import from_path
-from checkdam.runtime.restore_check import Fate, check_restore
+from checkdam.runtime.driver.restore import from_path
+from checkdam.runtime.driver.restore_check import Fate, check_restore
+from checkdam.runtime.live_state.state_queries import LiveState
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.state.key_groups import key_group_of, subtask_of
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import Build, Heard, LocalJob
 from checkdam.testing.trouble import Moment, Step, Trouble
+from checkdam.types.type_info import type_info
 
 SEEN = MapStateDescriptor("seen", str, int)
 Count = make_dataclass("Count", [("word", str), ("times", int)])

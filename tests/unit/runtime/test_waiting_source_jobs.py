@@ -18,13 +18,13 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
-from checkdam.runtime.control import SavepointFormat
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.job_control import SavepointFormat
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.places import SavepointPlace
+from checkdam.testing.savepoint_places import SavepointPlace
 
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)
 RARELY = Heartbeat(timedelta(minutes=10), timedelta(minutes=20))

@@ -19,7 +19,7 @@ from checkdam.state.key_groups import (
     key_hasher,
     subtask_of,
 )
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 
 
 @pytest.mark.parametrize("max_parallelism", [1, 7, 128, 4096])

@@ -17,8 +17,8 @@ from checkdam.state.descriptors import (
     ReducingStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState
-from checkdam.state.hints import PickleType
 from checkdam.state.ttl import StateTtlConfig
+from checkdam.types.hints import PickleType
 
 
 @pytest.fixture

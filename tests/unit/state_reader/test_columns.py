@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from checkdam.errors import StateNotRestorableError
-from checkdam.state.serializers import Serializer, serializer
-from checkdam.state.type_text import text_of, type_from_text
-from checkdam.state.types import type_info
 from checkdam.state_reader.columns import column
+from checkdam.types.serializers import Serializer, serializer
+from checkdam.types.type_info import type_info
+from checkdam.types.type_text import text_of, type_from_text
 
 
 @dataclass

@@ -11,7 +11,7 @@ from checkdam.state_reader import Savepoint
 from checkdam.state_reader.json_rows import page
 from checkdam.testing import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshot_files import written
 
 HELD = {number: number * 2 for number in range(50)}
 

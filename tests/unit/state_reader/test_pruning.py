@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In
 
 from checkdam.state_reader import Savepoint
-from checkdam.state_reader.spark import CheckdamReader
+from checkdam.state_reader.spark_source import CheckdamReader
 from checkdam.testing import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshot_files import written
 
 KEY = ("key",)
 

@@ -12,7 +12,7 @@ from checkdam.backends import HashMapStateBackend, KeyedStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.errors import CheckpointDamagedError
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
 from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate

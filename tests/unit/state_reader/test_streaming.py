@@ -11,7 +11,7 @@ import pytest
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.snapshots import written
+from checkdam.testing.snapshot_files import written
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("32 MB")}
 VALUE_BYTES = 2_000

@@ -8,7 +8,7 @@ import pytest
 
 from checkdam.errors import ConfigError, StorageError
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory import (
+from checkdam.storage.memory_storage import (
     DEFAULT_MAX_STATE_SIZE,
     MemoryStorage,
     set_max_state_size,

@@ -8,11 +8,11 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.state.types import type_info
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Step, Trouble, kill_slot
+from checkdam.types.type_info import type_info
 
 
 @pytest.mark.parametrize(("joins_batches", "count"), [(True, 1), (False, 2)])

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from rocksdict import AccessType, Checkpoint, IngestExternalFileOptions, Rdict, ReadOptions, SstFileWriter, WriteBatch
 from rocksdict import WriteOptions as _WriteOptions
 
-from checkdam.backends.rocksdb.memory import SlotMemory
+from checkdam.backends.rocksdb.memory_budget import SlotMemory
 from checkdam.state.key_groups import KeyGroupRange
 
 Change = tuple[bytes, bytes | None]

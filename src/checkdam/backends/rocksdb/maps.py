@@ -9,7 +9,7 @@ from typing import Any
 from checkdam.backends.rocksdb.database import after_prefix, chunks
 from checkdam.backends.rocksdb.table import UNKNOWN, StateTable, footprint
 from checkdam.backends.state_file import packed_array
-from checkdam.state.serializers import serializer
+from checkdam.types.serializers import serializer
 
 _KEPT_WHOLE = 256  # a map up to this size is remembered as known in full once it was read through
 _CHUNK = 256

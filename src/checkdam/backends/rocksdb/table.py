@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import msgspec
 
 from checkdam.backends.contract import Prune, StoreOwner
-from checkdam.backends.hashmap_snapshot import naming
+from checkdam.backends.hashmap.hashmap_snapshot import naming
 from checkdam.backends.restoring import StateReading
 from checkdam.backends.rocksdb.database import CHUNK_BYTES, Change, Column, chunks
-from checkdam.backends.rocksdb.memory import SlotMemory
+from checkdam.backends.rocksdb.memory_budget import SlotMemory
 from checkdam.backends.state_file import StateInfo, packed_array, state_info
 from checkdam.state.key_groups import key_groups, key_hasher
-from checkdam.state.serializers import serializer
 from checkdam.state.spec import StateSpec
-from checkdam.state.types import COMPOUND, Kind, TypeInfo
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import COMPOUND, Kind, TypeInfo
 
 UNKNOWN: Any = type("Unknown", (), {"__slots__": ()})()
 """Stands for what the objects in memory do not tell; None tells that there is no value."""

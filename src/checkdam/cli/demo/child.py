@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from checkdam.cli.demo.processes import MARK
+from checkdam.cli.demo.demo_processes import MARK
 from checkdam.errors import JobFailedError
 
 _TIME = re.compile(r"^\S+Z ")

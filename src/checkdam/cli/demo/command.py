@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from checkdam.cli import figures
-from checkdam.cli.demo import processes
+from checkdam.cli import number_format
+from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
-from checkdam.cli.failures import EXIT_FAILED, EXIT_TERMINATED, told_to_user
+from checkdam.cli.error_messages import EXIT_FAILED, EXIT_TERMINATED, told_to_user
 from checkdam.cli.inspect import console_for_output, look_into, show
 from checkdam.errors import JobFailedError, UsageError
 
@@ -83,9 +83,9 @@ class Demo:
         finally:
             if self._job is not None:
                 self._job.kill()
-            left = processes.wait_until_gone(self._mark, 15.0)
+            left = demo_processes.wait_until_gone(self._mark, 15.0)
             for pid in left:
-                processes.kill(pid)
+                demo_processes.kill(pid)
         return self._compare(path) and not self._tell_leftovers(left)
 
     def _lay_out_text(self) -> int:
@@ -103,11 +103,11 @@ class Demo:
         self._start()
         reached = self._wait_for_epoch(third)
         self._note(f"checkpoint {reached} is complete")
-        pids = processes.slots(self._mark) if processes.can_find_processes() else []
+        pids = demo_processes.slots(self._mark) if demo_processes.can_find_processes() else []
         if not pids:
             self._say(2, "no /proc on this system to find a slot in, so none is killed")
             return
-        processes.kill(pids[0])
+        demo_processes.kill(pids[0])
         self._say(2, f"[red]kill -9[/] {pids[0]}: one of {len(pids)} slots is gone, and the counts it held in memory")
         job = self._running
         job.wait_for(r"restarting in", seconds=_PATIENCE_SECONDS)
@@ -120,7 +120,7 @@ class Demo:
         driver = self._running
         driver.kill()
         self._say(3, f"[red]kill -9[/] {driver.process.pid}: the driver is gone, and Spark with it")
-        left = processes.wait_until_gone(self._mark, 15.0)
+        left = demo_processes.wait_until_gone(self._mark, 15.0)
         if not self._tell_leftovers(left):
             self._note("its slots noticed and ended by themselves")
 
@@ -144,7 +144,7 @@ class Demo:
         console.print()
         for word, count in expected.most_common(_SHOWN_WORDS):
             console.print(f"  {word:>8}  plain count {count:>4}   checkdam {max(updates.get(word, [0])):>4}")
-        total = figures.number(sum(expected.values()))
+        total = number_format.number(sum(expected.values()))
         if wrong:
             console.print(f"[bold red]✗[/] {len(wrong)} of {len(expected)} counts differ: {', '.join(sorted(wrong))}")
         else:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from checkdam.ids import CheckpointId
-from checkdam.runtime.events import CheckpointStats, CheckpointTriggered
-from checkdam.runtime.records import (
+from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered
+from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
     CheckpointStatus,
@@ -17,7 +17,7 @@ from checkdam.runtime.records import (
     OperatorRecord,
     SubtaskCheckpoint,
 )
-from checkdam.state.snapshots import OperatorSnapshot, SlotSnapshot
+from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
 
 MOST_SAVEPOINTS: Final = 1000
 """How many savepoints are remembered; a job that takes one a minute must not fill its driver's memory."""

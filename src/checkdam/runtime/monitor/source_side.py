@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from checkdam.graph.levels import JobPlan, Partitioning
-from checkdam.runtime.events import EpochStats
+from checkdam.runtime.monitor.job_events import EpochStats
 from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from checkdam.processes import when_any_exits
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.slot.server import SlotServer
+from checkdam.runtime.slot.slot_server import SlotServer
 from checkdam.runtime.slot.stack_dump import StackDump
 
 _ORPHAN_SECONDS = 120.0

@@ -15,12 +15,12 @@ from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator, ReduceKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
-from checkdam.state.batch import Batch
-from checkdam.state.copying import copier
-from checkdam.state.fitting import Fit
-from checkdam.state.rows import column_to_list
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import TypeInfo
+from checkdam.types.batch import Batch
+from checkdam.types.record_copies import copier
+from checkdam.types.rows import column_to_list
+from checkdam.types.type_check import Fit
+from checkdam.types.type_info import TypeInfo
 
 _FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."
 _INT64_SAFE = 2**62

@@ -19,7 +19,7 @@ from checkdam.runtime.failures import ErrorMessage
 from checkdam.runtime.slot.messages import EpochReport
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.stalls import Stall
-from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
+from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from checkdam.graph.operators import Operator, TimestampsKind
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
-from checkdam.state.batch import Batch
+from checkdam.types.batch import Batch
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.graph.operators import Operator
 from checkdam.runtime.failures import user_error
-from checkdam.state.batch import Batch
-from checkdam.state.fitting import has_floats, has_nan
-from checkdam.state.rows import columns_of
-from checkdam.state.types import COMPOUND, TypeInfo
+from checkdam.types.batch import Batch
+from checkdam.types.rows import columns_of
+from checkdam.types.type_check import has_floats, has_nan
+from checkdam.types.type_info import COMPOUND, TypeInfo
 
 _HINT = "Leave such records out with filter(), or let key_by give another value for them."
 

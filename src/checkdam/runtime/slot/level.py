@@ -13,17 +13,17 @@ from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
 from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
+from checkdam.runtime.exchange_rows import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
 from checkdam.runtime.slot.key_check import check_keys, refused_none
 from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.text_check import check_text
-from checkdam.runtime.wire import EdgeRows, Wire, has_own_key, wire_before
-from checkdam.state.batch import Batch
-from checkdam.state.copying import copier
-from checkdam.state.outward import spark_columns
-from checkdam.state.rows import column_to_list, to_arrow
+from checkdam.types.batch import Batch
+from checkdam.types.output_columns import spark_columns
+from checkdam.types.record_copies import copier
+from checkdam.types.rows import column_to_list, to_arrow
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Attempt, Epoch, JobId, OperatorUid, SubtaskIndex
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle
-from checkdam.state.types import TypeInfo, registered_types
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle
+from checkdam.types.type_info import TypeInfo, registered_types
 
 if TYPE_CHECKING:
     from checkdam.runtime.driver_memory import DriverMemory

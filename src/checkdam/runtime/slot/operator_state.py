@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
-from checkdam.state.evolution import Compatibility, compare, restoring_value
-from checkdam.state.fitting import UNCHANGING, ElementFit, KeyFit, are_exact, is_hashable
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
-from checkdam.state.serializers import serializer, serializer_from_spec
-from checkdam.state.snapshots import OperatorStatePart, Redistribution
-from checkdam.state.types import TypeInfo, tuple_of, type_info
+from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
+from checkdam.types.evolution import Compatibility, compare, restoring_value
+from checkdam.types.serializers import serializer, serializer_from_spec
+from checkdam.types.type_check import UNCHANGING, ElementFit, KeyFit, are_exact, is_hashable
+from checkdam.types.type_info import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
 """What a subtask starts with, as `checkpoint.operator_state.redistribute` deals it out."""

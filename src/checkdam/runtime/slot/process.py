@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checkdam.state.batch import Batch
+from checkdam.types.batch import Batch
 
 
 class Process:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkdam.state.batch import Batch
-from checkdam.state.copying import copier
-from checkdam.state.types import TypeInfo
+from checkdam.types.batch import Batch
+from checkdam.types.record_copies import copier
+from checkdam.types.type_info import TypeInfo
 
 
 class SideOutputs:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 import xxhash
 
 from checkdam.backends.contract import KeyedStateStore, Sealed
-from checkdam.checkpoint.operator_state import keep_packed, pack
+from checkdam.checkpoint.operator_state_file import keep_packed, pack
 from checkdam.connectors.contract import Prepare, SinkWriter
 from checkdam.errors import CheckpointDeclinedError, SlotLostError, StorageError
 from checkdam.graph.operators import SinkKind
 from checkdam.ids import CheckpointId
 from checkdam.runtime.slot.context import SnapshotContext
 from checkdam.runtime.slot.messages import SlotSetup
-from checkdam.runtime.slot.opening import OpenOperator
-from checkdam.state.snapshots import (
+from checkdam.runtime.slot.operator_setup import OpenOperator
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorSnapshot,
     OperatorStateHandle,
@@ -33,7 +33,7 @@ from checkdam.state.snapshots import (
 )
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory import ADVICE, FileTooLargeError
+from checkdam.storage.memory_storage import ADVICE, FileTooLargeError
 
 SHARED = "shared"
 """Where state files lie in a job's directory."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from checkdam.graph.levels import Edge
 from checkdam.graph.operators import Operator
+from checkdam.runtime.exchange_rows import Wire
 from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.event_time import SeenTimestamps
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator
-from checkdam.runtime.slot.operators import OperatorSetting, make_process
+from checkdam.runtime.slot.operator_processes import OperatorSetting, make_process
 from checkdam.runtime.slot.process import Process
-from checkdam.runtime.wire import Wire
 
 
 def source_level(operators: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, behind: int) -> RunningLevel:

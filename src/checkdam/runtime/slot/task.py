@@ -12,20 +12,20 @@ from checkdam.connectors.simple_sinks import PrintWriter
 from checkdam.errors import CheckdamError, SlotLostError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import NO_RECORD, user_error
+from checkdam.runtime.live_state.slot_queries import SlotQueries
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
-from checkdam.runtime.slot.memory import resident_bytes
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.opening import OpenOperator, Slot
-from checkdam.runtime.slot.queries import SlotQueries
+from checkdam.runtime.slot.operator_setup import OpenOperator, Slot
+from checkdam.runtime.slot.process_memory import resident_bytes
 from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, stores, transactional
-from checkdam.runtime.slot.sources import RecordsSignal
-from checkdam.state.snapshots import SavepointTarget, SlotSnapshot
-from checkdam.state.types import register
+from checkdam.runtime.slot.source_functions import RecordsSignal
+from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
+from checkdam.types.type_info import register
 
 
 class SlotTask:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkdam.runtime.failures import user_error
-from checkdam.state.types import Kind, TypeInfo
+from checkdam.types.type_info import Kind, TypeInfo
 
 _HINT = 'Read it with errors="replace" (read_text), or make it valid in Spark: make_valid_utf8(column)'
 

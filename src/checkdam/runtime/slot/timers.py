@@ -23,7 +23,7 @@ from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 
 STATE_NAMES: Final = {TimeDomain.EVENT_TIME: "_timers/event", TimeDomain.PROCESSING_TIME: "_timers/processing"}
 _FEW: Final = 1000  # stale heap entries below this are not worth a rebuild

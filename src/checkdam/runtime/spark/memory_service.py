@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from checkdam.runtime.driver_memory import DriverMemoryServer
 from checkdam.runtime.job import Job
 from checkdam.runtime.spark.session import socket_directory
-from checkdam.storage.memory import is_in_memory
+from checkdam.storage.memory_storage import is_in_memory
 
 
 @contextmanager

@@ -16,19 +16,19 @@ from checkdam.errors import CheckdamError
 from checkdam.graph.levels import Edge, JobPlan, Level, Partitioning
 from checkdam.graph.operators import MapKind, Operator, SourceKind
 from checkdam.ids import Epoch
+from checkdam.runtime.exchange_rows import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.slot.client import SlotAddress, exchange, report_task
 from checkdam.runtime.slot.level import NO_OUTPUT
+from checkdam.runtime.slot.slot_client import SlotAddress, exchange, report_task
 from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.spark.counting import Totals, tell
 from checkdam.runtime.spark.task_watch import task_watch
 from checkdam.runtime.stalls import Stall
-from checkdam.runtime.wire import EDGE, TO, Wire, has_own_key, wire_before
-from checkdam.state.batch import Batch
-from checkdam.state.outward import has_instants
-from checkdam.state.projection import FieldRef, projection_of
+from checkdam.types.batch import Batch
+from checkdam.types.output_columns import has_instants
+from checkdam.types.projection import FieldRef, projection_of
 
 EPOCH_PROPERTY = "checkdam.epoch"
 """The Spark local property by which the driver tells a job's tasks their epoch."""

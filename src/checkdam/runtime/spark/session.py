@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
 from checkdam.runtime.spark.jvm import JAVA_OPTIONS, JvmNotStartedError, leave_sigterm_to_driver, start_quietly
-from checkdam.state_reader.spark import register
+from checkdam.state_reader.spark_source import register
 
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
 DEFAULT_MASTER = "local[*]"

@@ -8,12 +8,12 @@ import pytest
 
 from checkdam.backends import StoreOwner
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.backends.rocksdb.store import RocksDBStore
+from checkdam.backends.rocksdb.rocksdb_store import RocksDBStore
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import KeyedStateHandle
-from checkdam.state.types import type_info
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage import Storage, open_storage
+from checkdam.types.type_info import type_info
 
 Open = Callable[..., RocksDBStore]
 

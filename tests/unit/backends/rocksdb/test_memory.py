@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.backends.rocksdb.memory import SlotMemory, memory_bytes, slot_memory
+from checkdam.backends.rocksdb.memory_budget import SlotMemory, memory_bytes, slot_memory
 from checkdam.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ from checkdam.backends import StoreOwner
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 from checkdam.storage import open_storage
 
 def resident():

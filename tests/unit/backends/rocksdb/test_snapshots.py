@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from tests.unit.backends.rocksdb.conftest import Open
 
-from checkdam.backends.rocksdb.files import INFO_NAME, VERSION, pack_info, read_info
-from checkdam.backends.rocksdb.reading import read_handle, read_keys
-from checkdam.backends.rocksdb.store import RocksDBStore
+from checkdam.backends.rocksdb.rocksdb_reading import read_handle, read_keys
+from checkdam.backends.rocksdb.rocksdb_store import RocksDBStore
+from checkdam.backends.rocksdb.snapshot_files import INFO_NAME, VERSION, pack_info, read_info
 from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, FormatTooNewError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import KeyGroupRange, key_group_of
-from checkdam.state.snapshots import KeyedStateHandle
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import Cleanup, CleanupFullSnapshot, CleanupOnCompaction, StateTtlConfig
-from checkdam.state.types import type_info
 from checkdam.storage import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+from checkdam.types.type_info import type_info
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,7 @@ def test_a_flipped_byte_anywhere_is_found(open_store: Open, storage: Storage, tm
 
 def test_a_newer_format_is_refused(open_store: Open, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store := open_store())
-    monkeypatch.setattr("checkdam.backends.rocksdb.files.VERSION", VERSION + 1)
+    monkeypatch.setattr("checkdam.backends.rocksdb.snapshot_files.VERSION", VERSION + 1)
     handle = checkpoint(store, storage)
     monkeypatch.undo()
 
@@ -294,7 +294,7 @@ def test_a_table_that_cannot_be_read_on_restore_stays_whole_in_the_checkpoint(
     def unreadable(path: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("checkdam.backends.rocksdb.files._pieces", unreadable)
+    monkeypatch.setattr("checkdam.backends.rocksdb.snapshot_files._pieces", unreadable)
     with pytest.raises(OSError, match="Input/output"):
         open_store([handle])
 
@@ -347,7 +347,7 @@ def test_a_snapshot_after_rescaling_holds_nothing_of_other_subtasks_however_larg
     open_store: Open, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = spread(open_store, storage)
-    monkeypatch.setattr("checkdam.backends.rocksdb.store._MERGED_AT_ONCE", 0)
+    monkeypatch.setattr("checkdam.backends.rocksdb.rocksdb_store._MERGED_AT_ONCE", 0)
     stored = sum(file.size for file in handle.files)
 
     part = open_store([handle], KeyGroupRange(0, 3), "64 MB")

@@ -9,7 +9,7 @@ from checkdam.backends.contract import NO_KEY
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.state.key_groups import key_group_of
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.state.types import type_info
+from checkdam.types.type_info import type_info
 
 COUNT = StateSpec("count", StateKind.VALUE, type_info(int))
 VISITS = StateSpec("visits", StateKind.MAP, type_info(int), type_info(str))

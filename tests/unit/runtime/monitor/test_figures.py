@@ -6,11 +6,11 @@ import pytest
 
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Epoch, SubtaskIndex
-from checkdam.runtime.events import EpochStats
-from checkdam.runtime.monitor.describing import operator_records
-from checkdam.runtime.monitor.figures import WINDOW_SECONDS, Figures
+from checkdam.runtime.monitor.job_description import operator_records
+from checkdam.runtime.monitor.job_events import EpochStats
+from checkdam.runtime.monitor.job_records import SubtaskFigures
+from checkdam.runtime.monitor.operator_figures import WINDOW_SECONDS, Figures
 from checkdam.runtime.monitor.source_side import source_side_counts
-from checkdam.runtime.records import SubtaskFigures
 from checkdam.runtime.slot.messages import EdgeCounts, EpochReport, OperatorCounts
 from checkdam.testing.word_count import WordCount
 

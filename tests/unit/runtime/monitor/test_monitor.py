@@ -15,10 +15,17 @@ from checkdam.checkpoint.settings import JobEnd
 from checkdam.config import Configuration
 from checkdam.errors import JobFailedError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, JobId
-from checkdam.runtime.events import EpochStats, JobListener
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.monitor import JobMonitor, Together
-from checkdam.runtime.records import NEVER, CheckpointStatus, JobStatus, OperatorRecord, SlotRecord, SnapshotKind
+from checkdam.runtime.monitor.job_events import EpochStats, JobListener
+from checkdam.runtime.monitor.job_records import (
+    NEVER,
+    CheckpointStatus,
+    JobStatus,
+    OperatorRecord,
+    SlotRecord,
+    SnapshotKind,
+)
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
-from checkdam.runtime.events import CheckpointStats, CheckpointTriggered
 from checkdam.runtime.monitor import JobMonitor, Together
-from checkdam.runtime.records import JobRecord, SnapshotKind
-from checkdam.state.snapshots import OperatorSnapshot, SlotSnapshot
+from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered
+from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
+from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.word_count import UID, WordCount

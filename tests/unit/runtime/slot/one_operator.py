@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkdam.backends.hashmap import HashMapStateBackend
-from checkdam.checkpoint.operator_state import pack
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
+from checkdam.checkpoint.operator_state_file import pack
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import KeySelector, Kind, Operator, SideOutputKind
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.messages import RestorePoint, SlotSetup
-from checkdam.runtime.slot.opening import OpenOperator, Slot
-from checkdam.state.batch import Batch
-from checkdam.state.snapshots import KeyedStateHandle, OperatorStateHandle
-from checkdam.state.types import type_info
+from checkdam.runtime.slot.operator_setup import OpenOperator, Slot
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle
 from checkdam.testing import ManualClock, MemoryStorage
+from checkdam.types.batch import Batch
+from checkdam.types.type_info import type_info
 
 UID = OperatorUid("the-operator")
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from checkdam.backends.contract import StoreOwner
-from checkdam.backends.hashmap import HashMapStateBackend
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.errors import UserFunctionError
 from checkdam.graph.functions import AggregateFunction
 from checkdam.graph.operators import (
@@ -23,11 +23,11 @@ from checkdam.graph.operators import (
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.aggregate import VectorisedSum, record_combiner, running_sums
 from checkdam.runtime.slot.context import FunctionContext
-from checkdam.runtime.slot.operators import make_process
-from checkdam.state.batch import Batch
+from checkdam.runtime.slot.operator_processes import make_process
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.rows import to_arrow
-from checkdam.state.types import TypeInfo, type_info
+from checkdam.types.batch import Batch
+from checkdam.types.rows import to_arrow
+from checkdam.types.type_info import TypeInfo, type_info
 
 PAIR = type_info(tuple[str, int])
 SWAPPED = type_info(tuple[int, str])

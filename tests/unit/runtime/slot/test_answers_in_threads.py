@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 from checkdam.runtime.slot import control_messages
 from checkdam.runtime.slot.messages import EpochReport
-from checkdam.state.snapshots import SlotSnapshot
+from checkdam.state.snapshot_handles import SlotSnapshot
 
 for each in (EpochReport, SlotSnapshot, control_messages.Pending):
     assert "__msgspec_cache__" in vars(each), each

@@ -25,13 +25,13 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import SlotLostError
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.exchange_rows import wire_before
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.slot.client import RemoteSlot, SlotAddress, exchange, report_task
 from checkdam.runtime.slot.messages import SlotSetup
-from checkdam.runtime.slot.server import SlotServer
+from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress, exchange, report_task
+from checkdam.runtime.slot.slot_server import SlotServer
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.stalls import Stall
-from checkdam.runtime.wire import wire_before
 from checkdam.testing.local_job import Build, LocalJob
 
 FAST = Heartbeat(timedelta(milliseconds=100), timedelta(seconds=1.5))

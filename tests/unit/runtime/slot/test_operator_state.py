@@ -17,7 +17,7 @@ from checkdam.graph.operators import MapKind, SinkFunctionKind
 from checkdam.runtime.slot.context import SnapshotContext
 from checkdam.runtime.slot.operator_state import OperatorStates
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from checkdam.state.snapshots import OperatorStatePart, Redistribution
+from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.state.ttl import StateTtlConfig
 from checkdam.testing import MemoryStorage
 

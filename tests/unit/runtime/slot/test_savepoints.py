@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.connectors.files import STAGING, FileCommitter
+from checkdam.connectors.file_sink import STAGING, FileCommitter
 from checkdam.errors import CheckpointDeclinedError, StorageError
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.driver_memory import DriverMemory
+from checkdam.runtime.exchange_rows import Wire
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.task import SlotTask
-from checkdam.runtime.wire import Wire
-from checkdam.state.rows import to_arrow
-from checkdam.state.snapshots import OperatorSnapshot, SavepointFormat, SavepointTarget, SlotSnapshot
+from checkdam.state.snapshot_handles import OperatorSnapshot, SavepointFormat, SavepointTarget, SlotSnapshot
 from checkdam.storage.contract import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.mounts import mount
 from checkdam.testing.word_count import WordCount
+from checkdam.types.rows import to_arrow
 
 ONE, TWO, THREE = CheckpointId(1), CheckpointId(2), CheckpointId(3)
 WORDS = [f"w{i}" for i in range(20)]

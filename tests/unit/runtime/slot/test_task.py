@@ -10,7 +10,7 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.checkpoint.operator_state import INLINE_LIMIT
+from checkdam.checkpoint.operator_state_file import INLINE_LIMIT
 from checkdam.errors import StateRequestError, StorageError, UserFunctionError
 from checkdam.graph.contexts import (
     FunctionInitializationContext,
@@ -27,7 +27,7 @@ from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport, RestorePoint, SlotSetup
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from checkdam.state.snapshots import SlotSnapshot, StateFile
+from checkdam.state.snapshot_handles import SlotSnapshot, StateFile
 from checkdam.testing import Fault, FaultyStorage, ManualClock, MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.mounts import mount

@@ -18,8 +18,8 @@ from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningOperator, running_level
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.text_check import check_text
-from checkdam.state.types import named_tuple_type, type_info
 from checkdam.testing import ManualClock
+from checkdam.types.type_info import named_tuple_type, type_info
 
 BAD = pa.array([b"good", b"b\xffd", b"\xed\xa0\x80"]).view(pa.string())
 TEXT = type_info(str)

@@ -17,7 +17,6 @@ import pytest
 from checkdam.errors import CheckdamError, JobFailedError, SlotLostError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.failures import user_error
-from checkdam.runtime.slot.client import RemoteSlot, SlotAddress, exchange
 from checkdam.runtime.slot.control_messages import (
     AWAIT,
     CALLS,
@@ -28,10 +27,11 @@ from checkdam.runtime.slot.control_messages import (
     unpack_arguments,
 )
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
-from checkdam.runtime.slot.server import TOKEN_HEADER, SlotServer
-from checkdam.runtime.spark.launch import _own_address
+from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress, exchange
+from checkdam.runtime.slot.slot_server import TOKEN_HEADER, SlotServer
+from checkdam.runtime.spark.slot_launcher import _own_address
 from checkdam.state.key_groups import KeyGroupRange
-from checkdam.state.snapshots import (
+from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorSnapshot,
     OperatorStateHandle,

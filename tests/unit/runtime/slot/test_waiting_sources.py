@@ -27,7 +27,7 @@ from checkdam.errors import JobGraphError, UserFunctionError
 from checkdam.graph.functions import SourceFunction
 from checkdam.runtime.slot import generator_thread
 from checkdam.runtime.slot.generator_thread import MOST_RECORDS
-from checkdam.runtime.slot.sources import SourceProcess
+from checkdam.runtime.slot.source_functions import SourceProcess
 from checkdam.testing import ManualClock, MemoryStorage
 
 

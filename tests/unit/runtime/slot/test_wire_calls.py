@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.backends.hashmap import HashMapStateBackend
-from checkdam.checkpoint.savepoint import SavepointDirectory
+from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
+from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.errors import SlotLostError
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, SubtaskIndex
-from checkdam.runtime.slot.client import RemoteSlot, SlotAddress
 from checkdam.runtime.slot.messages import SlotSetup
-from checkdam.runtime.slot.server import SlotServer
-from checkdam.state.snapshots import SavepointFormat
+from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress
+from checkdam.runtime.slot.slot_server import SlotServer
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.testing.word_count import WordCount
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)

@@ -1,0 +1,60 @@
+"""State files copied from one storage to another, and checked on the way: a copy of damage would be found too late."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from checkdam.backends.state_file import read_state_file
+from checkdam.errors import CheckpointDamagedError, StorageError
+from checkdam.state.snapshot_handles import StateFile
+from checkdam.storage.contract import Storage
+
+_WRITTEN_AT_ONCE = 8 << 20
+
+
+def copy_state_file(source: Storage, file: StateFile, target: Storage) -> StateFile:
+    """The same file in the root of `target`, under the last part of its path, whole or not at all.
+
+    Raises:
+        CheckpointDamagedError: the file is gone, truncated or altered.
+    """
+    name = file.path.rpartition("/")[2]
+    write_pieces(target, name, file.size, _checked_pieces(source, file))
+    return StateFile(name, file.size, file.name)
+
+
+def write_pieces(target: Storage, name: str, size: int, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file of about that size; what is too large to hold goes under a temporary name first."""
+    if size <= _WRITTEN_AT_ONCE:
+        target.write(name, b"".join(pieces))
+        return
+    temporary = f".tmp-{name}"
+    try:
+        with target.open_output(temporary) as output:
+            for piece in pieces:
+                output.write(piece)
+        target.rename(temporary, name)
+    except BaseException:
+        with contextlib.suppress(StorageError):  # the first error is the one to tell
+            target.delete(temporary)
+        raise
+
+
+def _checked_pieces(source: Storage, file: StateFile) -> Iterator[bytes | memoryview]:
+    """The bytes of a state file in order. Head, index and every block are compared with their checksums."""
+    reader = read_state_file(source, file.path, file.size)
+    first = min((block.offset for block in reader.info.blocks), default=file.size)
+    yield source.read_range(file.path, 0, first)
+    position = first
+    for state in range(len(reader.info.states) if first < file.size else 0):
+        for block in reader.blocks(state):
+            if block.info.offset != position:
+                raise CheckpointDamagedError(
+                    f'state file "{file.path}" is damaged: its blocks are not in order',
+                    hint="Restore from an older checkpoint or a savepoint.",
+                )
+            yield block.packed
+            position += block.info.length
+    if position < file.size:
+        yield source.read_range(file.path, position, file.size - position)

@@ -1,0 +1,123 @@
+"""State out of checkpoints on its way into a hashmap store, kept compressed until a function asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import Any
+
+from checkdam.backends.compaction import PendingBlock
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.hashmap.hashmap_states import REMOVED
+from checkdam.backends.restoring import StateReading, agreed, check_keys, read_states
+from checkdam.backends.state_file import Block, StateInfo, packed_array, read_state_file
+from checkdam.state.key_groups import key_groups
+from checkdam.state.snapshot_handles import KeyedStateHandle
+from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer
+
+_AT_ONCE = 50_000  # entries of another backend that are held unpacked
+
+
+@dataclass
+class RestoredState:
+    """A state out of a checkpoint that no descriptor has asked for yet: its blocks, file by file, oldest first."""
+
+    info: StateInfo
+    sources: list[list[Block]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(block.info.entries for blocks in self.sources for block in blocks)
+
+
+def restore(
+    owner: StoreOwner, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
+) -> dict[str, RestoredState]:
+    """Every state by its name, in the owner's key groups only.
+
+    Raises:
+        CheckpointDamagedError: a file is gone, truncated or altered.
+        FormatTooNewError: a file was written by a newer version.
+        StateNotRestorableError: the key type or the max parallelism is another.
+    """
+    restored: dict[str, RestoredState] = {}
+    for handle in handles:
+        read = _own_states if handle.backend == "hashmap" else _foreign_states
+        for info, blocks in read(owner, handle, storage, directory):
+            state = restored.setdefault(info.name, RestoredState(info))
+            state.info = agreed(owner.uid, state.info, info)
+            if blocks:
+                state.sources.append(blocks)
+    return restored
+
+
+def _own_states(
+    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
+) -> Iterator[tuple[StateInfo, list[Block]]]:
+    for file in handle.files:
+        path = f"{directory}/{file.path}" if directory else file.path
+        reader = read_state_file(storage, path, file.size, owner.key_groups)
+        check_keys(owner, reader.info.key_type, reader.info.max_parallelism)
+        for index, info in enumerate(reader.info.states):
+            yield info, list(reader.blocks(index))
+
+
+def _foreign_states(
+    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
+) -> Iterator[tuple[StateInfo, list[Block]]]:
+    """The same from another backend's snapshot, whose entries come in no order of ours."""
+    for info, entries in read_states(owner, handle, storage, directory):
+        yield info, []  # a state without entries is known, too
+        keys = info.entry_key(owner.key_type)
+        while chunk := list(islice(entries, _AT_ONCE)):
+            yield info, _packed(owner, info, keys, chunk)
+
+
+def _packed(owner: StoreOwner, info: StateInfo, keys: Serializer, entries: list[tuple[bytes, bytes]]) -> list[Block]:
+    entry_keys = keys.decode(packed_array([key for key, _ in entries]))
+    of = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
+    groups = key_groups(of, owner.key_type, owner.max_parallelism).tolist()
+    by_group = sorted(zip(groups, entries, strict=True), key=lambda each: each[0])
+    blocks, pending = [], PendingBlock()
+    for group, members in groupby(by_group, key=lambda each: each[0]):
+        pending.add(group, dict(entry for _, entry in members), set())
+        if pending.is_full:
+            blocks.append(pending.content().block())
+            pending = PendingBlock()
+    return [*blocks, pending.content().block()] if pending.groups else blocks
+
+
+def decode(restored: RestoredState, keys: Serializer, reading: StateReading) -> dict[Any, Any]:
+    """The entries as objects; the restored form is used up with it."""
+    entries: dict[Any, Any] = {}
+    for blocks in restored.sources:
+        for block in blocks:
+            packed_keys, packed_values, packed_removed = block.unpack()
+            for key in keys.decode(packed_removed)[block.removed] if block.info.removed_counts else ():
+                entries.pop(key, None)
+            decoded_keys, decoded_values = keys.decode(packed_keys), reading.values(packed_values)
+            if not block.is_whole:
+                decoded_keys, decoded_values = decoded_keys[block.entries], decoded_values[block.entries]
+            entries.update(zip(decoded_keys, decoded_values, strict=True))
+        blocks.clear()  # so that the compressed form does not stay beside the decoded one
+    return entries
+
+
+def prune_entries(entries: dict[Any, Any], prune: Prune) -> dict[Any, Any]:
+    """Take out what has expired; what that changed, for the next snapshot to say so.
+
+    Unsaid it would be back with a restore under a longer time to live.
+    """
+    changes: dict[Any, Any] = {}
+    for key, stored in entries.items():
+        pruned = prune(stored)
+        if pruned is not stored:
+            changes[key] = REMOVED if pruned is None else pruned
+    for key, pruned in changes.items():
+        if pruned is REMOVED:
+            del entries[key]
+        else:
+            entries[key] = pruned
+    return changes

@@ -1,0 +1,303 @@
+"""A sealed hashmap store on its way to files; runs beside the processing thread and shares nothing with it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.file_copies import copy_state_file
+from checkdam.backends.hashmap.hashmap_states import REMOVED
+from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, FileInfo, StateFileWriter, StateInfo
+from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
+from checkdam.ids import CheckpointId
+from checkdam.state.key_groups import key_groups
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
+from checkdam.storage.contract import Storage
+from checkdam.types.serializers import Serializer
+from checkdam.types.type_text import text_of
+
+_SAMPLE = 1000
+
+Carried = list[tuple[StateInfo, Sequence[Sequence[Block]]]]
+"""Restored states that nobody asked for, as blocks of the files they came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTable:
+    """What one state adds to a snapshot: values by key, REMOVED for keys that are gone.
+
+    Values that can change are already encoded, in the order of their keys, and only the keys count in `entries`.
+    With `prune`, what has expired by the time it is written is left out.
+    """
+
+    info: StateInfo
+    keys: Serializer
+    values: Serializer
+    entries: dict[Any, Any]  # of maps by (key, map key), or a dict by map key for each key if `is_nested`
+    is_nested: bool = False
+    encoded: bytes | None = None
+    prune: Prune | None = None
+    has_removed: bool = True  # or may have
+
+    def split(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """Entry keys, their values, and the entry keys that are gone."""
+        if self.is_nested:
+            keys = [(key, map_key) for key, held in self.entries.items() for map_key in held]
+            values = [value for held in self.entries.values() for value in held.values()]
+            return *self._pruned(self._entry_keys(keys), values), []
+        removed = [key for key, value in self.entries.items() if value is REMOVED] if self.has_removed else []
+        if not removed:
+            keys, values = list(self.entries), list(self.entries.values())
+        else:
+            keys = [key for key, value in self.entries.items() if value is not REMOVED]
+            values = [value for value in self.entries.values() if value is not REMOVED]
+        if self.encoded is not None:
+            values = self.values.decode(self.encoded)
+        return *self._pruned(self._entry_keys(keys), values), self._entry_keys(removed)
+
+    def _entry_keys(self, keys: list[Any]) -> list[Any]:
+        if not (self.info.namespace and self.info.map_key):
+            return keys
+        return [(key, namespace, map_key) for (key, namespace), map_key in keys]
+
+    def _pruned(self, keys: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+        if self.prune is None:
+            return keys, values
+        fresh = [
+            (key, left) for key, value in zip(keys, values, strict=True) if (left := self.prune(value)) is not None
+        ]
+        return [key for key, _ in fresh], [value for _, value in fresh]
+
+
+class HashMapSealed:
+    """One seal: a delta on the files of the last completed checkpoint, or a base when `builds_on` is None."""
+
+    def __init__(
+        self,
+        owner: StoreOwner,
+        checkpoint_id: CheckpointId,
+        *,
+        builds_on: tuple[StateFile, ...] | None,
+        changes: dict[str, dict[Any, Any]],
+        carried: Carried,
+        prunings: dict[str, Pruning],
+        file_stem: str,
+        generation: int,
+    ) -> None:
+        # Since the seal before; the next seal repeats them unless this one completes. Replaced, never changed in place:
+        # a table that is being written may be the same dict.
+        self.changes = changes
+        self.generation = generation  # of the types in its files; only with the store's own can deltas build on them
+        self.tables: list[SealedTable] = []
+        self.handle: KeyedStateHandle | None = None
+        self._owner = owner
+        self._checkpoint_id = checkpoint_id
+        self._builds_on = builds_on
+        self._carried = carried  # restored, but not asked for: a base must hold it, a delta need not
+        self._prunings = prunings  # of the states that drop what has expired when files are merged
+        self._file_stem = file_stem
+        self._new_files: list[StateFile] = []
+        self._lock = threading.Lock()
+        self._is_aborted = False
+
+    @property
+    def new_files(self) -> tuple[StateFile, ...]:
+        return tuple(self._new_files)
+
+    def abort(self) -> None:
+        """Never write it, and let go of the state it holds."""
+        with self._lock:
+            self._is_aborted = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.tables, self._carried = [], []
+
+    def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
+        path = f"{directory}/{self._file_stem}" if directory else self._file_stem
+        with self._written(storage, [path, _merged(path)]) as (tables, carried):
+            files = self._write_files(storage, path, tables, carried)
+            with self._lock:
+                self._refuse_if_aborted()
+                self.handle = handle = KeyedStateHandle(self._owner.key_groups, files)
+        return handle
+
+    def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
+        """Copies are cheaper than one merged file: nothing is decoded, and the chain is a short one in any case."""
+        del canonical  # both forms are the same here
+        attempted = [self._file_stem]
+        with self._written(target, attempted) as (tables, carried):
+            for file in self._builds_on or ():
+                self._refuse_if_aborted()
+                assert source is not None
+                attempted.append(file.path.rpartition("/")[2])
+                self._new_files.append(copy_state_file(source, file, target))
+            kind: Literal["base", "delta"] = "base" if self._builds_on is None else "delta"
+            self._write_file(target, self._file_stem, kind, tables, carried if self._builds_on is None else [])
+            with self._lock:
+                self._refuse_if_aborted()
+        return KeyedStateHandle(self._owner.key_groups, self.new_files)
+
+    @contextlib.contextmanager
+    def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SealedTable], Carried]]:
+        """Hand out what is to be written, once; if it fails, `attempted` is removed."""
+        with self._lock:
+            self._refuse_if_aborted()
+            tables, carried = self.tables, self._carried  # an abort while they are written takes them from here only
+        try:
+            yield tables, carried
+        except BaseException:
+            self.abort()  # a failed checkpoint is taken anew and not written again: what it holds must not stay
+            self._new_files.clear()
+            for path in attempted:
+                with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+                    storage.delete(path)
+            raise
+        self._let_go()  # the files hold it now
+
+    def _refuse_if_aborted(self) -> None:
+        if self._is_aborted:
+            raise CheckpointDeclinedError(
+                f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
+            )
+
+    def _write_files(
+        self, storage: Storage, path: str, tables: list[SealedTable], carried: Carried
+    ) -> tuple[StateFile, ...]:
+        if self._builds_on is None:
+            written = self._write_file(storage, path, "base", tables, carried)
+            return () if written is None else (written,)
+        written = self._write_file(storage, path, "delta", tables, [])
+        if written is None:
+            return self._builds_on
+        run = plan(self._builds_on)
+        if run is None:
+            return (*self._builds_on, written)
+        # The old files stay as they are until a checkpoint that uses the merged one completes.
+        merged = merge(storage, self._builds_on[run], _merged(path), self._prunings)
+        self._new_files.append(merged)
+        return (*self._builds_on[: run.start], merged, written)
+
+    def _write_file(
+        self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SealedTable], carried: Carried
+    ) -> StateFile | None:
+        """Write the sealed tables and what is carried; None if there is nothing to write."""
+        if not carried and not any(table.entries for table in tables):
+            return None
+        owner = self._owner
+        info = FileInfo(
+            kind=kind,
+            uid=owner.uid,
+            subtask=owner.subtask,
+            checkpoint_id=self._checkpoint_id,
+            max_parallelism=owner.max_parallelism,
+            key_type=text_of(owner.key_type),
+            states=[table.info for table in tables] + [state for state, _ in carried],
+        )
+        writer = StateFileWriter(storage, path, info)
+        try:
+            for index, table in enumerate(tables):
+                with naming(owner, table.info):
+                    _write_table(writer, index, table, owner)
+            for index, (_, sources) in enumerate(carried, start=len(tables)):
+                merge_blocks(writer, index, sources, key_groups=owner.key_groups, keep_removed=False)
+            written = writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        self._new_files.append(written)
+        return written
+
+
+@contextlib.contextmanager
+def naming(owner: StoreOwner, state: StateInfo) -> Iterator[None]:
+    """Add whose state it is to the complaint about a value that does not fit its type."""
+    try:
+        yield
+    except JobGraphError as error:
+        raise JobGraphError(
+            f'state "{state.name}" of operator "{owner.uid}": {error.message}', hint=error.hint
+        ) from error
+
+
+def _merged(path: str) -> str:
+    return f"{path}-merged"
+
+
+class _Sorted:
+    """Entry keys in the order of their key groups, and which stretch of them each group has."""
+
+    def __init__(self, entry_keys: list[Any], info: StateInfo, owner: StoreOwner) -> None:
+        keys = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
+        # 16 bits hold any key group, and numpy sorts them by radix
+        groups = np.empty(0, np.uint16)
+        if keys:
+            groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
+        order = np.argsort(groups, kind="stable")
+        present, counts = np.unique(groups[order], return_counts=True)
+        self.order = order
+        self.keys = _arranged(entry_keys, order)
+        self.counts: dict[int, int] = dict(zip(present.tolist(), counts.tolist(), strict=True))
+
+
+def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
+    """The items in another order. With millions of them most time goes into visiting each where it lies in memory, so
+    plain numbers are made anew."""
+    if set(map(type, items)) == {int}:
+        with contextlib.suppress(OverflowError):  # of more than 64 bits
+            numbers: list[Any] = np.array(items, dtype=np.int64)[order].tolist()
+            return numbers
+    arranged: list[Any] = np.fromiter(items, dtype=object, count=len(items))[order].tolist()
+    return arranged
+
+
+def _write_table(writer: StateFileWriter, state: int, table: SealedTable, owner: StoreOwner) -> None:
+    keys, unsorted_values, removed_keys = table.split()
+    found = _Sorted(keys, table.info, owner)
+    removed = _Sorted(removed_keys, table.info, owner)
+    values = _arranged(unsorted_values, found.order)
+    limit = _entries_per_block(found.keys, values, table.keys, table.values)
+
+    entry = gone = 0
+    for groups in _block_groups(found.counts, removed.counts, limit):
+        counts = [found.counts.get(group, 0) for group in groups]
+        removed_counts = [removed.counts.get(group, 0) for group in groups]
+        entry_end, gone_end = entry + sum(counts), gone + sum(removed_counts)
+        content = BlockContent(
+            groups,
+            counts,
+            removed_counts,
+            table.keys.encode_keys(found.keys[entry:entry_end]),
+            table.values.encode_checked(values[entry:entry_end]),
+            table.keys.encode_keys(removed.keys[gone:gone_end]),
+        )
+        writer.add_block(state, content)
+        entry, gone = entry_end, gone_end
+
+
+def _entries_per_block(keys: list[Any], values: list[Any], of_keys: Serializer, of_values: Serializer) -> int:
+    sampled_keys, sampled_values = keys[:_SAMPLE], values[:_SAMPLE]
+    sampled = len(of_keys.encode_keys(sampled_keys)) + len(of_values.encode_checked(sampled_values))
+    return max(1, BLOCK_BYTES * max(1, len(sampled_keys)) // sampled)
+
+
+def _block_groups(counts: dict[int, int], removed_counts: dict[int, int], limit: int) -> Iterator[list[int]]:
+    """Key groups, ascending, cut into blocks of about `limit` entries."""
+    block: list[int] = []
+    filled = 0
+    for group in sorted(counts.keys() | removed_counts.keys()):
+        block.append(group)
+        filled += counts.get(group, 0) + removed_counts.get(group, 0)
+        if filled >= limit:
+            yield block
+            block, filled = [], 0
+    if block:
+        yield block

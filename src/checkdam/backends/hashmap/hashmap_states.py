@@ -1,0 +1,247 @@
+"""The live states of the hashmap backend: Python objects in dicts, with what changed beside them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from checkdam.backends.contract import Prune
+from checkdam.types.serializers import REFUSED, encode
+from checkdam.types.type_check import GREATEST_INT, LEAST_INT, Fit
+
+REMOVED: Any = type("Removed", (), {"__slots__": ()})()
+"""Stands in a set of changes for the value of an entry that is gone."""
+
+
+class Current(Protocol):
+    """Knows which key the states are about."""
+
+    @property
+    def current_key(self) -> Any: ...
+
+
+class NamespacedKey:
+    """Tells key and namespace together, so that a state with namespaces is one by pairs."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    @property
+    def current_key(self) -> Any:
+        return self._store.current_key, self._store.current_namespace
+
+
+class HashMapCells:
+    """One value per key. Plain methods on slots measure faster here than closures over the dicts."""
+
+    __slots__ = ("_check", "_current", "_decode", "_exact", "_order", "_prune", "changes", "default", "entries")
+
+    def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
+        self._check: Callable[[Any], None] | None = None
+        self._exact: type | None = None
+        self._decode: Callable[[bytes], Any] | None = None
+        self.default: Any = None  # what a key without a value reads; here it costs no call of its own
+        self._current = current
+        self._prune = prune
+        # A sweep needs its place in the dict kept while entries come and go, which a plain dict cannot do
+        self._order = None if prune is None else OrderedDict(entries)
+        self.entries: dict[Any, Any] = entries if self._order is None else self._order
+        self.changes = changes  # since the last seal
+
+    def value(self) -> Any:
+        return self.entries.get(self._current.current_key, self.default)
+
+    def check_with(self, fit: Fit) -> None:
+        """From now on `update` refuses values that do not fit; without this, whoever calls it has checked them."""
+        self._check, self._exact, self._decode = fit.check, fit.exact, fit.decode_to_check
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
+        if self._check is not None:  # what Fit.check does, without a call for values that fit
+            if (kind := type(value)) is self._exact:
+                if (kind is int and not LEAST_INT <= value <= GREATEST_INT) or (kind is str and not value.isascii()):
+                    self._check(value)
+            elif self._decode is None:
+                self._check(value)
+            else:
+                try:
+                    self._decode(encode(value))
+                except REFUSED:
+                    self._check(value)
+        key = self._current.current_key
+        self.entries[key] = value
+        self.changes[key] = value
+
+    def clear(self) -> None:
+        key = self._current.current_key
+        if key in self.entries:  # asked first, because an empty dict pops without a look at the key
+            del self.entries[key]
+            self.changes[key] = REMOVED
+
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(list(self.entries))
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self.entries.items())
+
+    def sweep(self, count: int) -> None:
+        order, prune = self._order, self._prune
+        if order is None or prune is None:
+            return
+        for _ in range(min(count, len(order))):
+            key = next(iter(order))
+            stored = order[key]
+            pruned = prune(stored)
+            if pruned is None:
+                del order[key]
+                self.changes[key] = REMOVED
+                continue
+            order.move_to_end(key)
+            if pruned is not stored:
+                order[key] = self.changes[key] = pruned
+
+    def get_all(self, keys: Sequence[Any]) -> list[Any]:
+        return list(map(self.entries.get, keys))
+
+    def put_all(self, values: Mapping[Any, Any]) -> None:
+        self.entries.update(values)
+        self.changes.update(values)
+
+    @property
+    def count(self) -> int:
+        return len(self.entries)
+
+    def flat(self) -> dict[Any, Any]:
+        """Every entry as of now, by key."""
+        return dict(self.entries)
+
+    copied = flat
+
+
+class HashMapMaps:
+    """A dict per key. Changes are noted by (key, map key), so that one entry changed is one entry in a snapshot.
+
+    No key has an empty dict.
+    """
+
+    __slots__ = ("_current", "_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "entries")
+
+    def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
+        """Both dicts are by (key, map key)."""
+        self._current = current
+        self._prune = prune
+        self._order: OrderedDict[Any, Any] | None = None if prune is None else OrderedDict()  # see HashMapCells
+        self._sweeping: Any = None  # the dict that the last sweep ended in, and how many of its entries are left
+        self._to_sweep = 0
+        self.entries: dict[Any, Any] = {} if self._order is None else self._order
+        for (key, map_key), value in entries.items():
+            held = self.entries.get(key)
+            if held is None:
+                self.entries[key] = self._dict(map_key, value)
+            else:
+                held[map_key] = value
+        self.count = len(entries)
+        self.changes = changes
+
+    def _dict(self, map_key: Any, value: Any) -> dict[Any, Any]:
+        return {map_key: value} if self._order is None else OrderedDict({map_key: value})
+
+    def get(self, map_key: Any) -> Any:
+        held = self.entries.get(self._current.current_key)
+        return None if held is None else held.get(map_key)
+
+    def put(self, map_key: Any, value: Any) -> None:
+        key = self._current.current_key
+        held = self.entries.get(key)
+        if held is None:
+            self.entries[key] = self._dict(map_key, value)
+            self.count += 1
+        else:
+            before = len(held)
+            held[map_key] = value
+            self.count += len(held) - before
+        self.changes[key, map_key] = value
+
+    def remove(self, map_key: Any) -> None:
+        key = self._current.current_key
+        held = self.entries.get(key)
+        if held is not None and map_key in held:
+            self._drop(key, held, map_key)
+
+    def _drop(self, key: Any, held: dict[Any, Any], map_key: Any) -> None:
+        del held[map_key]
+        if not held:
+            del self.entries[key]
+        self.count -= 1
+        self.changes[key, map_key] = REMOVED
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        held = self.entries.get(self._current.current_key)
+        return iter(()) if held is None else iter(list(held.items()))  # a copy: the reader may put and remove
+
+    def is_empty(self) -> bool:
+        return self._current.current_key not in self.entries
+
+    def clear(self) -> None:
+        key = self._current.current_key
+        if key in self.entries:
+            held = self.entries.pop(key)
+            self.count -= len(held)
+            self.changes.update(((key, map_key), REMOVED) for map_key in held)
+
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(list(self.entries))
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        return self.pairs()
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Every entry by (key, map key)."""
+        for key, held in self.entries.items():
+            for map_key, value in held.items():
+                yield (key, map_key), value
+
+    def sweep(self, count: int) -> None:
+        order, prune = self._order, self._prune
+        if order is None or prune is None:
+            return
+        for _ in range(min(count, self.count)):
+            key = next(iter(order))
+            held = order[key]
+            if held is not self._sweeping:
+                self._sweeping, self._to_sweep = held, len(held)
+            map_key = next(iter(held))
+            stored = held[map_key]
+            held.move_to_end(map_key)
+            self._to_sweep -= 1
+            if self._to_sweep <= 0:
+                order.move_to_end(key)
+                self._sweeping = None
+            pruned = prune(stored)
+            if pruned is None:
+                self._drop(key, held, map_key)
+            elif pruned is not stored:
+                held[map_key] = self.changes[key, map_key] = pruned
+
+    def flat(self) -> dict[Any, Any]:
+        """Every entry as of now, by (key, map key)."""
+        return dict(self.pairs())
+
+    def copied(self) -> dict[Any, Any]:
+        """The same in less time, as a dict per key."""
+        return {key: dict(held) for key, held in self.entries.items()}
+
+
+class NamespacedMaps(HashMapMaps):
+    """As maps by pairs of key and namespace; only from outside entries have a key of three parts."""
+
+    __slots__ = ()
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        for ((key, namespace), map_key), value in self.pairs():
+            yield (key, namespace, map_key), value

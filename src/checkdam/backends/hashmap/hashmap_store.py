@@ -1,0 +1,305 @@
+"""Keyed state as Python objects in dicts: the fastest backend, bounded by memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import xxhash
+
+from checkdam import config
+from checkdam.backends.compaction import Pruning
+from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
+from checkdam.backends.hashmap.hashmap_snapshot import HashMapSealed, SealedTable, naming
+from checkdam.backends.hashmap.hashmap_states import (
+    REMOVED,
+    Current,
+    HashMapCells,
+    HashMapMaps,
+    NamespacedKey,
+    NamespacedMaps,
+)
+from checkdam.backends.hashmap.hashmap_view import HashMapPublished
+from checkdam.backends.restoring import reading_of
+from checkdam.backends.state_file import state_info
+from checkdam.errors import JobGraphError
+from checkdam.ids import CheckpointId, Epoch
+from checkdam.option_fields import OptionFields
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
+from checkdam.state.spec import StateSpec
+from checkdam.state.stored import as_of_now, in_bulk
+from checkdam.state.ttl import TtlTime
+from checkdam.storage.contract import Storage
+from checkdam.types.serializers import serializer
+from checkdam.types.type_check import are_exact
+
+
+@dataclass(frozen=True)
+class HashMapStateBackend(OptionFields):
+    """Keeps every value as a Python object in memory; snapshots hold what changed."""
+
+    implies = ((config.STATE_BACKEND, "hashmap"),)
+
+    def __post_init__(self) -> None:
+        self._fill()
+
+    def open(
+        self,
+        owner: StoreOwner,
+        restore_from: Sequence[KeyedStateHandle],
+        storage: Storage | None,
+        directory: str,
+        *,
+        claim: bool,
+    ) -> HashMapStore:
+        restored = {} if storage is None else restore(owner, restore_from, storage, directory)
+        only = restore_from[0] if claim and len(restore_from) == 1 else None
+        builds_on = only is not None and only.backend == "hashmap" and only.key_groups == owner.key_groups
+        return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())
+
+
+class HashMapStore:
+    """One dict per state, and one more of what changed since the last seal."""
+
+    __slots__ = (
+        *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
+        *("_unsealed", "current_key", "current_namespace", "published"),
+    )
+
+    def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
+        self.current_key: Any = NO_KEY
+        self.current_namespace: Any = None
+        self._owner = owner
+        self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
+        self._restored = restored
+        self._states: dict[str, _KeptState] = {}
+        self.published: HashMapPublished | None = None
+        self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
+        self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
+        self._generation = 0  # of the types in files; deltas build on files of their own one only
+        self._seals: dict[CheckpointId, HashMapSealed] = {}  # since the last completed checkpoint, oldest first
+        self._unsealed: dict[str, dict[Any, Any]] = {}  # changes of aborted seals that no later seal has taken over
+
+    def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
+        entries, changes = self._taken_over(spec, prune)
+        cells = HashMapCells(self._current(spec), entries, changes, prune)
+        self._states[spec.name] = _KeptState(self._owner, spec, cells, prune)
+        return cells
+
+    def maps(self, spec: StateSpec, prune: Prune | None = None) -> HashMapMaps:
+        entries, changes = self._taken_over(spec, prune)
+        make = HashMapMaps
+        if spec.namespace is not None:
+            make, entries, changes = NamespacedMaps, _by_pairs(entries), _by_pairs(changes)
+        maps = make(self._current(spec), entries, changes, prune)
+        self._states[spec.name] = _KeptState(self._owner, spec, maps, prune)
+        return maps
+
+    def table(self, spec: StateSpec) -> HashMapCells:
+        return self.cells(spec)
+
+    def _current(self, spec: StateSpec) -> Current:
+        return self if spec.namespace is None else NamespacedKey(self)
+
+    def _taken_over(self, spec: StateSpec, prune: Prune | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """The restored entries of a state, and what of them is no longer as it is in the files."""
+        if spec.name in self._states:
+            raise JobGraphError(
+                f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
+                hint="Give each state of an operator its own name, and ask for it once, in open().",
+            )
+        restored = self._restored.get(spec.name)
+        if restored is None:
+            return {}, {}
+        reading = reading_of(self._owner.uid, restored.info, spec)
+        entries = decode(restored, serializer(spec.entry_key(self._owner.key_type)), reading)
+        del self._restored[spec.name]
+        if reading.is_renewed:
+            with self._lock:
+                self._generation += 1
+                self._confirmed = ()
+        return entries, {} if prune is None else prune_entries(entries, reading.prune(prune))
+
+    @property
+    def not_asked_for(self) -> Sequence[str]:
+        return list(self._restored)
+
+    def end_epoch(self) -> None:
+        """Nothing is gathered: each write is in its dict at once."""
+
+    def publish(self, epoch: Epoch) -> None:
+        published = self.published or HashMapPublished(self._owner)
+        published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold) for kept in self._states.values()])
+        self.published = published
+
+    def unpublish(self) -> None:
+        self.published = None
+
+    def close(self) -> None:
+        self._states, self._restored, self._seals, self.published = {}, {}, {}, None
+
+    @property
+    def key_count(self) -> int:
+        return sum(kept.state.count for kept in self._states.values())
+
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSealed:
+        noted = self.published is not None
+        with self._lock:
+            newest = {name: kept.take_changes(noted=noted) for name, kept in self._states.items()}
+            taken = joined(self._unsealed, newest)
+            self._unsealed = {}
+            changes = {name: self._unconfirmed(name, each) for name, each in taken.items()}
+            is_full = full or self._is_full(changes)
+            sealed = self._seals[checkpoint_id] = HashMapSealed(
+                self._owner,
+                checkpoint_id,
+                builds_on=None if is_full else self._confirmed,
+                changes=taken,  # noted first: should a value not encode below, the next seal still has them all
+                carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
+                prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning())},
+                file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
+                generation=self._generation,
+            )
+            sealed.tables = [kept.all() if is_full else kept.part(changes[name]) for name, kept in self._states.items()]
+            return sealed
+
+    def _unconfirmed(self, name: str, newest: dict[Any, Any]) -> dict[Any, Any]:
+        """What changed in a state since the last completed checkpoint."""
+        older = [seal.changes[name] for seal in self._seals.values() if seal.changes.get(name)]
+        if not older:
+            return newest
+        changes: dict[Any, Any] = {}
+        for each in (*older, newest):
+            changes.update(each)
+        return changes
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        with self._lock:
+            sealed = self._seals.get(checkpoint_id)
+            if sealed is None:
+                return  # older than the last completed one, or taken before this store was opened
+            if sealed.handle is None:
+                raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
+            self._confirmed = sealed.handle.files if sealed.generation == self._generation else ()
+            self._seals = {number: seal for number, seal in self._seals.items() if number > checkpoint_id}
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        with self._lock:
+            sealed = self._seals.get(checkpoint_id)
+            if sealed is None:
+                return
+            sealed.abort()
+            later = next((seal for number, seal in self._seals.items() if number > checkpoint_id), None)
+            del self._seals[checkpoint_id]
+            if later is not None:
+                later.changes = joined(sealed.changes, later.changes)
+                return
+            self._unsealed = joined(sealed.changes, self._unsealed)  # what is there is of seals behind it
+            if not self._seals and self._is_full(self._unsealed):
+                self._confirmed, self._unsealed = (), {}  # a full snapshot comes next, which needs no changes
+
+    def _is_full(self, changes: dict[str, dict[Any, Any]]) -> bool:
+        """Whether a snapshot with these changes is better a full one."""
+        held = sum(kept.state.count for kept in [*self._states.values()])
+        held += sum(state.count for state in [*self._restored.values()])
+        return not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
+
+
+class _KeptState:
+    """One live state and how it becomes part of a snapshot."""
+
+    def __init__(
+        self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
+    ) -> None:
+        self.state = state
+        self.spec = spec
+        self.prune = prune
+        self._folded: dict[Any, Any] = {}  # what changed since the last seal, without what `state.changes` holds
+        self._untold: dict[Any, Any] = {}  # what a seal has taken and readers have not been told of
+        self._owner = owner
+        self._info = state_info(spec)
+        self._keys = serializer(spec.entry_key(owner.key_type))
+        self._values = serializer(spec.value)
+        ttl = spec.ttl
+        # What belongs to a checkpoint must not depend on how far event time is when its files are written.
+        by_event_time = ttl is not None and ttl.time is TtlTime.EVENT_TIME
+        prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
+        self._prune_at_seal = prune if prunes_when_full and by_event_time else None
+        self._prune_at_write = prune if prunes_when_full else None  # unless it was done at the seal
+        self._compaction = None if ttl is None else ttl.on_compaction
+        self._by_event_time = by_event_time
+
+    def pruning(self) -> Pruning | None:
+        """What drops expired entries from files that are merged for the seal under way; None if nothing does."""
+        prune, compaction = self.prune, self._compaction
+        if prune is None or compaction is None:
+            return None
+        stopped = as_of_now(prune) if self._by_event_time else in_bulk(prune, compaction.query_time_after_num_entries)
+        return Pruning(self._values, stopped)
+
+    def take_changes(self, *, noted: bool) -> dict[Any, Any]:
+        """What changed since the last call; counting starts anew. With `noted` the next `fold` still tells of it."""
+        newest = self.fold()
+        self._untold = newest if noted else {}
+        taken, self._folded = self._folded, {}
+        return taken
+
+    def fold(self) -> dict[Any, Any]:
+        """What changed since the last call; the next seal still takes it."""
+        newest, self.state.changes = self.state.changes, {}
+        if self._folded:
+            self._folded.update(newest)
+        else:
+            self._folded = newest
+        if self._untold:
+            newest, self._untold = {**self._untold, **newest}, {}
+        return newest
+
+    def part(self, changes: dict[Any, Any]) -> SealedTable:
+        """These changes, fixed as of now: objects that nobody can change are kept by reference.
+
+        What the declared type promises there must be what the values are: a list does for a tuple, and can change.
+        """
+        return self._sealed(changes, None)
+
+    def all(self) -> SealedTable:
+        """Everything, fixed as of now, but what has expired if the state wants that cleaned up."""
+        prune = self._prune_at_seal
+        if prune is not None:
+            fresh = {key: left for key, value in self.state.flat().items() if (left := prune(value)) is not None}
+            return self._sealed(fresh, None)
+        if not self._values.type.is_immutable:
+            return self._sealed(self.state.flat(), self._prune_at_write)
+        is_nested = isinstance(self.state, HashMapMaps)
+        copied = self.state.copied()
+        values = chain.from_iterable(map(dict.values, copied.values())) if is_nested else copied.values()
+        if not are_exact(self._values.type, list(values)):
+            return self._sealed(self.state.flat(), self._prune_at_write)
+        return SealedTable(
+            self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write, has_removed=False
+        )
+
+    def _sealed(self, found: dict[Any, Any], prune: Prune | None) -> SealedTable:
+        values = [value for value in found.values() if value is not REMOVED]
+        if self._values.type.is_immutable and are_exact(self._values.type, values):
+            return SealedTable(self._info, self._keys, self._values, found, prune=prune)
+        with naming(self._owner, self._info):
+            encoded = self._values.encode_checked(values)
+        keys_only = {key: REMOVED if value is REMOVED else None for key, value in found.items()}
+        return SealedTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
+
+
+def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+    """The changes of both by state; neither is touched."""
+    if not older:
+        return newer
+    names = dict.fromkeys((*older, *newer))
+    return {name: {**older[name], **newer.get(name, {})} if older.get(name) else newer.get(name, {}) for name in names}
+
+
+def _by_pairs(entries: dict[Any, Any]) -> dict[Any, Any]:
+    return {((key, namespace), map_key): value for (key, namespace, map_key), value in entries.items()}

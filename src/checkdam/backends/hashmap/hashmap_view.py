@@ -1,0 +1,226 @@
+"""What readers see of a hashmap store: a second dict per state, brought up to date when an epoch ends.
+
+Values that nobody can change are shared with the live state; all others are kept encoded, so that what a function does
+to an object in the middle of an epoch does not show.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.hashmap.hashmap_states import REMOVED, HashMapCells, HashMapMaps
+from checkdam.backends.published_view import MOST_ENTRIES, Codec, not_told, packed_pairs, pieces, unknown_state
+from checkdam.errors import CheckdamError, StateAccessError
+from checkdam.ids import Epoch
+from checkdam.state.spec import StateSpec
+from checkdam.types.type_check import are_exact
+
+_CHUNK = 10_000
+_COPIED_WHOLE = 250_000
+"""Up to so many values a copy of all is cheaper than to look up again what an epoch has changed: Python copies a dict
+without a look at its keys, and the live state need not tell the changes of one epoch from those of another."""
+
+
+class ShadowState:
+    """One state as of the last epoch that was published."""
+
+    def __init__(
+        self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
+    ) -> None:
+        self.codec = Codec(spec, owner.key_type, prune)
+        self.entries: dict[Any, Any] = {}  # of maps a dict each, as in the live state
+        self.count = 0
+        self.prune: Prune | None = None
+        self.failure: CheckdamError | None = None  # a value did not fit its type: nothing is told until all is well
+        self._live = state
+        self._is_map = isinstance(state, HashMapMaps)
+        self._is_shared = self.codec.values.type.is_immutable
+        self._is_whole = False
+
+    @property
+    def wants_changes(self) -> bool:
+        """Whether `prepared` needs to know what the epoch has changed; else it looks at the live state itself."""
+        return self._is_map or not self._is_shared or self._live.count > _COPIED_WHOLE
+
+    def prepared(self, changes: dict[Any, Any] | None) -> dict[Any, Any] | CheckdamError:
+        """What to `apply`, in the form in which it is kept, or why it cannot be.
+
+        All there is without changes, the first time and after a failure, else these changes.
+        """
+        try:
+            self._is_whole = self._is_whole and changes is not None
+            return self._kept(changes) if self._is_whole and changes is not None else self._all()
+        except CheckdamError as failure:
+            return failure
+        except Exception as failure:  # noqa: BLE001  pickling runs the user's code; readers must not fail the job
+            return StateAccessError(f"a value cannot be kept: {type(failure).__name__}: {failure}")
+
+    def _all(self) -> dict[Any, Any]:
+        if self._is_shared:
+            copied = self._live.copied()
+            values = chain.from_iterable(map(dict.values, copied.values())) if self._is_map else copied.values()
+            if are_exact(self.codec.values.type, list(values)):
+                return copied
+        kept = self._kept(self._live.flat())
+        return _nested(kept) if self._is_map else kept
+
+    def _kept(self, found: dict[Any, Any]) -> dict[Any, Any]:
+        values = self.codec.values
+        present = [value for value in found.values() if value is not REMOVED]
+        if self._is_shared and are_exact(values.type, present):
+            return found
+        encoded: list[Any] = []
+        left = iter(present)
+        while chunk := list(islice(left, _CHUNK)):
+            packed = values.encode_checked(chunk)
+            # decoded again, what only looked unchangeable is a copy that nobody else has
+            encoded += values.decode(packed) if self._is_shared else pieces(packed)
+        each = iter(encoded)
+        return {key: REMOVED if value is REMOVED else next(each) for key, value in found.items()}
+
+    def apply(self, prepared: dict[Any, Any] | CheckdamError) -> None:
+        if isinstance(prepared, CheckdamError):
+            self.failure, self._is_whole = prepared, False
+            return
+        if not self._is_whole:
+            self.entries, self._is_whole, self.failure = prepared, True, None
+        elif self._is_map:
+            self._apply_to_maps(prepared)
+        else:
+            self.entries.update(prepared)
+            for key in [key for key, value in prepared.items() if value is REMOVED]:
+                del self.entries[key]
+        self.count = self._live.count
+        self.prune = self.codec.prune_of_epoch()
+
+    def _apply_to_maps(self, prepared: dict[Any, Any]) -> None:
+        entries = self.entries
+        for (key, map_key), value in prepared.items():
+            held = entries.get(key)
+            if value is REMOVED:
+                if held is not None:
+                    held.pop(map_key, None)
+                    if not held:
+                        del entries[key]
+            elif held is None:
+                entries[key] = {map_key: value}
+            else:
+                held[map_key] = value
+
+    def encoded(self, found: Any, prune: Prune | None) -> bytes | None:
+        """What a key holds, as taken from `entries`: a value, or a dict that is the caller's own."""
+        if found is None:
+            return None
+        if not self._is_map:
+            return self._encoded_value(found, prune)
+        assert self.codec.map_keys is not None
+        encode = self.codec.map_keys.encode_key
+        pairs = [
+            (encode(map_key), value)
+            for map_key, held in found.items()
+            if (value := self._encoded_value(held, prune)) is not None
+        ]
+        return packed_pairs(pairs) if pairs else None
+
+    def _encoded_value(self, kept: Any, prune: Prune | None) -> bytes | None:
+        if not self._is_shared:
+            return self.codec.visible(kept, prune)
+        fresh = kept if prune is None else prune(kept)
+        return None if fresh is None else self.codec.values.encode_one(fresh)
+
+
+class HashMapPublished:
+    """The shadows of all states of a store, all as of one epoch."""
+
+    def __init__(self, owner: StoreOwner) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._epoch = Epoch(-1)
+        self._shadows: dict[str, ShadowState] = {}
+
+    def advance(
+        self,
+        epoch: Epoch,
+        changed: Iterable[tuple[StateSpec, HashMapCells | HashMapMaps, Prune | None, Callable[[], dict[Any, Any]]]],
+    ) -> None:
+        """The epoch has ended; for each state what tells its changes since the last time it was asked."""
+        shadows = dict(self._shadows)
+        prepared = []
+        for spec, state, prune, changes in changed:
+            shadow = shadows.get(spec.name) or ShadowState(self._owner, spec, state, prune)
+            shadows[spec.name] = shadow
+            prepared.append((shadow, shadow.prepared(changes() if shadow.wants_changes else None)))
+        with self._lock:
+            for shadow, each in prepared:
+                shadow.apply(each)
+            self._shadows, self._epoch = shadows, epoch
+
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [shadow.codec.spec for shadow in self._shadows.values()]
+
+    def has(self, name: str) -> bool:
+        return name in self._shadows
+
+    def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
+        shadow = self._shadow(name)
+        codec = shadow.codec
+        holders = list(map(codec.holder, keys))
+        if map_key is not None:
+            assert codec.map_keys is not None
+            wanted = codec.map_keys.decode_one(map_key)
+        is_map = codec.map_keys is not None
+        with self._lock:  # only as long as it takes to look them up: the epoch that ends meanwhile waits
+            self._refuse_if_failed(shadow)
+            epoch, prune, entries = self._epoch, shadow.prune, shadow.entries
+            found = list(map(entries.get, holders))
+            if is_map and map_key is None:
+                found = [None if held is None else dict(held) for held in found]
+            elif is_map:
+                found = [None if held is None or wanted not in held else {wanted: held[wanted]} for held in found]
+        return epoch, [shadow.encoded(each, prune) for each in found]
+
+    def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
+        shadow = self._shadow(name)
+        is_map = shadow.codec.map_keys is not None
+        start = position = int(after or b"0")
+        taken: list[tuple[Any, Any]] = []
+        size = 0
+        with self._lock:
+            self._refuse_if_failed(shadow)
+            epoch, prune = self._epoch, shadow.prune
+            for key, found in islice(shadow.entries.items(), start, start + limit):
+                taken.append((key, dict(found) if is_map else found))
+                size += len(found) if is_map else 1
+                position += 1
+                if is_map and size >= MOST_ENTRIES:
+                    break
+            is_last = position >= len(shadow.entries)
+        encoded = ((shadow.codec.holders.encode_key(key), shadow.encoded(found, prune)) for key, found in taken)
+        entries = [(key, value) for key, value in encoded if value is not None]
+        return epoch, entries, None if is_last else b"%d" % position
+
+    def entries(self, name: str) -> int:
+        return self._shadow(name).count
+
+    def _shadow(self, name: str) -> ShadowState:
+        shadow = self._shadows.get(name)
+        if shadow is None:
+            raise unknown_state(self._owner.uid, name, self._shadows)
+        return shadow
+
+    def _refuse_if_failed(self, shadow: ShadowState) -> None:
+        if shadow.failure is not None:
+            raise not_told(self._owner.uid, shadow.codec.spec.name, shadow.failure)
+
+
+def _nested(entries: dict[Any, Any]) -> dict[Any, Any]:
+    """A dict per key of what is by (key, map key)."""
+    nested: dict[Any, Any] = {}
+    for (key, map_key), value in entries.items():
+        nested.setdefault(key, {})[map_key] = value
+    return nested

@@ -1,0 +1,79 @@
+"""What the published views of all backends have in common: encoded entries, and what of them may still be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from checkdam.backends.contract import Prune
+from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
+from checkdam.state.spec import StateSpec
+from checkdam.state.stored import as_of_now
+from checkdam.state.ttl import TtlTime, TtlVisibility
+from checkdam.types.serializers import Serializer, serializer
+from checkdam.types.type_info import TypeInfo
+
+MOST_ENTRIES = 10_000
+"""A page of maps ends once it holds so many entries of them."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def pieces(packed: bytes) -> list[bytes]:
+    """The elements of a msgpack array, each still encoded."""
+    return list(map(bytes, _pieces.decode(packed)))
+
+
+def packed_pairs(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """An array of pairs out of encoded parts."""
+    return _pack([(msgspec.Raw(key), msgspec.Raw(value)) for key, value in entries])
+
+
+def unknown_state(uid: str, name: str, known: Iterable[str]) -> StateAccessError:
+    names = ", ".join(f'"{each}"' for each in sorted(known))
+    return StateAccessError(
+        f'operator "{uid}" has no keyed state "{name}"',
+        hint=f"It has {names}." if names else "It has not asked for any keyed state yet.",
+    )
+
+
+def not_asked_for(uid: str, name: str) -> StateNotReadyError:
+    return StateNotReadyError(
+        f'state "{name}" of operator "{uid}" is restored, but the function has not asked for it yet',
+        hint="It can be read here once the function has asked for it; until then read it from the checkpoint.",
+    )
+
+
+def not_told(uid: str, name: str, failure: CheckdamError) -> StateAccessError:
+    return StateAccessError(f'state "{name}" of operator "{uid}" cannot be told: {failure.message}', hint=failure.hint)
+
+
+class Codec:
+    """The serializers of one state, and what its readers must not see."""
+
+    def __init__(self, spec: StateSpec, key_type: TypeInfo, prune: Prune | None) -> None:
+        self.spec = spec
+        self.holders = serializer(spec.holder_key(key_type))
+        self.values: Serializer = serializer(spec.value)
+        self.map_keys: Serializer | None = None if spec.map_key is None else serializer(spec.map_key)
+        hides = spec.ttl is not None and spec.ttl.visibility is TtlVisibility.NEVER_RETURN_EXPIRED
+        self._prune = prune if hides else None
+        self._by_event_time = spec.ttl is not None and spec.ttl.time is TtlTime.EVENT_TIME
+
+    def prune_of_epoch(self) -> Prune | None:
+        """What drops the expired from an epoch that ends now: by the watermark of its end, or by the clock."""
+        return as_of_now(self._prune) if self._prune is not None and self._by_event_time else self._prune
+
+    def holder(self, encoded: bytes) -> Any:
+        return self.holders.decode_one(encoded)
+
+    def visible(self, stored: bytes, prune: Prune | None) -> bytes | None:
+        """An encoded value without what has expired; None if nothing is left."""
+        if prune is None:
+            return stored
+        value = self.values.decode_one(stored)
+        fresh = prune(value)
+        return stored if fresh is value else None if fresh is None else self.values.encode_one(fresh)

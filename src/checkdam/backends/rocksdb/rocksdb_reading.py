@@ -1,0 +1,92 @@
+"""The content of RocksDB snapshots as encoded entries, for whoever restores them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from checkdam.backends.rocksdb.database import Database, group_prefix
+from checkdam.backends.rocksdb.memory_budget import SMALLEST, SlotMemory, slot_memory
+from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, damaged, fetch, read_info
+from checkdam.backends.state_file import StateInfo
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshot_handles import KeyedStateHandle
+from checkdam.storage.contract import Storage
+
+Entries = Iterator[tuple[bytes, bytes]]
+
+_READING_BYTES = SMALLEST
+
+
+def read_handle(
+    handle: KeyedStateHandle,
+    storage: Storage,
+    directory: str,
+    key_groups: KeyGroupRange,
+    work_directory: Callable[[], Path],
+) -> Iterator[tuple[StateInfo, Entries]]:
+    """Every state in a snapshot with its entries in these key groups, each entry key once, in their order.
+
+    Entries are to be read before the next state is asked for. Tables without a key in these key groups are not read.
+
+    Raises:
+        CheckpointDamagedError: a file is gone, truncated or altered.
+        FormatTooNewError: a file was written by a newer version.
+    """
+    if not handle.files:
+        return
+    info = read_info(handle, storage, directory)
+    local = work_directory()
+    try:
+        for state, entries in read_keyed(handle, info, storage, directory, key_groups, local):
+            yield state, ((key[2:], value) for key, value in entries)
+    finally:
+        shutil.rmtree(local, ignore_errors=True)
+
+
+def read_keyed(
+    handle: KeyedStateHandle,
+    info: SnapshotInfo,
+    storage: Storage,
+    directory: str,
+    key_groups: KeyGroupRange,
+    local: Path,
+) -> Iterator[tuple[StateInfo, Entries]]:
+    """As `read_handle`, with keys as they are in the database; the files are left in `local`."""
+    fetch(handle, info, storage, directory, local, key_groups)
+    database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
+    try:
+        for state in info.states:
+            start, end = group_prefix(key_groups.first), group_prefix(key_groups.last + 1)
+            stored = state.name in database.states and len(key_groups) > 0
+            yield state, _scanned(handle, database.column(state.name).scan(start, end)) if stored else iter(())
+    finally:
+        database.close()
+
+
+def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:
+    try:
+        yield from entries
+    except Exception as error:  # RocksDB's refusals have no class of their own
+        raise damaged(handle.files[0].path, f"RocksDB cannot read it ({error})") from error
+
+
+def read_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
+    """The durable key type and the max parallelism of a snapshot; None if it is empty."""
+    if not handle.files:
+        return None
+    info = read_info(handle, storage, directory)
+    return info.key_type, info.max_parallelism
+
+
+def open_fetched(handle: KeyedStateHandle, local: Path, memory: SlotMemory, *, is_read_only: bool = False) -> Database:
+    """Open what `fetch` has put there.
+
+    Raises:
+        CheckpointDamagedError: RocksDB refuses it.
+    """
+    try:
+        return Database(local, memory, is_read_only=is_read_only)
+    except Exception as error:  # RocksDB's refusals have no class of their own
+        raise damaged(handle.files[0].path, f"RocksDB cannot open it ({error})") from error

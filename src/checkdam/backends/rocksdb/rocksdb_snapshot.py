@@ -1,0 +1,199 @@
+"""A sealed RocksDB store on its way to files: a directory of linked tables, of which the new ones are copied."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkdam.backends.contract import StoreOwner
+from checkdam.backends.rocksdb.canonical_file import write_canonical
+from checkdam.backends.rocksdb.snapshot_files import INFO_NAME, TABLE_SUFFIX, SnapshotInfo, copy_out, pack_info, place
+from checkdam.backends.state_file import FileInfo, StateInfo
+from checkdam.errors import CheckpointDeclinedError, StorageError
+from checkdam.ids import CheckpointId
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
+from checkdam.storage.contract import Storage
+from checkdam.types.type_text import text_of
+
+_NOT_NEEDED = ("OPTIONS-", "LOG", "LOCK", "IDENTITY")
+
+
+@dataclass(frozen=True, slots=True)
+class DurableTable:
+    """A table that is durable already, with its checksum, and the first and last key group it has keys of if known."""
+
+    file: StateFile
+    checksum: int
+    key_groups: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenInfo:
+    """The file of a completed checkpoint that describes its states, and what it says of them."""
+
+    file: StateFile
+    states: tuple[StateInfo, ...]
+
+
+class RocksDBSealed:
+    """One seal. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
+    that describes the states, if it is known."""
+
+    def __init__(
+        self,
+        owner: StoreOwner,
+        checkpoint_id: CheckpointId,
+        *,
+        local: Path,
+        states: list[StateInfo],
+        builds_on: Mapping[str, DurableTable],
+        key_groups: Mapping[str, tuple[int, int]],
+        file_stem: str,
+        info: WrittenInfo | None = None,
+    ) -> None:
+        self.tables: dict[str, DurableTable] | None = None  # once written: what the snapshot consists of
+        self.info = info  # once written: that of this snapshot
+        self._owner = owner
+        self._checkpoint_id = checkpoint_id
+        self._local = local
+        self._states = states
+        self._builds_on = builds_on
+        self._key_groups = key_groups
+        self._file_stem = file_stem
+        self._new_files: list[StateFile] = []
+        self._lock = threading.Lock()
+        self._is_aborted = False
+        self._is_being_written = False
+
+    @property
+    def new_files(self) -> tuple[StateFile, ...]:
+        return tuple(self._new_files)
+
+    def abort(self) -> None:
+        """Refuse to be written from now on, and let go of the local files."""
+        with self._lock:
+            self._is_aborted = True
+            if not self._is_being_written:
+                self._forget_local_files()
+
+    def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
+        with self._being_written(storage) as attempted:
+            stem = place(directory, self._file_stem)
+            tables, files = self._copy_files(storage, stem, self._builds_on, attempted)
+            with self._lock:
+                self._refuse_if_aborted()
+                self.tables = tables
+        return KeyedStateHandle(self._owner.key_groups, files, "rocksdb")
+
+    def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
+        del source  # all tables lie in the local directory, those of earlier checkpoints included
+        with self._being_written(target) as attempted:
+            if canonical:
+                files = self._write_canonical(target, attempted)
+            else:
+                _, files = self._copy_files(target, self._file_stem, {}, attempted)
+            with self._lock:
+                self._refuse_if_aborted()
+        return KeyedStateHandle(self._owner.key_groups, files, "hashmap" if canonical else "rocksdb")
+
+    @contextlib.contextmanager
+    def _being_written(self, storage: Storage) -> Iterator[list[str]]:
+        """Keep the local files for as long as they are written; if that fails, remove what is listed as attempted."""
+        attempted: list[str] = []
+        self._new_files.clear()
+        try:
+            with self._lock:
+                self._refuse_if_aborted()
+                self._is_being_written = True
+            try:
+                yield attempted
+            except FileNotFoundError:
+                self._refuse_if_aborted()  # the store was closed meanwhile, and its files are gone
+                raise
+        except BaseException:
+            self._new_files.clear()
+            for path in attempted:
+                with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+                    storage.delete(path)
+            raise
+        finally:
+            with self._lock:
+                self._is_being_written = False
+                self._is_aborted = self._is_aborted or self.tables is None
+                self._forget_local_files()
+
+    def _write_canonical(self, target: Storage, attempted: list[str]) -> tuple[StateFile, ...]:
+        owner = self._owner
+        info = FileInfo(
+            kind="base",
+            uid=owner.uid,
+            subtask=owner.subtask,
+            checkpoint_id=self._checkpoint_id,
+            max_parallelism=owner.max_parallelism,
+            key_type=text_of(owner.key_type),
+            states=self._states,
+        )
+        attempted.append(self._file_stem)
+        written = write_canonical(
+            self._local, info, owner.key_groups, target, self._file_stem, check=self._refuse_if_aborted
+        )
+        self._new_files.append(written)
+        return (written,)
+
+    def _copy_files(
+        self, storage: Storage, stem: str, builds_on: Mapping[str, DurableTable], attempted: list[str]
+    ) -> tuple[dict[str, DurableTable], tuple[StateFile, ...]]:
+        tables: dict[str, DurableTable] = {}
+        others: dict[str, bytes] = {}
+        for local in sorted(self._local.iterdir()):
+            self._refuse_if_aborted()
+            size = local.stat().st_size
+            known = builds_on.get(local.name)
+            if known is not None and known.file.size == size:
+                tables[local.name] = known
+            elif local.suffix == TABLE_SUFFIX:
+                attempted.append(f"{stem}-{local.name}")
+                tables[local.name] = DurableTable(
+                    *copy_out(local, storage, attempted[-1]), self._key_groups.get(local.name)
+                )
+                self._new_files.append(tables[local.name].file)
+            elif size and not local.name.startswith(_NOT_NEEDED):
+                others[local.name] = local.read_bytes()
+        if not tables:
+            return {}, ()  # nothing is stored, so there is nothing to tell of either
+        files = tuple(table.file for table in tables.values())
+        before, states = self.info, tuple(self._states)
+        if before is not None and before.states == states and tables == builds_on:
+            return tables, (*files, before.file)  # nothing has changed
+        attempted.append(f"{stem}-states")
+        info = pack_info(self._info(tables, others))
+        storage.write(attempted[-1], info)
+        self._new_files.append(StateFile(attempted[-1], len(info), INFO_NAME))
+        self.info = WrittenInfo(self._new_files[-1], states)
+        return tables, (*files, self._new_files[-1])
+
+    def _info(self, tables: Mapping[str, DurableTable], others: dict[str, bytes]) -> SnapshotInfo:
+        return SnapshotInfo(
+            uid=self._owner.uid,
+            subtask=self._owner.subtask,
+            checkpoint_id=self._checkpoint_id,
+            max_parallelism=self._owner.max_parallelism,
+            key_type=text_of(self._owner.key_type),
+            states=self._states,
+            tables={name: table.checksum for name, table in tables.items()},
+            others=others,
+            key_groups={name: table.key_groups for name, table in tables.items() if table.key_groups is not None},
+        )
+
+    def _refuse_if_aborted(self) -> None:
+        if self._is_aborted:
+            raise CheckpointDeclinedError(
+                f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
+            )
+
+    def _forget_local_files(self) -> None:
+        shutil.rmtree(self._local, ignore_errors=True)

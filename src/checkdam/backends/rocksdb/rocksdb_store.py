@@ -1,0 +1,174 @@
+"""The live RocksDB state of one operator in one subtask."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import xxhash
+
+from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.restoring import reading_of
+from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
+from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
+from checkdam.backends.rocksdb.memory_budget import SlotMemory
+from checkdam.backends.rocksdb.rocksdb_restore import Restored
+from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSealed, WrittenInfo
+from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
+from checkdam.backends.rocksdb.table import StateTable
+from checkdam.errors import JobGraphError
+from checkdam.ids import CheckpointId, Epoch
+from checkdam.state.spec import StateSpec
+
+_T = TypeVar("_T", bound=StateTable)
+_MERGED_AT_ONCE = 256 << 20
+
+
+class RocksDBStore:
+    """One database; a state is a column family of it, behind a cache of objects.
+
+    A snapshot is a set of immutable tables, so one that builds on another shares the tables both have.
+    """
+
+    def __init__(
+        self, owner: StoreOwner, memory: SlotMemory, restored: Restored, confirmed: dict[str, DurableTable]
+    ) -> None:
+        self.current_key: Any = NO_KEY
+        self.current_namespace: Any = None
+        self._owner = owner
+        self._memory = memory
+        self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
+        self._path = restored.path
+        self._database = restored.database
+        self._unclaimed = restored.states  # restored, and no descriptor has asked for them yet
+        self._tables: dict[str, StateTable] = {}
+        self.published: RocksDBPublished | None = None
+        self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
+        self._confirmed = confirmed  # the tables of the last completed checkpoint
+        self._info: WrittenInfo | None = None  # and its file that describes the states
+        self._last_completed = 0
+        self._seals: dict[CheckpointId, RocksDBSealed] = {}  # newer than that, or not written yet
+        self._is_merged = False
+        self._is_closed = False
+
+    def cells(self, spec: StateSpec, prune: Prune | None = None) -> RocksDBCells:
+        return self._open(RocksDBCells if spec.namespace is None else RocksDBNamespacedCells, spec, prune)
+
+    def maps(self, spec: StateSpec, prune: Prune | None = None) -> RocksDBMaps:
+        return self._open(RocksDBMaps if spec.namespace is None else RocksDBNamespacedMaps, spec, prune)
+
+    def table(self, spec: StateSpec) -> RocksDBCells:
+        return self.cells(spec)
+
+    def _open(self, kind: type[_T], spec: StateSpec, prune: Prune | None) -> _T:
+        if spec.name in self._tables:
+            raise JobGraphError(
+                f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
+                hint="Give each state of an operator its own name, and ask for it once, in open().",
+            )
+        stored = self._unclaimed.get(spec.name)
+        reading = None if stored is None else reading_of(self._owner.uid, stored, spec)
+        table = kind(self, self._owner, spec, prune, self._database.column(spec.name), self._memory)
+        self._tables[spec.name] = table
+        self._unclaimed.pop(spec.name, None)
+        if reading is not None and reading.convert is not None:
+            table.rewrite(reading)
+            with self._lock:
+                self._confirmed, self._info = {}, None
+        if reading is not None and prune is not None:
+            table.sweep_all(reading.prune(prune))
+        return table
+
+    @property
+    def not_asked_for(self) -> Sequence[str]:
+        return list(self._unclaimed)
+
+    @property
+    def key_count(self) -> int:
+        return sum(table.count() for table in self._tables.values())
+
+    def end_epoch(self) -> None:
+        for table in self._tables.values():
+            ttl = table.spec.ttl
+            if ttl is not None and ttl.on_compaction is not None:
+                # RocksDB compacts out of Python's sight, so a part of the state is looked through at each epoch's end
+                table.sweep(ttl.on_compaction.query_time_after_num_entries)
+            table.write()
+
+    def publish(self, epoch: Epoch) -> None:
+        for table in self._tables.values():
+            table.write()
+        self.published = RocksDBPublished(self._owner, epoch, list(self._tables.values()), self.published)
+
+    def unpublish(self) -> None:
+        self.published = None
+
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSealed:
+        with self._lock:
+            builds_on, info = ({}, None) if full else (self._confirmed, self._info)
+        for table in self._tables.values():
+            table.write()
+            if not builds_on and table.spec.ttl is not None and table.spec.ttl.prunes_full_snapshots:
+                table.sweep_all()
+        if not builds_on:
+            self._merge_once()
+        local = self._path / f"checkpoint-{checkpoint_id}"
+        self._database.checkpoint(local)
+        sealed = RocksDBSealed(
+            self._owner,
+            checkpoint_id,
+            local=local,
+            states=[table.info for table in self._tables.values()] + list(self._unclaimed.values()),
+            builds_on=builds_on,
+            key_groups=self._database.tables(),
+            file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
+            info=info,
+        )
+        with self._lock:
+            self._seals[checkpoint_id] = sealed
+        return sealed
+
+    def _merge_once(self) -> None:
+        """Before the first full snapshot: what it copies is not rewritten soon, so the next ones copy little.
+
+        What other subtasks own leaves the disk with it. Without such, a store that is too large to merge while
+        everybody waits is left to RocksDB, which merges it in the background.
+        """
+        if not self._is_merged and (self._database.is_clipped or self._database.stored_bytes <= _MERGED_AT_ONCE):
+            self._database.merge()
+        self._is_merged = True
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        with self._lock:
+            sealed = self._seals.get(checkpoint_id)
+            if sealed is None or checkpoint_id < self._last_completed:
+                return  # older than the last completed one, or taken before this store was opened
+            if sealed.tables is None:
+                raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
+            self._confirmed, self._info = sealed.tables, sealed.info
+            self._last_completed = checkpoint_id
+            self._seals = {
+                number: seal
+                for number, seal in self._seals.items()
+                if number > checkpoint_id or (number < checkpoint_id and seal.tables is None)
+            }
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        with self._lock:
+            sealed = self._seals.pop(checkpoint_id, None)
+        if sealed is not None:
+            sealed.abort()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.published = None
+        for sealed in self._seals.values():
+            sealed.abort()
+        for table in self._tables.values():
+            table.close()
+        self._database.close()
+        shutil.rmtree(self._path, ignore_errors=True)

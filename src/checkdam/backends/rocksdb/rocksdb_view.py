@@ -1,0 +1,140 @@
+"""What readers see of a RocksDB store: its database as it was when an epoch ended.
+
+Changes are written early when too many of them wait, so the database itself may hold half an epoch; a snapshot does
+not. It costs nothing to take, and reading one needs no lock that the processing thread holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from checkdam.backends.contract import Prune, StoreOwner
+from checkdam.backends.published_view import MOST_ENTRIES, Codec, packed_pairs, pieces, unknown_state
+from checkdam.backends.rocksdb.database import LAST, ColumnSnapshot, after_prefix
+from checkdam.backends.rocksdb.table import StateTable
+from checkdam.ids import Epoch
+from checkdam.state.key_groups import key_hasher
+from checkdam.state.spec import StateSpec
+
+_PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
+
+
+class PublishedTable:
+    """One state in a snapshot of its column family."""
+
+    def __init__(self, owner: StoreOwner, codec: Codec, snapshot: ColumnSnapshot, prune: Prune | None) -> None:
+        self._owner = owner
+        self._codec = codec
+        self._snapshot = snapshot
+        self._prune = prune
+        self._hash = key_hasher(owner.key_type)
+        self._has_namespace = codec.spec.namespace is not None
+
+    def get(self, keys: Sequence[bytes], map_key: bytes | None) -> list[bytes | None]:
+        stored = list(map(self._stored_key, keys))
+        if self._codec.map_keys is None:
+            return [None if each is None else self._visible(each) for each in self._snapshot.get(stored)]
+        if map_key is None:
+            return [self._map(prefix) for prefix in stored]
+        found = self._snapshot.get([prefix + map_key for prefix in stored])
+        fresh = [None if each is None else self._visible(each) for each in found]
+        return [None if each is None else packed_pairs([(map_key, each)]) for each in fresh]
+
+    def page(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        return self._page_of_cells(after, limit) if self._codec.map_keys is None else self._page_of_maps(after, limit)
+
+    def entries(self) -> int:
+        return self._snapshot.estimated_entries
+
+    def _page_of_cells(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        found = self._snapshot.first(after + b"\0" if after else b"", LAST, limit + 1)
+        shown = [(key[2:], value) for key, stored in found[:limit] if (value := self._visible(stored)) is not None]
+        return shown, found[limit - 1][0] if len(found) > limit else None
+
+    def _page_of_maps(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        shown: list[tuple[bytes, bytes]] = []
+        size = holders = 0
+        prefix = after
+        while holders < limit and size < MOST_ENTRIES:
+            first = self._snapshot.first(after_prefix(prefix) if prefix else b"", LAST, 1)
+            if not first:
+                return shown, None
+            prefix = self._prefix_of(first[0][0])
+            pairs = list(self._pairs(prefix))
+            holders, size = holders + 1, size + len(pairs)
+            if pairs:
+                shown.append((self._holder_of(prefix), packed_pairs(pairs)))
+        has_more = self._snapshot.first(after_prefix(prefix), LAST, 1)
+        return shown, prefix if has_more else None
+
+    def _stored_key(self, key: bytes) -> bytes:
+        """The key of the database, or what those of all entries of a map begin with."""
+        holder = self._codec.holder(key)
+        group = self._hash(holder[0] if self._has_namespace else holder) % self._owner.max_parallelism
+        prefix = group.to_bytes(2, "big")
+        if self._codec.map_keys is None:
+            return prefix + key
+        return prefix + (_TRIPLE + key[1:] if self._has_namespace else _PAIR + key)
+
+    def _prefix_of(self, stored: bytes) -> bytes:
+        """What all entries of the same map begin with."""
+        map_key = pieces(stored[2:])[-1]
+        return stored[: -len(map_key)]
+
+    def _holder_of(self, prefix: bytes) -> bytes:
+        return _PAIR + prefix[3:] if self._has_namespace else prefix[3:]
+
+    def _map(self, prefix: bytes) -> bytes | None:
+        pairs = list(self._pairs(prefix))
+        return packed_pairs(pairs) if pairs else None
+
+    def _pairs(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, stored in self._snapshot.scan(prefix, after_prefix(prefix)):
+            value = self._visible(stored)
+            if value is not None:
+                yield key[len(prefix) :], value
+
+    def _visible(self, stored: bytes) -> bytes | None:
+        return self._codec.visible(stored, self._prune)
+
+
+class RocksDBPublished:
+    """The states of a store at the end of one epoch. Every epoch has a new one, so that readers hold up nobody."""
+
+    def __init__(
+        self, owner: StoreOwner, epoch: Epoch, tables: Sequence[StateTable], before: RocksDBPublished | None
+    ) -> None:
+        self._owner = owner
+        self._epoch = epoch
+        known: dict[str, Codec] = {} if before is None else before._codecs
+        self._codecs: dict[str, Codec] = {
+            table.spec.name: known.get(table.spec.name) or Codec(table.spec, owner.key_type, table.prune)
+            for table in tables
+        }
+        self._tables = {
+            table.spec.name: PublishedTable(
+                owner, codec := self._codecs[table.spec.name], table.column.snapshot(), codec.prune_of_epoch()
+            )
+            for table in tables
+        }
+
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return [codec.spec for codec in self._codecs.values()]
+
+    def has(self, name: str) -> bool:
+        return name in self._tables
+
+    def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
+        return self._epoch, self._table(name).get(keys, map_key)
+
+    def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
+        return self._epoch, *self._table(name).page(after, limit)
+
+    def entries(self, name: str) -> int:
+        return self._table(name).entries()
+
+    def _table(self, name: str) -> PublishedTable:
+        if name not in self._tables:
+            raise unknown_state(self._owner.uid, name, self._tables)
+        return self._tables[name]

@@ -1,0 +1,259 @@
+"""The files of a RocksDB snapshot: tables as RocksDB made them, and one of our own that tells of all the rest.
+
+    "CDROCKSD"  u32 version  msgpack of SnapshotInfo  u64 checksum of all before
+
+Tables never change once they are written, so snapshots share them. What does change (which tables belong to the
+database, and at which level) is small and lies inside our own file, with a checksum of every table.
+
+Names of files are RocksDB's, and only of the kinds that a snapshot has: a table may be linked to the checkpoint's own
+file, which RocksDB never writes to, and a file under any other name could make it do so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import xxhash
+
+from checkdam.backends.state_file import StateInfo
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StorageError
+from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
+from checkdam.storage.contract import Storage
+
+VERSION = 1
+INFO_NAME = "_states"
+"""What our own file is called among those of a handle."""
+
+TABLE_SUFFIX = ".sst"
+_TABLE = re.compile(r"\d{1,20}\.sst", re.ASCII)
+_OTHER = re.compile(r"CURRENT|MANIFEST-\d{1,20}|\d{1,20}\.log|rocksdict-config\.json", re.ASCII)
+_HEAD = struct.Struct(">8sI")
+_TAIL = struct.Struct(">Q")
+_MAGIC = b"CDROCKSD"
+_PIECE = 1 << 20
+_WRITTEN_AT_ONCE = 2 << 20
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True):
+    """Whose state it is, what states there are, and what it takes to open the tables as a database again."""
+
+    uid: str
+    subtask: int
+    checkpoint_id: int
+    max_parallelism: int
+    key_type: str
+    states: list[StateInfo]
+    tables: dict[str, int]  # checksums by name
+    others: dict[str, bytes]  # whole files by name
+    key_groups: dict[str, tuple[int, int]] = {}  # first and last that a table has keys of; where it is not known, any
+
+
+_decoder = msgspec.msgpack.Decoder(SnapshotInfo)
+
+
+def pack_info(info: SnapshotInfo) -> bytes:
+    content = _HEAD.pack(_MAGIC, VERSION) + msgspec.msgpack.encode(info)
+    return content + _TAIL.pack(xxhash.xxh3_64_intdigest(content))
+
+
+def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> SnapshotInfo:
+    """Our own file of a handle that has files.
+
+    Raises:
+        CheckpointDamagedError: it is gone, truncated or altered, the handle lacks it or a table it names, or a name is
+            not that of a file of RocksDB.
+        FormatTooNewError: a newer version wrote it.
+    """
+    found = next((file for file in handle.files if file.name == INFO_NAME), None)
+    if found is None:
+        raise damaged(handle.files[0].path, "the snapshot it belongs to has no list of its states")
+    path = place(directory, found.path)
+    try:
+        data = storage.read(path)
+    except FileNotFoundError as error:
+        raise damaged(path, "it is gone") from error
+    if len(data) < _HEAD.size + _TAIL.size or len(data) != found.size:
+        raise damaged(path, f"it has not the {found.size} bytes that were written")
+    content = data[: -_TAIL.size]
+    if xxhash.xxh3_64_intdigest(content) != _TAIL.unpack_from(data, len(content))[0]:
+        raise damaged(path, "it is altered")
+    magic, version = _HEAD.unpack_from(content)
+    if magic != _MAGIC:
+        raise damaged(path, "it does not begin like a list of states")
+    if version > VERSION:
+        raise FormatTooNewError(
+            f'state file "{path}" has format version {version}, this version of checkdam reads up to {VERSION}',
+            hint="Restore with the version of checkdam that wrote it, or a newer one.",
+        )
+    try:
+        info = _decoder.decode(content[_HEAD.size :])
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"it cannot be read ({error})") from error
+    _check_names(handle, info, path)
+    return info
+
+
+def _check_names(handle: KeyedStateHandle, info: SnapshotInfo, path: str) -> None:
+    strange = [name for name in info.tables if not _TABLE.fullmatch(name)]
+    strange += [name for name in info.others if not _OTHER.fullmatch(name)]
+    if strange:
+        raise damaged(path, f"it names {strange[0][:200]!r}, which is no file of a RocksDB snapshot")
+    names = [file.name for file in handle.files]
+    missing = info.tables.keys() - set(names)
+    if missing:
+        raise damaged(path, f"it names tables that the snapshot has not: {', '.join(sorted(missing))}")
+    if len(set(names)) < len(names):
+        raise damaged(path, "the snapshot has two files of one name")
+
+
+def fetch(
+    handle: KeyedStateHandle,
+    info: SnapshotInfo,
+    storage: Storage,
+    directory: str,
+    target: Path,
+    key_groups: KeyGroupRange,
+) -> None:
+    """Put the files of a handle into a local directory, where RocksDB can open them; linked where that is possible.
+
+    RocksDB wants all tables to be there; those without a key in `key_groups` are linked and not read.
+
+    Raises:
+        CheckpointDamagedError: a file is gone or truncated, or a table with keys in `key_groups` is altered.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for name, content in info.others.items():
+        (target / name).write_bytes(content)
+    for file in handle.files:
+        if file.name in info.tables:
+            path, local = place(directory, file.path), target / file.name
+            try:
+                first, last = info.key_groups.get(file.name, (key_groups.first, key_groups.last))
+                is_read = first <= key_groups.last and key_groups.first <= last
+                checksum, size = _link_or_copy(storage, path, file.size, local, is_read=is_read)
+            except FileNotFoundError as error:
+                raise damaged(path, "it is gone") from error
+            _check_read(path, file, checksum, size, info.tables[file.name])
+
+
+def verify_tables(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+    """Read every file of a handle and compare it with its checksum; nothing is kept.
+
+    Raises:
+        CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is gone, truncated or altered.
+    """
+    checksums = read_info(handle, storage, directory).tables
+    for file in handle.files:
+        if file.name in checksums:
+            path, hasher, size = place(directory, file.path), xxhash.xxh3_64(), 0
+            try:
+                for piece in _stored_pieces(storage, path, file.size):
+                    hasher.update(piece)
+                    size += len(piece)
+            except FileNotFoundError as error:
+                raise damaged(path, "it is gone") from error
+            _check_read(path, file, hasher.intdigest(), size, checksums[file.name])
+
+
+def _check_read(path: str, file: StateFile, checksum: int | None, size: int, expected: int) -> None:
+    """Raise CheckpointDamagedError unless size and, where it is known, checksum are those that were written."""
+    if size != file.size:
+        raise damaged(path, f"it has not the {file.size} bytes that were written")
+    if checksum is not None and checksum != expected:
+        raise damaged(path, "it is altered")
+
+
+def _stored_pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
+    """A file of the storage piece by piece, and no more than one piece beyond `size`. Raises FileNotFoundError."""
+    offset = 0
+    while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
+        yield piece
+        offset += len(piece)
+
+
+def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_read: bool) -> tuple[int | None, int]:
+    """The checksum, None if nobody had to read the file, and the size."""
+    if _is_linked(storage, path, local):
+        return _checksum(local) if is_read else (None, local.stat().st_size)
+    hasher, copied = xxhash.xxh3_64(), 0
+    with local.open("xb") as output:  # never into what is there: a link is the checkpoint's own file
+        for piece in _stored_pieces(storage, path, size):
+            hasher.update(piece)
+            output.write(piece)
+            copied += len(piece)
+    return hasher.intdigest(), copied
+
+
+def _is_linked(storage: Storage, path: str, local: Path) -> bool:
+    """Link the local name to the file of a checkpoint; False where that cannot be done, or the file is missing.
+
+    Raises:
+        StorageError: it is a symbolic link, or lies behind one.
+    """
+    parts = urlsplit(storage.uri)
+    if parts.scheme != "file" or storage.status(path) is None:
+        return False
+    try:
+        os.link(f"{unquote(parts.path)}/{path}", local, follow_symlinks=False)
+    except OSError:  # another file system, or one without links; a copy shows a missing file
+        return False
+    return True
+
+
+def _checksum(local: Path) -> tuple[int, int]:
+    hasher, size = xxhash.xxh3_64(), 0
+    for piece in _pieces(local):
+        hasher.update(piece)
+        size += len(piece)
+    return hasher.intdigest(), size
+
+
+def copy_out(local: Path, storage: Storage, path: str) -> tuple[StateFile, int]:
+    """Make a local file durable under `path`, whole or not at all; returns it with its checksum.
+
+    What is too large to hold is streamed under a temporary name and renamed.
+    """
+    if local.stat().st_size <= _WRITTEN_AT_ONCE:
+        data = local.read_bytes()
+        storage.write(path, data)
+        return StateFile(path, len(data), local.name), xxhash.xxh3_64_intdigest(data)
+    directory, _, name = path.rpartition("/")
+    temporary = place(directory, f".tmp-{name}")
+    hasher, size = xxhash.xxh3_64(), 0
+    try:
+        with storage.open_output(temporary) as output:
+            for piece in _pieces(local):
+                hasher.update(piece)
+                output.write(piece)
+                size += len(piece)
+        storage.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+            storage.delete(temporary)
+        raise
+    return StateFile(path, size, local.name), hasher.intdigest()
+
+
+def _pieces(local: Path) -> Iterator[bytes]:
+    with local.open("rb", buffering=0) as file:
+        while piece := cast(bytes, file.read(_PIECE)):
+            yield piece
+
+
+def place(directory: str, path: str) -> str:
+    return f"{directory}/{path}" if directory else path
+
+
+def damaged(path: str, reason: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f'state file "{path}" is damaged: {reason}', hint="Restore from an older checkpoint or a savepoint."
+    )

@@ -1,0 +1,172 @@
+"""Ask a running job for its state from any Python program.
+
+    from checkdam.client import StateClient
+
+    client = StateClient("localhost:8081")
+    client.get("4fa1…", "count", "_op_state", "word").value
+
+Values come as JSON has them: dataclasses and named tuples as dicts, bytes as {"base64": …}, dates and Decimals as text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from checkdam.client.gathering import Gathering
+from checkdam.client.keep_alive import KeptConnection
+from checkdam.client.rest_client import DEFAULT_TIMEOUT, RestClient
+from checkdam.errors import RequestRefusedError
+from checkdam.types.json_values import to_json
+
+__all__ = ["StateAnswer", "StateClient"]
+
+_ID = re.compile("[0-9a-fA-F]{32}")
+_AT_ONCE = 1000
+_PAGE = 500
+
+
+@dataclass(frozen=True)
+class StateAnswer:
+    """What a key holds as of the end of `epoch`; `found` is False, and the value None, if nothing."""
+
+    epoch: int
+    key: Any
+    found: bool
+    value: Any
+    key_group: int
+    subtask: int
+
+
+class StateClient:
+    """Live state of the jobs of one server. Safe from many threads; connections are kept until `close`.
+
+    JOB is a job's id, or its name if only one job has it. Calls raise ServerUnreachableError when nobody answers and
+    RequestRefusedError for what the server refuses: an unknown job, operator, state or key type; with `status` 503
+    while the job fails over or no epoch has ended, when asking again helps. A missing key is no error.
+    """
+
+    def __init__(self, address: str, token: str | None = None, *, timeout: timedelta = DEFAULT_TIMEOUT) -> None:
+        self._rest = RestClient(address, token=token, timeout=timeout)
+        self._timeout = timeout.total_seconds()
+        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._lock = threading.Lock()
+        self._idle: list[KeptConnection] = []
+        self._gatherings: dict[str, Gathering[Any, StateAnswer]] = {}
+        self._ids: dict[str, str] = {}
+
+    def get(self, job: str, uid: str, name: str, key: Any, *, map_key: Any = None) -> StateAnswer:
+        """What one key holds. Of a map all its entries, or with `map_key` that one alone.
+
+        Keys that many threads ask for at the same time go to the server together.
+        """
+        path = self._path(job, uid, name)
+        if map_key is not None:
+            return _answer(self._call("GET", f"{path}?key={_text(key)}&map-key={_text(map_key)}"))
+        gathering = self._gatherings.get(path)
+        if gathering is None:
+            gathering = self._gatherings.setdefault(path, Gathering(partial(self._ask, path), _AT_ONCE))
+        return gathering.get(to_json(key))
+
+    def get_many(self, job: str, uid: str, name: str, keys: Iterable[Any], *, map_key: Any = None) -> list[StateAnswer]:
+        """One answer a key, in their order. Those of one slot are as of the same epoch, up to 1000 keys."""
+        wanted = [to_json(key) for key in keys]
+        path = self._path(job, uid, name)
+        more = {} if map_key is None else {"map-key": to_json(map_key)}
+        answers: list[StateAnswer] = []
+        for start in range(0, len(wanted), _AT_ONCE):
+            told = self._call("POST", path, {"keys": wanted[start : start + _AT_ONCE], **more})
+            answers += map(_answer, told["answers"])
+        return answers
+
+    def states(self, job: str) -> list[dict[str, Any]]:
+        """The operators of a job that have keyed state, each with its states and their types."""
+        operators: list[dict[str, Any]] = self._call("GET", f"/jobs/{self._id(job)}/state")["operators"]
+        return operators
+
+    def keys(self, job: str, uid: str, name: str) -> Iterator[tuple[Any, Any]]:
+        """Every key with what it holds, read page by page. A page is as of one epoch; what comes or goes while pages
+        are read may be missed or met twice.
+        """
+        path, cursor = f"{self._path(job, uid, name)}/keys?limit={_PAGE}", ""
+        while True:
+            page = self._call("GET", path + cursor)
+            for entry in page["entries"]:
+                yield entry["key"], entry["value"]
+            if page["next"] is None:
+                return
+            cursor = f"&cursor={quote(page['next'], safe='')}"
+
+    def close(self) -> None:
+        """Close the connections that are not in use; the client can go on, with new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def __enter__(self) -> StateClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _ask(self, path: str, keys: Sequence[Any]) -> list[StateAnswer]:
+        if len(keys) == 1:
+            return [_answer(self._call("GET", f"{path}?key={quote(json.dumps(keys[0]), safe='')}"))]
+        return list(map(_answer, self._call("POST", path, {"keys": keys})["answers"]))
+
+    def _path(self, job: str, uid: str, name: str) -> str:
+        return f"/jobs/{self._id(job)}/state/{quote(uid, safe='')}/{quote(name, safe='')}"
+
+    def _id(self, job: str) -> str:
+        """An id as it is; a name is looked up once, as a job keeps its id."""
+        if _ID.fullmatch(job):
+            return job
+        if job not in self._ids:
+            named = [each["jid"] for each in self._call("GET", "/jobs/overview")["jobs"] if each["name"] == job]
+            if len(named) != 1:
+                many = f"{len(named)} jobs are" if named else "there is no job"
+                raise RequestRefusedError(f'{many} called "{job}"', hint="Give the id of one.")
+            self._ids[job] = named[0]
+        return self._ids[job]
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        content = b"" if body is None else json.dumps(body).encode()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None:
+            try:
+                return self._asked(connection, method, path, content)
+            except TimeoutError as error:
+                raise self._rest.unreachable(error) from error
+            except OSError:
+                pass  # the server may have closed it since: all calls only read, so this one goes out again
+        try:
+            new = KeptConnection(self._rest.url, self._headers, self._timeout)
+            return self._asked(new, method, path, content)
+        except OSError as error:
+            raise self._rest.unreachable(error) from error
+
+    def _asked(self, connection: KeptConnection, method: str, path: str, content: bytes) -> Any:
+        status, answer = connection.ask(method, path, content)
+        if connection.is_open:
+            with self._lock:
+                self._idle.append(connection)
+        return self._rest.read(status, answer)
+
+
+def _text(key: Any) -> str:
+    return quote(json.dumps(to_json(key)), safe="")
+
+
+def _answer(told: Mapping[str, Any]) -> StateAnswer:
+    return StateAnswer(told["epoch"], told["key"], told["found"], told["value"], told["key-group"], told["subtask"])

@@ -1,0 +1,1 @@
+"""Flink's file formats, and nothing of Checkdam's own."""

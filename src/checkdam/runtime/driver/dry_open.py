@@ -1,0 +1,210 @@
+"""What state an operator asks for, found out by opening its function where no record ever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from checkdam.backends.contract import NO_KEY, Cells, Maps, Sealed, ValueTable
+from checkdam.backends.keyed_state import KeyedState
+from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError, UserFunctionError
+from checkdam.graph.contexts import TimeDomain
+from checkdam.graph.functions import has_timers
+from checkdam.graph.operators import ConnectKind, Operator
+from checkdam.ids import CheckpointId, Epoch, OperatorUid
+from checkdam.runtime.slot.aggregate import aggregate_state
+from checkdam.runtime.slot.context import FunctionContext, InitializationContext, OperatorTime
+from checkdam.runtime.slot.operator_processes import begin, guarded
+from checkdam.runtime.slot.operator_setup import own_copy
+from checkdam.runtime.slot.operator_state import OperatorStates
+from checkdam.runtime.slot.timers import timer_state
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from checkdam.state.handles import ListState, MapState
+from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
+from checkdam.state.spec import StateSpec
+from checkdam.types.type_info import TypeInfo, tuple_of, type_info
+
+Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
+
+
+@dataclass
+class Declared:
+    """The states of one operator, in the order it asked for them."""
+
+    keyed: dict[str, StateSpec] = field(default_factory=dict)
+    operator: dict[str, tuple[Redistribution, TypeInfo]] = field(default_factory=dict)
+
+
+def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, is_restored: bool) -> Declared:
+    """What the operator asks for. Calls `initialize_state`, `open` and `close` of a copy of its function, nothing else.
+
+    The function finds the operator state that was `restored`, where that fits, and no keyed state.
+
+    Raises:
+        UserFunctionError: the function raised.
+        JobGraphError: it asks for something that cannot be had.
+    """
+    operator = own_copy(operator)
+    declared = Declared()
+    store = _RecordingStore(declared, operator)
+    _ask_for_built_in(operator, store)
+    operator_states = _RecordingOperatorStates(declared, operator, restored)
+    if isinstance(operator.kind, ConnectKind):
+        for descriptor in operator.kind.broadcast:
+            operator_states.declare_broadcast(descriptor)
+    keyed = KeyedState(store, OperatorTime(), operator.uid or OperatorUid(operator.name))
+    context = FunctionContext(
+        operator.name, 0, 1, keyed if operator.key is not None else None, max_parallelism=max_parallelism
+    )
+    try:
+        _live(operator, context, InitializationContext(is_restored, operator_states, context))
+    except UserFunctionError:
+        if not operator_states.has_refused:
+            raise  # else it was given nothing where its own state would have been
+    return declared
+
+
+def _live(operator: Operator, context: FunctionContext, beginning: InitializationContext) -> None:
+    """The whole life of a function to which no record comes; as in a slot, it is closed whatever happened."""
+    function = operator.rich_function
+    try:
+        begin(operator, context, beginning)
+    except BaseException as failure:
+        try:
+            if function is not None:
+                guarded(operator, "close", lambda _: function.close(), None)
+        except CheckdamError as another:
+            failure.add_note(f"and then: {another}")
+        raise
+    if function is not None:
+        guarded(operator, "close", lambda _: function.close(), None)
+
+
+def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
+    """The states that the runtime keeps for an operator of its own accord."""
+    aggregated = aggregate_state(operator)
+    if aggregated is not None:
+        store.table(aggregated)
+    if operator.key is not None and has_timers(operator.function):
+        for domain in (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME):
+            store.maps(timer_state(domain))
+
+
+class _NoEntries:
+    """A keyed state outside any key: it can be asked for, and whoever reads it hears why that cannot be."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        hash(NO_KEY)
+        raise AssertionError("there is no key to hash")
+
+    value = update = clear = get = put = remove = items = is_empty = _refuse
+
+    def stored_keys(self) -> Iterator[Any]:
+        return iter(())
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        return iter(())
+
+    def sweep(self, count: int) -> None:
+        """There is nothing to look at."""
+
+    def get_all(self, keys: Sequence[Any]) -> list[Any]:
+        return [None for _ in keys]
+
+    def put_all(self, values: Mapping[Any, Any]) -> None:
+        self._refuse()
+
+
+class _RecordingStore:
+    """A keyed state store that holds nothing and notes what it is asked for."""
+
+    current_key: Any = NO_KEY
+    current_namespace: Any = None
+    key_count = 0
+    not_asked_for: Sequence[str] = ()
+    published = None
+
+    def __init__(self, declared: Declared, operator: Operator) -> None:
+        self._declared = declared
+        self._operator = operator
+
+    def cells(self, spec: StateSpec, prune: Any = None) -> Cells:
+        return self._noted(spec)
+
+    def maps(self, spec: StateSpec, prune: Any = None) -> Maps:
+        return self._noted(spec)
+
+    def table(self, spec: StateSpec) -> ValueTable:
+        return self._noted(spec)
+
+    def _noted(self, spec: StateSpec) -> _NoEntries:
+        if spec.name in self._declared.keyed:
+            raise JobGraphError(
+                f'operator "{self._operator.uid}" asks twice for state "{spec.name}"',
+                hint="Give each state of an operator its own name, and ask for it once, in open().",
+            )
+        self._declared.keyed[spec.name] = spec
+        return _NoEntries()
+
+    @property
+    def specs(self) -> Sequence[StateSpec]:
+        return list(self._declared.keyed.values())
+
+    def end_epoch(self) -> None:
+        """There are no epochs."""
+
+    def publish(self, epoch: Epoch) -> None:
+        raise AssertionError("nothing runs, so nobody reads it")
+
+    def unpublish(self) -> None:
+        """Nothing was published."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
+        raise AssertionError("nothing runs, so nothing is sealed")
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        """There are no checkpoints."""
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        """There are no checkpoints."""
+
+
+class _RecordingOperatorStates:
+    """The operator states as a slot would open them, noted; one that does not fit is handed out empty."""
+
+    def __init__(self, declared: Declared, operator: Operator, restored: Restored) -> None:
+        self._declared = declared.operator
+        self._states = OperatorStates(operator.uid or operator.name, restored, is_first_subtask=True)
+        self._empty = OperatorStates(operator.uid or operator.name, {}, is_first_subtask=True)
+        self.has_refused = False
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        self._declared[descriptor.name] = Redistribution.SPLIT, type_info(descriptor.type)
+        return self._opened("get_list_state", descriptor)  # type: ignore[no-any-return]
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        self._declared[descriptor.name] = Redistribution.UNION, type_info(descriptor.type)
+        return self._opened("get_union_list_state", descriptor)  # type: ignore[no-any-return]
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        self._note_broadcast(descriptor)
+        return self._opened("get_broadcast_state", descriptor)  # type: ignore[no-any-return]
+
+    def declare_broadcast(self, descriptor: MapStateDescriptor) -> None:
+        self._note_broadcast(descriptor)
+        self._opened("declare_broadcast", descriptor)
+
+    def _note_broadcast(self, descriptor: MapStateDescriptor) -> None:
+        pair = tuple_of([type_info(descriptor.key_type), type_info(descriptor.value_type)])
+        self._declared[descriptor.name] = Redistribution.BROADCAST, pair
+
+    def _opened(self, method: str, descriptor: ListStateDescriptor | MapStateDescriptor) -> Any:
+        try:
+            return getattr(self._states, method)(descriptor)
+        except StateNotRestorableError:
+            self.has_refused = True
+            return getattr(self._empty, method)(descriptor)

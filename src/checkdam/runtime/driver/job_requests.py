@@ -1,0 +1,171 @@
+"""What is asked of a running job, from the question to the answer. `fulfilment` does what is asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.errors import CheckdamError, JobControlError
+from checkdam.ids import CheckpointId
+from checkdam.runtime.job import Job
+from checkdam.state.snapshot_handles import SavepointFormat
+
+T = TypeVar("T")
+
+
+def new_answer() -> Future[Any]:
+    """An answer that its asker cannot take back: what is under way is done, whether or not somebody still waits."""
+    answer: Future[Any] = Future()
+    answer.set_running_or_notify_cancel()
+    return answer
+
+
+def answered(value: T) -> Future[T]:
+    answer: Future[T] = new_answer()
+    answer.set_result(value)
+    return answer
+
+
+def refused(reason: CheckdamError) -> Future[Any]:
+    answer = new_answer()
+    refuse(answer, reason)
+    return answer
+
+
+def refuse(answer: Future[Any], reason: CheckdamError) -> None:
+    """The first answer counts: when an attempt ends, several may have something to say."""
+    with suppress(InvalidStateError):
+        answer.set_exception(reason)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointRequest:
+    full: bool
+    asked: float | None = None  # when, on the monotonic clock; None: when it is served
+    answer: Future[CheckpointId] = field(default_factory=new_answer)
+
+
+@dataclass(frozen=True, eq=False)
+class SavepointRequest:
+    target: str
+    format: SavepointFormat
+    answer: Future[str] = field(default_factory=new_answer)
+
+
+@dataclass(frozen=True, eq=False)
+class StopRequest:
+    target: str
+    format: SavepointFormat
+    drain: bool
+    answer: Future[str] = field(default_factory=new_answer)
+
+
+@dataclass(frozen=True, eq=False)
+class RescaleRequest:
+    """`job` is the job as it will be."""
+
+    job: Job
+    answer: Future[None] = field(default_factory=new_answer)
+
+
+@dataclass(frozen=True, eq=False)
+class SuspendRequest:
+    """Take a last checkpoint and end the attempt. The job ends either way, so nobody waits for the answer."""
+
+    answer: Future[None] = field(default_factory=new_answer)
+
+
+Request = CheckpointRequest | SavepointRequest | StopRequest | RescaleRequest | SuspendRequest
+
+
+class EndRequested(Exception):  # noqa: N818  not an error: somebody asked for it
+    """The job was cancelled or suspended."""
+
+    def __init__(self, end: JobEnd) -> None:
+        super().__init__(f"the job was {end.value}")
+        self.end = end
+
+
+class Rescaled(Exception):  # noqa: N818  not an error: somebody asked for it
+    """The attempt has ended with a checkpoint, for the job to go on at another parallelism."""
+
+    def __init__(self, request: RescaleRequest) -> None:
+        super().__init__(f"the job is being rescaled to parallelism {request.job.parallelism}")
+        self.request = request
+
+
+class Requests:
+    """What has been asked of one attempt and not begun; `changed` guards it, and tells when there is more."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._waiting: list[Request] = []
+        self._last: StopRequest | RescaleRequest | None = None  # what will end the attempt, or has
+        self._closed: CheckdamError | None = None
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        """Whether a stop or a rescale waits for its turn, or has ended the attempt."""
+        return self._last is not None
+
+    def add(self, request: Request) -> None:
+        """Queue a request, a suspension before all others.
+
+        One that cannot be done is answered at once: an attempt ends once, so a second stop or rescale has to wait.
+        """
+        with self._changed:
+            reason = self._closed or self._conflict(request)
+            if reason is None:
+                if isinstance(request, StopRequest | RescaleRequest):
+                    self._last = request
+                self._waiting.insert(0 if isinstance(request, SuspendRequest) else len(self._waiting), request)
+                self._changed.notify_all()
+        if reason is not None:
+            refuse(request.answer, reason)
+
+    def _conflict(self, request: Request) -> CheckdamError | None:
+        if self._last is None or not isinstance(request, StopRequest | RescaleRequest):
+            return None
+        what = "being stopped with a savepoint" if isinstance(self._last, StopRequest) else "being rescaled"
+        return JobControlError(f"the job is {what} already", hint="Wait for it, and see what it led to.")
+
+    def waiting(self) -> list[Request]:
+        """Those that have not begun, in the order in which they are served."""
+        with self._changed:
+            return list(self._waiting)
+
+    def first(self, can_begin: Callable[[Request], bool]) -> Request | None:
+        """The oldest that can begin now; what ends the attempt does not overtake what was asked for before."""
+        with self._changed:
+            for place, request in enumerate(self._waiting):
+                if isinstance(request, StopRequest | RescaleRequest) and place > 0:
+                    return None
+                if can_begin(request):
+                    return request
+            return None
+
+    def take(self, request: Request) -> None:
+        with self._changed:
+            self._waiting.remove(request)
+
+    def failed(self, request: Request, reason: CheckdamError) -> None:
+        """It was not done, so that it may be asked for again."""
+        with self._changed:
+            if self._last is request:
+                self._last = None
+            if request in self._waiting:
+                self._waiting.remove(request)
+        refuse(request.answer, reason)
+
+    def close(self, reason: CheckdamError) -> None:
+        """No more of them can be done, for this reason."""
+        with self._changed:
+            self._closed = reason
+            waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            refuse(request.answer, reason)

@@ -1,0 +1,234 @@
+"""Predicts what a restore does to each state and source position of a checkpoint. Restores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from checkdam.backends.restoring import other_keys, reading_of, verdict_of
+from checkdam.backends.snapshot_contents import describe_handle, describe_keys, verify_handle
+from checkdam.backends.state_file import StateInfo
+from checkdam.checkpoint.completed import OperatorEntry
+from checkdam.checkpoint.operator_state_file import redistribute, unpack
+from checkdam.errors import StateNotRestorableError
+from checkdam.graph.levels import JobPlan
+from checkdam.graph.operators import Operator
+from checkdam.ids import OperatorUid, SubtaskIndex
+from checkdam.runtime.driver.dry_open import Declared, states_of
+from checkdam.runtime.driver.restore import Restored
+from checkdam.runtime.source_position import (
+    Outcome,
+    SourceChoices,
+    SourceOutcome,
+    decode_position,
+    job_sources,
+    match_sources,
+)
+from checkdam.runtime.spark.offsets import check_files
+from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import open_storage
+from checkdam.types.evolution import Compatibility, compare
+
+_WORDS = {
+    Redistribution.SPLIT: "list (operator)",
+    Redistribution.UNION: "union list",
+    Redistribution.BROADCAST: "broadcast",
+}
+
+
+class Fate(StrEnum):
+    AS_IS = Compatibility.AS_IS.value
+    MIGRATES = Compatibility.MIGRATES.value
+    NEW = "new"
+    CARRIED = "carried along"
+    DROPPED = "dropped"
+    INCOMPATIBLE = Compatibility.INCOMPATIBLE.value
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """What becomes of one state; `is_refused` if the job would not start because of it."""
+
+    uid: str
+    operator: str
+    state: str
+    kind: str
+    fate: Fate
+    reason: str = ""
+    is_refused: bool = False
+
+
+def check_restore(plan: JobPlan, restored: Restored, choices: SourceChoices) -> list[StateReport]:
+    """A report for every state and source of the job and of the checkpoint, operator by operator.
+
+    Reads and checks every byte that a restore reads, so that a damaged file shows here and not first in the restore.
+
+    Raises:
+        CheckpointDamagedError, FormatTooNewError: a file of the checkpoint cannot be read or is altered.
+        UserFunctionError, JobGraphError: a function cannot be opened.
+    """
+    checkpoint = restored.checkpoint
+    position = decode_position(checkpoint.source_position)
+    outcomes, taken = match_sources(position, checkpoint.epoch, job_sources(plan), choices)
+    check_files(msgspec.structs.replace(position, held=taken))
+    storage = open_storage(restored.storage)
+    entries = {entry.uid: entry for entry in restored.checkpoint.operators}
+    reports = list(map(_of_source, outcomes))
+    for operator in plan.operators:
+        if operator.uid is not None and (operator.is_stateful or operator.uid in entries):
+            held = _Held(storage, restored.directory, entries.pop(operator.uid, None))
+            held.verify()
+            reports += _of_operator(operator, held, plan.key_groups_of(operator.id))
+    for entry in entries.values():
+        reports += _of_dropped(
+            _Held(storage, restored.directory, entry), is_refused=not choices.allow_non_restored_state
+        )
+    return reports
+
+
+_FATES = {
+    Outcome.RESTORED: Fate.AS_IS,
+    Outcome.NEW: Fate.NEW,
+    Outcome.NOT_IN_JOB: Fate.DROPPED,
+    Outcome.REFUSED: Fate.INCOMPATIBLE,
+}
+
+
+def _of_source(outcome: SourceOutcome) -> StateReport:
+    reason = outcome.reason
+    if outcome.is_refused:
+        reason = f"{reason}. {outcome.hint}"
+    fate = _FATES[outcome.outcome]
+    return StateReport(outcome.uid, outcome.name, "position", "source", fate, reason, outcome.is_refused)
+
+
+class _Held:
+    """What a checkpoint holds of one operator; of a new one, nothing."""
+
+    def __init__(self, storage: Storage, directory: str, entry: OperatorEntry | None) -> None:
+        self.entry = entry
+        self._storage = storage
+        self._directory = directory
+        self.keyed: dict[str, StateInfo] = {}
+        self.keys: tuple[str, int] | None = None
+        self.operator: dict[str, OperatorStatePart] = {}
+        if entry is not None:
+            for keyed in entry.subtasks.values():
+                self.keyed.update((info.name, info) for info in describe_handle(keyed, storage, directory))
+                self.keys = self.keys or describe_keys(keyed, storage, directory)
+            for handle in entry.operator_states.values():
+                for part in unpack(handle, self._read):
+                    if part.elements or part.name not in self.operator:  # an empty list fits any type
+                        self.operator[part.name] = part
+
+    def verify(self) -> None:
+        """Check the bytes of keyed state; those of operator state were when it was unpacked."""
+        if self.entry is not None:
+            for keyed in self.entry.subtasks.values():
+                verify_handle(keyed, self._storage, self._directory)
+
+    def dealt_out(self) -> Mapping[tuple[str, Redistribution], OperatorStatePart]:
+        """All operator state, as a single subtask would get it."""
+        if self.entry is None or not self.entry.operator_states:
+            return {}
+        subtasks = map(SubtaskIndex, range(self.entry.parallelism))
+        handles = [self.entry.operator_states.get(subtask) for subtask in subtasks]
+        return redistribute(handles, self.entry.parallelism, 1, 0, self._read)
+
+    def _read(self, path: str) -> bytes:
+        return self._storage.read(f"{self._directory}/{path}" if self._directory else path)
+
+
+def _of_operator(operator: Operator, held: _Held, key_groups: int) -> Iterator[StateReport]:
+    assert operator.uid is not None
+    declared = states_of(operator, held.dealt_out(), max_parallelism=key_groups, is_restored=held.entry is not None)
+    wrong_keys = _wrong_keys(operator, held, key_groups)
+    for name, info in held.keyed.items():
+        fate, reason = _unused() if name not in declared.keyed else _keyed(operator.uid, info, declared.keyed[name])
+        if wrong_keys:
+            fate, reason = Fate.INCOMPATIBLE, wrong_keys
+        yield _report(operator, name, info.kind, fate, reason)
+    for name, part in held.operator.items():
+        fate, reason = _operator_state(part, declared)
+        yield _report(operator, name, _WORDS[part.redistribution], fate, reason)
+    for name, spec in declared.keyed.items():
+        if name not in held.keyed and spec.kind is not StateKind.TIMER:  # an operator without timers has nothing new
+            yield _report(operator, name, spec.kind.value, Fate.NEW, "starts empty")
+    for name, (redistribution, _) in declared.operator.items():
+        if name not in held.operator:
+            yield _report(operator, name, _WORDS[redistribution], Fate.NEW, "starts empty")
+    if held.entry is not None and held.entry.committables:
+        yield _report(operator, "", "output", Fate.AS_IS, f"{_outputs(held.entry)} published on restore")
+
+
+def _of_dropped(held: _Held, *, is_refused: bool) -> Iterator[StateReport]:
+    entry = held.entry
+    assert entry is not None
+    reason = "the job has no operator of this uid"
+    if is_refused:
+        reason += "; refused without --allow-non-restored-state"
+    states = [(info.name, info.kind) for info in held.keyed.values()]
+    states += [(part.name, _WORDS[part.redistribution]) for part in held.operator.values()]
+    states += [("", "output")] if entry.committables else []
+    for name, kind in states:
+        yield StateReport(entry.uid, entry.name, name, kind, Fate.DROPPED, reason, is_refused)
+
+
+def _report(operator: Operator, state: str, kind: str, fate: Fate, reason: str) -> StateReport:
+    assert operator.uid is not None
+    return StateReport(operator.uid, operator.name, state, kind, fate, reason, fate is Fate.INCOMPATIBLE)
+
+
+def _wrong_keys(operator: Operator, held: _Held, key_groups: int) -> str:
+    """Why no keyed state of the operator can be restored; "" if its keys are what they were."""
+    if held.keys is None:
+        return ""
+    was, groups = held.keys
+    if operator.key is None:
+        return "the operator had keys and has none in the job"
+    other = other_keys(was, operator.key.type)
+    if other is not None:
+        return f"its keys were {other[0]} and are {other[1]} in the job"
+    if groups != key_groups:
+        return f"its max parallelism was {groups} and is {key_groups} in the job"
+    return ""
+
+
+def _unused() -> tuple[Fate, str]:
+    return Fate.CARRIED, "not asked for when the function opens; kept, and restored if it asks for it later"
+
+
+def _keyed(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> tuple[Fate, str]:
+    try:
+        reading_of(uid, stored, spec)
+    except StateNotRestorableError as refusal:
+        return Fate.INCOMPATIBLE, str(refusal)
+    verdict = verdict_of(stored, spec)
+    return Fate(verdict.kind.value), verdict.reason
+
+
+def _operator_state(part: OperatorStatePart, declared: Declared) -> tuple[Fate, str]:
+    if part.name not in declared.operator:
+        return _unused()
+    redistribution, of = declared.operator[part.name]
+    if redistribution is not part.redistribution:
+        return Fate.INCOMPATIBLE, f"was {_WORDS[part.redistribution]} and is {_WORDS[redistribution]} in the job"
+    if not part.elements:
+        return Fate.AS_IS, "empty"
+    verdict = compare(part.type, of)
+    return Fate(verdict.kind.value), " ".join(filter(None, (verdict.reason, verdict.hint)))
+
+
+def _outputs(entry: OperatorEntry) -> str:
+    count = len(entry.committables)
+    return "1 output is" if count == 1 else f"{count} outputs are"
+
+
+def is_refused(reports: Sequence[StateReport]) -> bool:
+    """Whether the job would not start."""
+    return any(report.is_refused for report in reports)

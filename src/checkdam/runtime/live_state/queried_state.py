@@ -1,0 +1,159 @@
+"""One state as the driver asks for it: how keys are written and found, and what the answers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from checkdam.errors import JobGraphError, StateAccessError
+from checkdam.graph.levels import JobPlan
+from checkdam.graph.operators import Operator, SinkKind
+from checkdam.ids import Epoch
+from checkdam.runtime.job_control import QueryableState, QueryAnswer
+from checkdam.runtime.live_state.query_messages import FoundKeys, StateFacts
+from checkdam.state.key_groups import key_hasher, subtask_of
+from checkdam.state.spec import StateKind
+from checkdam.types.serializers import serializer
+from checkdam.types.type_info import Kind, TypeInfo, fields_of, list_of, map_of, tuple_of
+from checkdam.types.type_text import type_from_text
+
+
+def keyed_operators(plan: JobPlan) -> dict[str, Operator]:
+    """By uid, the operators of a plan that may have keyed state; each with the parallelism it runs at."""
+    return {
+        op.uid or f"operator-{op.id}": op
+        for level in plan.levels
+        for op in level.operators
+        if op.key is not None and op.is_stateful and not isinstance(op.kind, SinkKind)
+    }
+
+
+class QueriedState:
+    """Values are told without the job's code: a dataclass as a dict, a named tuple as a tuple, a pickled value as the
+    bytes of it. Of TTL only the elements are told, of an aggregate its accumulator.
+    """
+
+    def __init__(self, plan: JobPlan, operator: Operator, facts: StateFacts) -> None:
+        assert operator.key is not None
+        self.facts = facts
+        self.uid = facts.uid
+        self.name = facts.name
+        self.key_type = operator.key.type
+        self.parallelism = operator.parallelism or 1
+        self.max_parallelism = plan.key_groups_of(operator.id)
+        self.map_key_type = None if facts.map_key_type is None else type_from_text(facts.map_key_type)
+        self.namespace_type = None if facts.namespace_type is None else type_from_text(facts.namespace_type)
+        stored = type_from_text(facts.value_type)
+        self.value_type = _without_time(stored, facts.kind) if facts.has_ttl else stored
+        self.held_type = self.value_type  # of what a key holds
+        if self.map_key_type is not None:
+            self.held_type = map_of(self.map_key_type, self.value_type, dict)
+        self._has_ttl = facts.has_ttl
+        self._is_list = facts.kind == StateKind.LIST
+        self._keys = serializer(self.asked_by)
+        self._hash = key_hasher(self.key_type)
+        held = stored if self.map_key_type is None else list_of(tuple_of([self.map_key_type, stored]), list)
+        self._decode = serializer(held).decode_one
+        self._are_map_keys_hashable = self.map_key_type is None or all(
+            each.kind is not Kind.DATACLASS for each in fields_of(self.map_key_type)
+        )
+
+    @property
+    def asked_by(self) -> TypeInfo:
+        """The type of what is asked for: the key, or the pair of key and namespace."""
+        return self.key_type if self.namespace_type is None else tuple_of([self.key_type, self.namespace_type])
+
+    def described(self, entries: int) -> QueryableState:
+        return QueryableState(
+            uid=self.uid,
+            name=self.name,
+            kind=self.facts.kind,
+            key_type=self.key_type,
+            value_type=self.value_type,
+            map_key_type=self.map_key_type,
+            entries=entries,
+            has_ttl=self._has_ttl,
+            has_namespace=self.namespace_type is not None,
+        )
+
+    def encoded(self, key: Any) -> bytes:
+        """
+        Raises:
+            StateAccessError: it is no key of this state.
+        """
+        try:
+            return self._keys.encode_keys([key])[1:]  # behind the head of an array of one
+        except JobGraphError as misfit:
+            raise self._no_key(key) from misfit
+
+    def _no_key(self, key: Any) -> StateAccessError:
+        return StateAccessError(
+            f'{ascii(key)[:200]} is no key of state "{self.name}" of operator "{self.uid}"',
+            hint=f"Ask by a key of type {self.asked_by.name}.",
+        )
+
+    def encoded_map_key(self, map_key: Any) -> bytes:
+        if self.map_key_type is None:
+            raise StateAccessError(
+                f'state "{self.name}" of operator "{self.uid}" is no map', hint="Ask for it without a map key."
+            )
+        try:
+            return serializer(self.map_key_type).encode_keys([map_key])[1:]
+        except JobGraphError as misfit:
+            raise StateAccessError(
+                f'{ascii(map_key)[:200]} is no map key of state "{self.name}" of operator "{self.uid}"',
+                hint=f"Ask by one of type {self.map_key_type.name}.",
+            ) from misfit
+
+    def key_group_of(self, key: Any) -> int:
+        """
+        Raises:
+            StateAccessError: no record has such a key, which fits no column: a Decimal of too many digits.
+        """
+        try:
+            return self._hash(key if self.namespace_type is None else key[0]) % self.max_parallelism
+        except (ValueError, ArithmeticError) as misfit:
+            raise self._no_key(key) from misfit
+
+    def subtask_of(self, key_group: int) -> int:
+        return subtask_of(key_group, self.parallelism, self.max_parallelism)
+
+    def key(self, encoded: bytes) -> Any:
+        return self._keys.decode_one(encoded)
+
+    def answers(self, groups: Sequence[int], found: FoundKeys) -> list[QueryAnswer]:
+        return [self._answer(Epoch(found.epoch), group, each) for group, each in zip(groups, found.values, strict=True)]
+
+    def _answer(self, epoch: Epoch, group: int, encoded: bytes | None) -> QueryAnswer:
+        subtask = self.subtask_of(group)
+        if encoded is None:
+            return QueryAnswer(epoch, subtask, group, found=False, value=None)
+        return QueryAnswer(epoch, subtask, group, found=True, value=self.value(encoded))
+
+    def value(self, encoded: bytes) -> Any:
+        """What a key holds. A map with keys that cannot be looked up by here is a list of pairs."""
+        held = self._decode(encoded)
+        if self.map_key_type is None:
+            return self._element(held)
+        pairs = [(map_key, self._element(value)) for map_key, value in held]
+        return dict(pairs) if self._are_map_keys_hashable else pairs
+
+    def _element(self, stored: Any) -> Any:
+        if not self._has_ttl:
+            return stored
+        return [element for element, _ in stored] if self._is_list else stored[0]
+
+
+def _without_time(stored: TypeInfo, kind: str) -> TypeInfo:
+    """The type of the elements that a state with TTL keeps beside the times they were touched."""
+    if kind == StateKind.LIST:
+        element = stored.fields[0][1].fields[0][1]
+        return list_of(element, list)
+    return stored.fields[0][1]
+
+
+def no_such_operator(uid: str, known: Sequence[str]) -> StateAccessError:
+    names = ", ".join(f'"{each}"' for each in sorted(known))
+    return StateAccessError(
+        f'the job has no operator "{uid}" with keyed state', hint=f"It has {names}." if names else "It has none at all."
+    )

@@ -1,0 +1,285 @@
+"""Live state of a running job: finds the slot of a key, asks it, and makes sense of the answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from checkdam.backends.published_view import not_asked_for, unknown_state
+from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
+from checkdam.graph.operators import Operator
+from checkdam.ids import Attempt, Epoch
+from checkdam.runtime.driver.slot_group import LiveSlots
+from checkdam.runtime.job_control import KeysPage, QueryableState, QueryAnswer
+from checkdam.runtime.live_state.queried_state import QueriedState, keyed_operators, no_such_operator
+from checkdam.runtime.live_state.query_channel import SlotChannel
+from checkdam.runtime.live_state.query_messages import (
+    Answer,
+    Ask,
+    FoundKeys,
+    FoundPage,
+    FoundStates,
+    GetKeys,
+    GetPage,
+    ListStates,
+    Refused,
+)
+
+_PATIENCE_SECONDS = 30.0
+
+Told = Callable[[Any], None]
+"""Hears the result, or the CheckdamError that stands for it."""
+
+Question = Callable[[QueriedState], tuple[Sequence[Any], Any]]
+"""Keys, and a map key or None."""
+
+
+class LiveState:
+    """The StateQueries of a job. `live` tells the slots of the attempt that runs; None while there is none.
+
+    What ends in `_soon` returns at once and tells its result in another thread, which must not be held up.
+    """
+
+    def __init__(self, live: Callable[[], LiveSlots | None]) -> None:
+        self._live = live
+        self._lock = threading.Lock()
+        self._attempt: _Attempt | None = None
+
+    def states(self) -> Sequence[QueryableState]:
+        return self.overview()[1]
+
+    def overview(self) -> tuple[Epoch, Sequence[QueryableState]]:
+        """All states, and the last epoch that any slot tells of."""
+        attempt = self._current()
+        result: Future[Any] = Future()
+        attempt.list_states(result.set_result)
+        found: list[FoundStates] = _value(result)
+        entries: dict[tuple[str, str], int] = {}
+        for facts in (each for slot in found for each in slot.states):
+            entries[facts.uid, facts.name] = entries.get((facts.uid, facts.name), 0) + facts.entries
+        epoch = max((each.epoch for each in found), default=-1)
+        return Epoch(epoch), [attempt.states[place].described(entries[place]) for place in entries]
+
+    def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
+        result: Future[Any] = Future()
+        self.get_soon(uid, name, lambda _: (keys, map_key), result.set_result)
+        answers: list[QueryAnswer] = _value(result)
+        return answers
+
+    def get_soon(self, uid: str, name: str, question: Question, told: Told) -> None:
+        """Tell one answer a key. Raises nothing: what is wrong with the question is told too.
+
+        `question` says which keys, and which map key if any, once it is known what the state's keys are.
+        """
+
+        def ask(attempt: _Attempt, state: QueriedState) -> None:
+            keys, map_key = question(state)
+            attempt.get(state, keys, None if map_key is None else state.encoded_map_key(map_key), told)
+
+        self._state_soon(uid, name, told, ask)
+
+    def _state_soon(self, uid: str, name: str, told: Told, then: Callable[[_Attempt, QueriedState], None]) -> None:
+        """Go on with a state when it is known what it holds: at once, but for the first question of an attempt."""
+        try:
+            attempt = self._current()
+            state = attempt.states.get((uid, name))
+            if state is not None:
+                then(attempt, state)
+                return
+            attempt.operator(uid)
+        except CheckdamError as error:
+            told(error)
+            return
+
+        def listed(result: Any) -> None:
+            try:
+                if isinstance(result, CheckdamError):
+                    raise result
+                then(attempt, attempt.state(uid, name))
+            except CheckdamError as error:
+                told(error)
+
+        attempt.list_states(listed)
+
+    def state(self, uid: str, name: str) -> QueriedState:
+        result: Future[Any] = Future()
+        self._state_soon(uid, name, result.set_result, lambda _, state: result.set_result(state))
+        state: QueriedState = _value(result)
+        return state
+
+    def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage:
+        """At most `limit` keys, all of one slot as of one epoch. The pages together hold every key once, as long as
+        nothing changes between them; else one that comes or goes meanwhile may be missed or met twice.
+        """
+        known: Future[Any] = Future()  # of one attempt: the next may have fewer slots
+        self._state_soon(uid, name, known.set_result, lambda attempt, state: known.set_result((attempt, state)))
+        attempt, state = _value(known)
+        subtask, after = _place(cursor, state)
+        while True:
+            result: Future[Any] = Future()
+            attempt.channels[subtask].ask(GetPage(uid, name, after, limit), result.set_result)
+            found = _value(result)
+            assert isinstance(found, FoundPage)
+            subtask, after = (subtask, found.after) if found.after is not None else (subtask + 1, b"")
+            is_last = subtask >= state.parallelism
+            if found.entries or is_last:
+                entries = [(state.key(key), state.value(value)) for key, value in found.entries]
+                return KeysPage(Epoch(found.epoch), entries, None if is_last else _cursor(subtask, after))
+
+    def _current(self) -> _Attempt:
+        live = self._live()
+        if live is None:
+            raise StateNotReadyError(
+                "the job has no slots with state right now",
+                hint="It starts, fails over, changes its parallelism or has ended: ask again.",
+            )
+        attempt = self._attempt
+        if attempt is None or attempt.id != live.attempt:
+            with self._lock:
+                attempt = self._attempt
+                if attempt is None or attempt.id != live.attempt:
+                    self._attempt = attempt = _Attempt(live)
+        return attempt
+
+
+class _Attempt:
+    """What is known of the attempt that runs."""
+
+    def __init__(self, live: LiveSlots) -> None:
+        self.id: Attempt = live.attempt
+        self.channels = [SlotChannel(slot) for slot in live.slots]
+        self.states: dict[tuple[str, str], QueriedState] = {}
+        self._not_asked_for: set[tuple[str, str]] = set()
+        self._plan = live.plan
+        self._operators = keyed_operators(live.plan)
+
+    def operator(self, uid: str) -> Operator:
+        if uid not in self._operators:
+            raise no_such_operator(uid, list(self._operators))
+        return self._operators[uid]
+
+    def state(self, uid: str, name: str) -> QueriedState:
+        if (uid, name) not in self.states and (uid, name) in self._not_asked_for:
+            raise not_asked_for(uid, name)
+        if (uid, name) not in self.states:
+            raise unknown_state(uid, name, [known for of, known in self.states if of == uid])
+        return self.states[uid, name]
+
+    def list_states(self, told: Told) -> None:
+        """Ask every slot which states there are, and learn those not known yet."""
+
+        def learn(found: Any) -> None:
+            slots: list[FoundStates] = [] if isinstance(found, CheckdamError) else found
+            self._not_asked_for = {place for slot in slots for place in slot.not_asked_for}
+            try:
+                for facts in (each for slot in slots for each in slot.states):
+                    place = (facts.uid, facts.name)
+                    if place not in self.states:
+                        self.states[place] = QueriedState(self._plan, self.operator(facts.uid), facts)
+            except CheckdamError as error:
+                found = error
+            told(found)
+
+        self._ask_all([(channel, ListStates()) for channel in self.channels], learn)
+
+    def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, told: Told) -> None:
+        """Ask for keys, each slot once."""
+        if len(keys) == 1:
+            self._get_one(state, keys[0], map_key, told)
+            return
+        encoded = [state.encoded(key) for key in keys]
+        groups = [state.key_group_of(key) for key in keys]
+        places: dict[int, list[int]] = {}
+        for place, group in enumerate(groups):
+            places.setdefault(state.subtask_of(group), []).append(place)
+
+        def told_all(found: Any) -> None:
+            told(found if isinstance(found, CheckdamError) else joined(found))
+
+        def joined(found: list[FoundKeys]) -> Any:
+            answers: list[Any] = [None] * len(keys)
+            try:
+                for asked, each in zip(places.values(), found, strict=True):
+                    for place, answer in zip(asked, state.answers([groups[at] for at in asked], each), strict=True):
+                        answers[place] = answer
+            except CheckdamError as error:
+                return error
+            return answers
+
+        self._ask_all(
+            [
+                (self.channels[subtask], GetKeys(state.uid, state.name, [encoded[at] for at in asked], map_key))
+                for subtask, asked in places.items()
+            ],
+            told_all,
+        )
+
+    def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, told: Told) -> None:
+        """The same for the question that is asked most, without what only many keys need."""
+        encoded, group = state.encoded(key), state.key_group_of(key)
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Refused):
+                told(answer.error())
+                return
+            assert isinstance(answer, FoundKeys)
+            try:
+                told(state.answers((group,), answer))
+            except CheckdamError as error:
+                told(error)
+
+        self.channels[state.subtask_of(group)].ask(GetKeys(state.uid, state.name, [encoded], map_key), answered)
+
+    def _ask_all(self, asks: list[tuple[SlotChannel, Ask]], told: Told) -> None:
+        """Tell all answers in the order of the questions, or the first error, when the last has come."""
+        if not asks:
+            told([])
+            return
+        answers: list[Any] = [None] * len(asks)
+        left = len(asks)
+        lock = threading.Lock()
+
+        def take(place: int, answer: Answer) -> None:
+            nonlocal left
+            with lock:
+                answers[place] = answer
+                left -= 1
+                if left:
+                    return
+            told(next((each.error() for each in answers if isinstance(each, Refused)), answers))
+
+        for place, (channel, ask) in enumerate(asks):
+            channel.ask(ask, lambda answer, place=place: take(place, answer))  # type: ignore[misc]
+
+
+def _value(result: Future[Any]) -> Any:
+    try:
+        told = result.result(_PATIENCE_SECONDS)
+    except TimeoutError:
+        told = StateNotReadyError("a slot has not answered in time", hint="Ask again.")
+    if isinstance(told, Refused):
+        told = told.error()
+    if isinstance(told, CheckdamError):
+        raise told
+    return told
+
+
+def _cursor(subtask: int, after: bytes) -> str:
+    return f"{subtask}.{base64.urlsafe_b64encode(after).decode().rstrip('=')}"
+
+
+def _place(cursor: str | None, state: QueriedState) -> tuple[int, bytes]:
+    if not cursor:
+        return 0, b""
+    subtask, point, after = cursor.partition(".")
+    wrong = StateAccessError(f'there is no page "{cursor[:200]}"', hint="Begin without a cursor.")
+    if not (subtask.isascii() and subtask.isdigit() and point and int(subtask) < state.parallelism):
+        raise wrong
+    try:
+        return int(subtask), base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise wrong from error

@@ -1,0 +1,236 @@
+"""What a running job tells whoever watches it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.connectors.contract import Withdrawn
+from checkdam.errors import CheckdamError
+from checkdam.graph.levels import JobPlan
+from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
+from checkdam.runtime.monitor.job_records import JobStatus, SlotRecord, SnapshotKind
+from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
+from checkdam.state.snapshot_handles import SlotSnapshot
+
+_NAMED = 10  # of the files that a warning is about
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """One epoch, all slots together; `reports` has what each of them told."""
+
+    epoch: Epoch
+    records: int  # that entered the slots
+    seconds: float
+    keys: int  # held in keyed state
+    reports: Sequence[EpochReport] = ()
+    source_side: Mapping[int, OperatorCounts] = field(default_factory=dict)
+    """By operator, what ran in Spark before the first exchange; those whose work is only Spark's are left out."""
+
+
+@dataclass(frozen=True)
+class CheckpointTriggered:
+    """A barrier has been sent, or has waited too long for the end of an epoch. `at` is when it was due; None: now."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    kind: SnapshotKind
+    savepoint_format: str | None = None
+    is_full: bool = False
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """One completed checkpoint."""
+
+    checkpoint_id: CheckpointId
+    epoch: Epoch
+    path: str
+    seconds: float
+    sync_seconds: float  # of the slowest slot
+    async_seconds: float
+    state_bytes: int  # all files the checkpoint refers to
+    new_bytes: int  # of them written for this one
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    metadata_bytes: int = 0
+
+
+class JobListener:
+    """Hears of everything and does nothing; subclass what you need. Calls come from the job's own threads."""
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
+
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        """These settings were given, and change nothing, for this reason; told before the job starts."""
+
+    def taken_over(self, owner: str) -> None:
+        """The job was taken from a driver that may still run; it stops by itself when it notices."""
+
+    def status_changed(self, status: JobStatus) -> None:
+        """The job has entered this status; the last one comes before `job_ended`."""
+
+    def progressed(self, what: str | None) -> None:
+        """What takes long right now ("restoring", "savepoint 12: 1 of 2 slots"); None: nothing any more."""
+
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
+        """The processes of an attempt's slots, by subtask."""
+
+    def nothing_to_resume(self, reason: CheckdamError) -> None:
+        """The job was to go on from its newest checkpoint, and starts anew because it has none."""
+
+    def restored(self, path: str, epoch: Epoch) -> None: ...
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        """A damaged checkpoint was passed over for an older one."""
+
+    def checkpoint_dropped(self, path: str) -> None:
+        """A checkpoint was removed that does not count: the job had been taken from its driver without it."""
+
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        """The job goes on from an older checkpoint: what this sink published since is no longer shown to readers."""
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        """The checkpoint at `path` covers these files, which are gone: a reader has taken them, or they are lost."""
+
+    def epoch_ended(self, stats: EpochStats) -> None: ...
+
+    def printed(self, lines: list[str]) -> None:
+        """Output of `print()` sinks."""
+
+    def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None: ...
+
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+        """One slot has written its part; what each operator of it cost is told with it."""
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        """A checkpoint or savepoint is complete and its output, where it publishes any, published."""
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None: ...
+
+    def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
+        """Retention has removed these older ones."""
+
+    def rescaling(self, parallelism: int) -> None:
+        """The job is about to go on at this parallelism."""
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        """It does now, or it goes on as before for this reason."""
+
+    def replanned(self, plan: JobPlan) -> None:
+        """From the next attempt on the job has this plan: it is being rescaled."""
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
+
+    def failed(self, failure: CheckdamError) -> None:
+        """What no restart is going to cure; the job ends next."""
+
+    def last_checkpoint_missed(self, reason: str) -> None:
+        """The job is suspended without a checkpoint of all it has done, for this reason."""
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        """The job has ended, and its checkpoints are deleted, as the retention says."""
+
+    def left_behind(self, reason: CheckdamError) -> None:
+        """The job has ended, but something it should have removed is still there."""
+
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        """The job ends next, and which checkpoint is left could not be looked up: it has perhaps one to resume from."""
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
+
+
+EVENTS: Final = tuple(name for name in vars(JobListener) if not name.startswith("_"))
+
+
+def told_without_effect(keys: Sequence[str], reason: str) -> str:
+    have = "has" if len(keys) == 1 else "have"
+    return f"{_named(keys)} {have} no effect: {reason}"
+
+
+def told_skipped(path: str, reason: CheckdamError) -> str:
+    return (
+        f"checkpoint {path} is passed over for an older one: {reason.message}; all that came since the older one is"
+        " processed again: part files published since are withdrawn first, other output is repeated"
+    )
+
+
+def told_dropped(path: str) -> str:
+    return (
+        f"checkpoint {path} is removed: the job was taken over and has gone on without it, because it was completed too"
+        " late or was not there then"
+    )
+
+
+def told_withdrawn(uid: OperatorUid, withdrawn: Withdrawn) -> str:
+    text = f'sink "{uid}": {len(withdrawn.moved)} published files are withdrawn, now in {withdrawn.place}'
+    if withdrawn.gone:
+        text += f"; no longer there, so that their records are seen again: {_named(withdrawn.gone)}"
+    return text
+
+
+def told_missing(path: str, files: Sequence[str]) -> str:
+    return f"output that {path} covers is not there; unless a reader has taken it, it is lost: {_named(files)}"
+
+
+def _named(files: Sequence[str]) -> str:
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return f"{', '.join(files[:_NAMED])}{more}"
+
+
+class PrintingListener(JobListener):
+    """Shows what `print()` sinks say, and trouble on standard error: a job run as a plain Python program."""
+
+    _is_unknown = False  # whether a checkpoint is left
+
+    def printed(self, lines: list[str]) -> None:
+        print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+
+    def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
+        sys.stderr.write(f"note: {told_without_effect(keys, reason)}\n")
+
+    def nothing_to_resume(self, reason: CheckdamError) -> None:
+        sys.stderr.write(f"{reason.message}: starting anew\n")
+
+    def taken_over(self, owner: str) -> None:
+        sys.stderr.write(f"warning: the job is taken over from {owner}, which may still run\n")
+
+    def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
+        sys.stderr.write(f"warning: {told_skipped(path, reason)}\n")
+
+    def checkpoint_dropped(self, path: str) -> None:
+        sys.stderr.write(f"warning: {told_dropped(path)}\n")
+
+    def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
+        sys.stderr.write(f"warning: {told_withdrawn(uid, withdrawn)}\n")
+
+    def output_missing(self, path: str, files: Sequence[str]) -> None:
+        sys.stderr.write(f"warning: {told_missing(path, files)}\n")
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        sys.stderr.write(f"warning: checkpoint {checkpoint_id} failed: {reason}\n")
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        sys.stderr.write(f"warning: restarting in {delay.total_seconds():.1f} s: {failure}\n")
+
+    def last_checkpoint_missed(self, reason: str) -> None:
+        sys.stderr.write(f"warning: no last checkpoint was taken: {reason}\n")
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        sys.stderr.write(f"{len(checkpoint_ids)} checkpoint(s) in {place} deleted (retention {retention})\n")
+
+    def checkpoints_unknown(self, reason: CheckdamError) -> None:
+        self._is_unknown = True
+        sys.stderr.write(f"warning: whether a checkpoint is left could not be seen: {reason}\n")
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        if end is JobEnd.SUSPENDED and self._is_unknown:
+            sys.stderr.write("suspended\n")
+        elif end is JobEnd.SUSPENDED:
+            kept = f"at {last_checkpoint}" if last_checkpoint else "with no checkpoint to resume from"
+            sys.stderr.write(f"suspended {kept}\n")

@@ -1,0 +1,274 @@
+"""Listens to a job and tells at any moment what is known of it."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.clock import Clock, SystemClock
+from checkdam.config import WEB_CHECKPOINTS_HISTORY, WEB_EXCEPTION_HISTORY, Configuration
+from checkdam.errors import CheckdamError
+from checkdam.graph.levels import JobPlan
+from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.job import Job
+from checkdam.runtime.monitor.checkpoint_history import CheckpointHistory
+from checkdam.runtime.monitor.failure_records import exception_record
+from checkdam.runtime.monitor.job_description import job_settings, operator_records, rescaled_settings
+from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
+from checkdam.runtime.monitor.job_records import (
+    NEVER,
+    EpochRecord,
+    ExceptionRecord,
+    JobRecord,
+    JobStatus,
+    RescaleRecord,
+    RestoreRecord,
+    SlotRecord,
+)
+from checkdam.runtime.monitor.operator_figures import Figures
+from checkdam.state.snapshot_handles import SlotSnapshot
+
+MOST_EPOCHS: Final = 1000
+MOST_RESCALES: Final = 20
+_REFRESH_SECONDS = 0.5
+_CHECKPOINT = re.compile(r"chk-(\d+)")
+_ENDS = {
+    JobEnd.FINISHED: JobStatus.FINISHED,
+    JobEnd.CANCELLED: JobStatus.CANCELED,
+    JobEnd.FAILED: JobStatus.FAILED,
+    JobEnd.SUSPENDED: JobStatus.SUSPENDED,
+}
+
+_replace = msgspec.structs.replace
+
+
+class JobMonitor(JobListener):
+    """What is known of one job. Safe from any thread; asking costs nothing while nothing has happened.
+
+    Counts of records, bytes and busy time are of the current attempt, as in Flink: after a failover records are read
+    again, and after a rescale a subtask is another. Epochs, checkpoints and failures are kept over attempts.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        clock: Clock | None = None,
+        *,
+        configuration: Configuration | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._job = job
+        self._address = address
+        self._settings = job_settings(job, configuration)
+        known = configuration or Configuration()
+        self._plan = job.plan
+        self._operators = operator_records(job.plan)
+        self._checkpoints = CheckpointHistory(self._operators, known.get(WEB_CHECKPOINTS_HISTORY))
+        self._figures = Figures(self._plan, self._operators, self._clock.monotonic())
+        self._exceptions: deque[ExceptionRecord] = deque(maxlen=known.get(WEB_EXCEPTION_HISTORY))
+        self._rescales: deque[RescaleRecord] = deque(maxlen=MOST_RESCALES)
+        self._epochs: deque[EpochRecord] = deque(maxlen=MOST_EPOCHS)
+        self._slots: tuple[SlotRecord, ...] = ()
+        self._restored: RestoreRecord | None = None
+        self._is_restoring = False
+        self._epoch, self._keys, self._restarts = NEVER, 0, 0
+        self._progress: str | None = None
+        self._status = JobStatus.INITIALIZING
+        self._timestamps = {JobStatus.INITIALIZING: self._now()}
+        self._spent: dict[JobStatus, int] = {}
+        self._record: JobRecord | None = None  # None: something has happened since
+        self._recorded_at = 0.0
+
+    def record(self) -> JobRecord:
+        with self._lock:
+            now = self._clock.monotonic()
+            is_old = now - self._recorded_at >= _REFRESH_SECONDS and self._figures.is_moving(now)
+            if self._record is None or is_old:
+                self._record, self._recorded_at = self._made(now), now
+            return self._record
+
+    def serve_at(self, address: str) -> None:
+        """The job is served there from now on."""
+        with self._lock:
+            self._address = address
+            self._record = None
+
+    def _made(self, now: float) -> JobRecord:
+        return JobRecord(
+            id=self._job.job_id,
+            name=self._job.name,
+            status=self._status,
+            timestamps=dict(self._timestamps),
+            parallelism=self._plan.slots,
+            max_parallelism=self._plan.max_parallelism,
+            settings=self._settings,
+            operators=self._operators,
+            figures=self._figures.records(self._checkpoints.state_bytes, now),
+            slots=self._slots,
+            checkpoints=self._checkpoints.records(),
+            checkpoint_counts=self._checkpoints.counts,
+            savepoints=self._checkpoints.savepoints(),
+            restored=self._restored,
+            exceptions=tuple(reversed(self._exceptions)),
+            rescales=tuple(reversed(self._rescales)),
+            epochs=tuple(self._epochs),
+            epoch=self._epoch,
+            keys=self._keys,
+            restarts=self._restarts,
+            progress=self._progress,
+            address=self._address,
+            spent=dict(self._spent),
+        )
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+    # -- the life of the job ------------------------------------------------------------------------------------
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None:
+        with self._lock:
+            self._record = None
+
+    def status_changed(self, status: JobStatus) -> None:
+        with self._lock:
+            self._enter(status)
+
+    def progressed(self, what: str | None) -> None:
+        with self._lock:
+            self._record, self._progress = None, what
+
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
+        """A new attempt begins."""
+        with self._lock:
+            self._record, self._slots = None, tuple(slots)
+            self._figures = Figures(self._plan, self._operators, self._clock.monotonic())
+
+    def restored(self, path: str, epoch: Epoch) -> None:
+        name = path.rstrip("/").rpartition("/")[2]
+        checkpoint = _CHECKPOINT.fullmatch(name)
+        with self._lock:
+            self._record = None
+            self._checkpoints.restored()
+            self._restored = RestoreRecord(
+                checkpoint_id=int(checkpoint[1]) if checkpoint else self._id_of_savepoint(path),
+                restored_at=self._now(),
+                path=path,
+                is_savepoint=checkpoint is None,
+            )
+            self._is_restoring = True
+            self._epoch = epoch
+
+    def epoch_ended(self, stats: EpochStats) -> None:
+        with self._lock:
+            self._record = None
+            self._epoch, self._keys = stats.epoch, stats.keys
+            self._epochs.append(EpochRecord(stats.epoch, self._now(), stats.seconds * 1000, stats.records, stats.keys))
+            self._figures.epoch_ended(stats, self._clock.monotonic())
+            memory: dict[int, int] = {report.subtask: report.memory for report in stats.reports}
+            self._slots = tuple(_replace(slot, memory=memory.get(slot.subtask, slot.memory)) for slot in self._slots)
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        with self._lock:
+            self._note(failure)
+            self._restarts += 1
+
+    def failed(self, failure: CheckdamError) -> None:
+        with self._lock:
+            self._note(failure)
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        with self._lock:
+            self._record, self._progress = None, None
+            self._checkpoints.abandoned("the job has ended", self._now())
+            if not self._status.has_ended:
+                self._enter(_ENDS[end])
+
+    def _note(self, failure: CheckdamError) -> None:
+        self._record = None
+        self._exceptions.append(exception_record(failure, self._now(), self._slots))
+        self._checkpoints.abandoned("the job fails over", self._now())
+
+    def _enter(self, status: JobStatus) -> None:
+        """Statuses are counted by the clock that shows them, so that a history adds up to what it shows."""
+        now = self._now()
+        self._record = None
+        if status is self._status:
+            return
+        stayed = max(now - self._timestamps[self._status], 0)
+        self._spent[self._status] = self._spent.get(self._status, 0) + stayed
+        self._status, self._timestamps[status] = status, now
+        if status is JobStatus.RUNNING and self._is_restoring and self._restored is not None:
+            self._restored = _replace(self._restored, duration=float(now - self._restored.restored_at))
+            self._is_restoring = False
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None:
+        with self._lock:
+            self._record = None
+            at = self._now() if trigger.at is None else int(trigger.at.timestamp() * 1000)
+            self._checkpoints.triggered(trigger, at)
+
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+        with self._lock:
+            self._record = None
+            self._checkpoints.acknowledged(snapshot, self._now())
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        with self._lock:
+            self._record = None
+            self._checkpoints.completed(stats, self._now())
+
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        with self._lock:
+            self._record = None
+            self._checkpoints.failed(checkpoint_id, reason, self._now())
+
+    def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
+        with self._lock:
+            self._record = None
+            self._checkpoints.discarded(checkpoint_ids)
+
+    def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
+        self.checkpoints_discarded(checkpoint_ids)
+
+    def _id_of_savepoint(self, path: str) -> int:
+        """The id of a savepoint of this driver's own; of any other it is not known."""
+        own = (each.id for each in self._checkpoints.savepoints() if each.path == path)
+        return next(own, NEVER)
+
+    # -- another parallelism ------------------------------------------------------------------------------------
+
+    def rescaling(self, parallelism: int) -> None:
+        with self._lock:
+            self._record = None
+            before = self._plan.slots
+            self._rescales.append(RescaleRecord(secrets.token_hex(16), self._now(), before, parallelism))
+
+    def replanned(self, plan: JobPlan) -> None:
+        with self._lock:
+            self._record = None
+            self._plan, self._operators = plan, operator_records(plan)
+            self._checkpoints.replanned(self._operators)
+            self._figures = Figures(plan, self._operators, self._clock.monotonic())
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        with self._lock:
+            self._record = None
+            if failure is None:
+                self._settings = rescaled_settings(self._settings, parallelism)
+            if self._rescales and self._rescales[-1].ended_at == NEVER:
+                ended = _replace(
+                    self._rescales[-1], ended_at=self._now(), failure=str(failure) if failure is not None else None
+                )
+                self._rescales[-1] = ended

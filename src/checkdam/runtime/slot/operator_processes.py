@@ -1,0 +1,260 @@
+"""From an operator of the plan to its working form: which process runs it, and what its function is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from checkdam.backends.contract import NO_KEY, KeyedStateStore
+from checkdam.backends.keyed_state import KeyedState
+from checkdam.clock import Clock, SystemClock
+from checkdam.connectors.contract import SinkWriter
+from checkdam.errors import CheckdamError, StateAccessError
+from checkdam.graph.contexts import KeyedStateAccess, TimerService
+from checkdam.graph.functions import callable_of, has_timers
+from checkdam.graph.operators import (
+    AggregateFunctionKind,
+    AggregateKind,
+    ConnectKind,
+    FilterKind,
+    FlatMapKind,
+    MapKind,
+    Operator,
+    ProcessKind,
+    ReduceKind,
+    SideOutputKind,
+    SinkFunctionKind,
+    SinkKind,
+    SourceFunctionKind,
+    TimestampsKind,
+)
+from checkdam.runtime.failures import NO_RECORD, user_error
+from checkdam.runtime.slot.aggregate import aggregate_process
+from checkdam.runtime.slot.context import (
+    BroadcastContext,
+    FunctionContext,
+    GeneratorContext,
+    InitializationContext,
+    InvokeContext,
+    KeyedBroadcastContext,
+    KeyedContext,
+    OperatorTime,
+    RecordContext,
+    TimerContext,
+)
+from checkdam.runtime.slot.event_time import AssignTimestamps
+from checkdam.runtime.slot.keyed_functions import Call, DueTimers, KeyedProcess, as_flat
+from checkdam.runtime.slot.operator_state import OperatorStates, ReadOnlyBroadcastMap
+from checkdam.runtime.slot.plain_functions import (
+    BroadcastProcess,
+    PassThrough,
+    PlainProcess,
+    UnkeyedProcess,
+    WriterProcess,
+)
+from checkdam.runtime.slot.process import Process
+from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.source_functions import SourceProcess
+from checkdam.runtime.slot.timers import ClockOnly, Timers
+from checkdam.types.type_info import TypeInfo
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OperatorSetting:
+    """What an operator finds around it; by default what a plain function needs, wherever it runs."""
+
+    time: OperatorTime = field(default_factory=OperatorTime)
+    clock: Clock = field(default_factory=SystemClock)
+    states: OperatorStates | None = None
+    side_types: Mapping[str, TypeInfo] = field(default_factory=dict)  # of the side outputs that somebody reads
+    is_stamped: bool = False  # behind an assigner of timestamps
+    is_restored: bool = False
+    had_finished: bool = False  # a source function that had no more records when the checkpoint was cut
+    observe: Callable[[int, int], None] | None = None  # told the largest timestamp, if the operator assigns them
+    next_checkpoint: int = 1
+    records_came: Callable[[], None] = lambda: None  # called when a source function wants an epoch
+
+
+def make_process(
+    operator: Operator,
+    *,
+    context: FunctionContext,
+    store: KeyedStateStore | None = None,
+    writer: SinkWriter | None = None,
+    around: OperatorSetting | None = None,
+) -> Process:
+    """The working form of one operator. The user's function is initialised and opened here, once."""
+    around = around or OperatorSetting()
+    kind = operator.kind
+    if isinstance(kind, SinkKind):
+        return PassThrough() if writer is None else WriterProcess(writer)
+    if isinstance(kind, SideOutputKind):
+        return PassThrough()
+    if isinstance(kind, TimestampsKind):
+        assert around.observe is not None
+        return AssignTimestamps(operator, around.observe)
+    if store is not None:
+        store.current_key = NO_KEY
+    broadcast = _declared_broadcast(operator, around)
+    states = around.states
+    begin(operator, context, InitializationContext(around.is_restored, states, context) if states is not None else None)
+    if isinstance(kind, SourceFunctionKind):
+        generator = GeneratorContext(context.subtask_index, context.parallelism)
+        return SourceProcess(
+            operator,
+            generator,
+            around.clock,
+            states=states,
+            next_checkpoint=around.next_checkpoint,
+            is_finished=around.had_finished,
+            records_came=around.records_came,
+        )
+    if isinstance(kind, AggregateKind | AggregateFunctionKind | ReduceKind):
+        assert store is not None
+        return aggregate_process(operator, store)
+    if store is not None:
+        assert isinstance(context.keyed, KeyedState)
+        return _keyed(operator, store, context.keyed, around, broadcast)
+    return _unkeyed(operator, context, around, broadcast)
+
+
+def begin(operator: Operator, context: FunctionContext, beginning: InitializationContext | None) -> None:
+    """Bring the function to life: operator state first, if there is any, then `open`."""
+    if operator.checkpointed_function is not None:
+        assert beginning is not None
+        guarded(operator, "initialize_state", operator.checkpointed_function.initialize_state, beginning)
+    if operator.rich_function is not None:
+        guarded(operator, "open", operator.rich_function.open, context)
+
+
+def guarded(operator: Operator, where: str, call: Callable[[Any], T], argument: Any) -> T:
+    """Call the user's code outside of any record; what it raises names operator and method."""
+    try:
+        return call(argument)
+    except StateAccessError as error:
+        raise StateAccessError(f"operator {operator.title} in {where}(): {error.message}", hint=error.hint) from error
+    except CheckdamError:
+        raise
+    except Exception as cause:
+        raise user_error(operator, NO_RECORD, cause, where=where) from cause
+
+
+def _declared_broadcast(operator: Operator, around: OperatorSetting) -> Mapping[str, Any]:
+    if not isinstance(operator.kind, ConnectKind) or not operator.kind.broadcast:
+        return {}
+    assert around.states is not None
+    return {each.name: around.states.declare_broadcast(each) for each in operator.kind.broadcast}
+
+
+def _read_only(states: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: ReadOnlyBroadcastMap(state) for name, state in states.items()}
+
+
+def _keyed(
+    operator: Operator,
+    store: KeyedStateStore,
+    states: KeyedState,
+    around: OperatorSetting,
+    broadcast: Mapping[str, Any],
+) -> Process:
+    function, time, outputs = operator.function, around.time, SideOutputs(around.side_types)
+    timers, service = None, _no_timers(operator, time)
+    visible = _read_only(broadcast)
+    if has_timers(function):
+        registered = service = Timers(store, time)
+        ctx = TimerContext(visible, store, states, time, service, outputs)
+        timers = DueTimers(operator, time, registered, ctx, function.on_timer)
+    process = KeyedProcess(
+        operator,
+        store,
+        time,
+        _calls(operator, KeyedBroadcastContext(visible, store, states, time, service, outputs))
+        if broadcast
+        else _calls(operator, KeyedContext(store, states, time, service, outputs), InvokeContext(time)),
+        outputs=outputs,
+        timers=timers,
+        after_records=states.for_every_record,
+        is_stamped=around.is_stamped,
+        where=_where(operator),
+    )
+    if not broadcast:
+        return process
+    return BroadcastProcess(process, _broadcast_side(operator, states, around, broadcast, outputs))
+
+
+def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None = None) -> list[tuple[Call, Any]]:
+    """What to call with the records of each side of a keyed operator."""
+    kind, function = operator.kind, operator.function
+    if isinstance(kind, ConnectKind) and not kind.broadcast:
+        return [(function.process_element1, ctx), (function.process_element2, ctx)]
+    if isinstance(kind, ProcessKind | ConnectKind):
+        return [(callable_of(function), ctx)]
+    if isinstance(kind, SinkFunctionKind):
+        return [(_without_result(callable_of(function)), sink_ctx)]
+    return [(as_flat(operator, callable_of(function)), ctx)]
+
+
+def _unkeyed(
+    operator: Operator, states: KeyedStateAccess, around: OperatorSetting, broadcast: Mapping[str, Any]
+) -> Process:
+    call, time, outputs = callable_of(operator.function), around.time, SideOutputs(around.side_types)
+    if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
+        return PlainProcess(operator, call)
+    if isinstance(operator.kind, SinkFunctionKind):
+        return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time), where=_where(operator))
+    service = _no_timers(operator, time)
+    if broadcast:
+        seen = BroadcastContext(_read_only(broadcast), states, time, service, outputs)
+        main = UnkeyedProcess(operator, time, call, seen, outputs)
+        return BroadcastProcess(main, _broadcast_side(operator, states, around, broadcast, outputs))
+    if isinstance(operator.kind, ProcessKind):
+        return UnkeyedProcess(operator, time, call, RecordContext(states, time, service, outputs), outputs)
+    raise TypeError(f"no way to run {operator.kind!r}")
+
+
+def _broadcast_side(
+    operator: Operator,
+    states: KeyedStateAccess,
+    around: OperatorSetting,
+    broadcast: Mapping[str, Any],
+    outputs: SideOutputs,
+) -> UnkeyedProcess:
+    time = around.time
+    service = ClockOnly(
+        time,
+        f"operator {operator.title} uses timers in process_broadcast_element, where there is no key for them",
+        hint="Use them in process_element or on_timer.",
+    )
+    ctx = BroadcastContext(broadcast, states, time, service, outputs)
+    return UnkeyedProcess(operator, time, operator.function.process_broadcast_element, ctx, outputs)
+
+
+def _no_timers(operator: Operator, time: OperatorTime) -> TimerService:
+    if operator.key is None:
+        return ClockOnly(
+            time,
+            f"operator {operator.title} uses timers on a stream without keys",
+            hint="Put key_by(…) in front of it, and make its function a KeyedProcessFunction.",
+        )
+    return ClockOnly(
+        time,
+        f"operator {operator.title} uses timers, and its function does not define on_timer(timestamp, ctx)",
+        hint="Define what is to happen when a timer is due.",
+    )
+
+
+def _where(operator: Operator) -> str | None:
+    """Return the method that errors of the operator's function name; see `where` of UserFunctionError."""
+    return "invoke" if isinstance(operator.kind, SinkFunctionKind) else None
+
+
+def _without_result(call: Callable[[Any, Any], Any]) -> Call:
+    """A sink's function, whose result goes nowhere."""
+
+    def invoke(value: Any, ctx: Any) -> None:
+        call(value, ctx)
+
+    return invoke

@@ -1,0 +1,301 @@
+"""The two ways to reach a slot: the driver's control calls, and the exchange of records from a Spark task."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from checkdam.errors import SlotLostError
+from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.slot.control_messages import (
+    AWAIT,
+    TASK_REPORTS,
+    Pending,
+    pack_arguments,
+    unpack_answer,
+    unpack_error,
+)
+from checkdam.runtime.slot.messages import EpochReport, SlotSetup
+from checkdam.runtime.slot.slot_server import QUERIES, TOKEN_HEADER
+from checkdam.runtime.slot.slot_watch import Beat
+from checkdam.runtime.slot.stack_dump import last_dump
+from checkdam.runtime.stalls import Stall
+from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
+from checkdam.types.hints import resolve_annotations
+
+_SHORT_SECONDS = 5.0
+_LONG_SECONDS = 60.0
+_LEAST_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class SlotAddress:
+    """Where a slot listens, and which process it is."""
+
+    subtask: SubtaskIndex
+    location: str
+    host: str
+    pid: int
+
+
+class RemoteSlot:
+    """A slot as the driver sees it. Every call ends within the heartbeat's timeout if the slot does not answer."""
+
+    def __init__(self, address: SlotAddress, token: str, heartbeat: Heartbeat | None = None) -> None:
+        self.address = address
+        self._client = flight.FlightClient(address.location)
+        self._token = token
+        self._heartbeat = heartbeat or Heartbeat()
+        self._options = _options(token)
+        self._querying = threading.Lock()
+        self._queries: tuple[Any, Any] | None = None
+        self._is_closing = False
+
+    @property
+    def subtask(self) -> SubtaskIndex:
+        return self.address.subtask
+
+    @property
+    def pid(self) -> int:
+        return self.address.pid
+
+    @property
+    def host(self) -> str:
+        return self.address.host
+
+    @property
+    def location(self) -> str:
+        return self.address.location
+
+    def configure(self, setup: SlotSetup) -> None:
+        self._call("configure", _packed(setup))
+
+    def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
+        return self._call("end_epoch", epoch, commit)  # type: ignore[no-any-return]  # a wire call
+
+    def end_of_input(self) -> None:
+        self._call("end_of_input")
+
+    def seal(
+        self,
+        checkpoint_id: CheckpointId,
+        epoch: Epoch,
+        *,
+        savepoint: SavepointTarget | None = None,
+        full: bool = False,
+    ) -> float:
+        return self._call("seal", checkpoint_id, epoch, savepoint, full)  # type: ignore[no-any-return]  # a wire call
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
+        return self._call("snapshot", checkpoint_id)  # type: ignore[no-any-return]  # a wire call
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        self._call("completed", checkpoint_id, timeout=_LONG_SECONDS)
+
+    def aborted(self, checkpoint_id: CheckpointId) -> None:
+        self._call("aborted", checkpoint_id, timeout=_LONG_SECONDS)
+
+    def released(self, checkpoint_id: CheckpointId) -> None:
+        self._call("released", checkpoint_id, timeout=_LONG_SECONDS)
+
+    def query(self, request: bytes) -> bytes:
+        with self._querying:
+            try:
+                if self._queries is None:
+                    descriptor = flight.FlightDescriptor.for_command(QUERIES)
+                    self._queries = self._client.do_exchange(descriptor, self._options)
+                    self._queries[0].begin(pa.schema([]))
+                writer, reader = self._queries
+                writer.write_metadata(request)
+                return reader.read_chunk().app_metadata.to_pybytes()  # type: ignore[no-any-return]
+            except (flight.FlightError, pa.ArrowException, OSError, StopIteration) as error:
+                self._end_queries()
+                raise self._lost() from error
+
+    def _end_queries(self) -> None:
+        """Let go of the exchange of questions, so that nobody waits for another; by whoever has the lock."""
+        exchange, self._queries = self._queries, None
+        if exchange is not None:
+            with suppress(flight.FlightError, pa.ArrowException, OSError):  # left to itself it would complain aloud
+                exchange[0].close()
+
+    def hold(self, on_beat: Callable[[Beat], None]) -> None:
+        try:
+            self._call("hold", on_beat=on_beat)
+        except SlotLostError:
+            if not self._is_closing:  # else it has ended between two heartbeats
+                raise
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._call("close", timeout=_LONG_SECONDS)
+        with self._querying:
+            self._end_queries()
+
+    def kill(self) -> None:
+        """End the process now. One that cannot be reached is ended by its executor, and its token is void."""
+        try:
+            if self.address.host == os.uname().nodename:
+                os.kill(self.address.pid, signal.SIGKILL)
+            else:
+                self._call("die", timeout=_SHORT_SECONDS)
+        except (ProcessLookupError, SlotLostError):
+            return  # it is gone already, or its answer cannot come any more
+
+    def disconnect(self) -> None:
+        exchange = self._queries
+        if exchange is not None:
+            exchange[1].cancel()  # a slot out of reach never answers, and whoever waits for it has the lock
+        with self._querying:
+            self._end_queries()
+        self._client.close()
+
+    def _call(
+        self,
+        name: str,
+        *arguments: Any,
+        timeout: float | None = None,
+        on_beat: Callable[[Beat], None] = lambda beat: None,
+    ) -> Any:
+        """Begin a call and ask for its answer until it is there. `timeout` is for the whole of it."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        answer = self._ask(name, name, arguments, ends)
+        while isinstance(answer, Pending):
+            on_beat(answer.beat)
+            answer = self._ask(name, AWAIT, (answer.ticket,), ends)
+        return answer
+
+    def _ask(self, call: str, name: str, arguments: tuple[Any, ...], ends: float | None) -> Any:
+        seconds = self._heartbeat.timeout_seconds
+        if ends is not None:
+            seconds = min(seconds, max(ends - time.monotonic(), _LEAST_SECONDS))
+        action = flight.Action(name, pack_arguments(*arguments))
+        try:
+            [result] = list(self._client.do_action(action, _options(self._token, seconds)))
+        except flight.FlightTimedOutError as error:
+            dump = last_dump(self.location)
+            where = f", at:\n{dump.rstrip()}" if dump else ""
+            raise SlotLostError(f"{_who(self.address)} has not answered for {seconds:g} s{where}") from error
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise self._lost() from error
+        return unpack_answer(call, result.body.to_pybytes())
+
+    def _lost(self) -> SlotLostError:
+        return SlotLostError(f"{_who(self.address)} does not answer")
+
+
+def report_task(address: SlotAddress, token: str, task: str, stall: Stall | None, seconds: float) -> None:
+    """Tell a slot, and so the driver, that a Spark task works and moves, or where it stands still.
+
+    Raises:
+        SlotLostError: the slot was not reached; the driver learns of that by itself.
+    """
+    action = flight.Action(TASK_REPORTS, pack_arguments(task, stall))
+    try:
+        list(_connection(address.location).do_action(action, _options(token, seconds)))
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise SlotLostError(f"{_who(address)} does not answer") from error
+
+
+def _who(address: SlotAddress) -> str:
+    return f"slot {address.subtask} (process {address.pid} on {address.host})"
+
+
+class _SetupPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles classes of the job file with their annotations resolved: a slot has no module to look names up in."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type):
+            resolve_annotations(obj)
+        return super().reducer_override(obj)
+
+
+def _packed(setup: SlotSetup) -> bytes:
+    buffer = io.BytesIO()
+    _SetupPickler(buffer).dump(setup)
+    return buffer.getvalue()
+
+
+def exchange(
+    address: SlotAddress, token: str, level: int, epoch: Epoch, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Stream one level's records through a slot; yields what comes back while more goes in.
+
+    A second thread reads, because a slot that waits for its output to be taken would never take more input.
+    """
+    descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode((level, epoch)))
+    try:
+        writer, reader = _connection(address.location).do_exchange(descriptor, _options(token))
+        with writer:
+            begun = False
+            answers = _Answers(reader)
+            for batch in batches:
+                if not begun:
+                    writer.begin(batch.schema)  # Spark knows better than we which columns may be null
+                    begun = True
+                writer.write_batch(batch)
+                yield from answers.ready()
+            if not begun:
+                writer.begin(schema)
+            writer.done_writing()
+            yield from answers.rest()
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise SlotLostError(f"{_who(address)} was lost: {str(error).splitlines()[0]}") from None
+
+
+class _Answers:
+    """What a slot sends back, read ahead by a thread of its own."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for chunk in self._reader:
+                if chunk.app_metadata is not None:
+                    raise unpack_error(chunk.app_metadata.to_pybytes())
+                self._batches.append(chunk.data)
+        except BaseException as failure:  # noqa: BLE001  handed to the thread that waits
+            self._failure = failure
+
+    def ready(self) -> Iterator[pa.RecordBatch]:
+        if self._failure is not None:
+            raise self._failure
+        while self._batches:
+            yield self._batches.popleft()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        self._thread.join()
+        yield from self.ready()
+
+
+_connections: dict[str, Any] = {}
+
+
+def _connection(location: str) -> Any:
+    """One connection per slot and worker process, kept from epoch to epoch."""
+    if location not in _connections:
+        _connections[location] = flight.FlightClient(location)
+    return _connections[location]
+
+
+def _options(token: str, timeout: float | None = None) -> Any:
+    return flight.FlightCallOptions(timeout=timeout, headers=[(TOKEN_HEADER.encode(), token.encode())])

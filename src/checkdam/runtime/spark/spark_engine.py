@@ -1,0 +1,313 @@
+"""Epochs by Structured Streaming: each micro-batch is one Spark job through every level.
+
+What is there from the start comes before the query, in an epoch of its own; and epochs without records may come between
+two micro-batches. So micro-batches are counted apart from epochs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from checkdam.connectors.simple_sinks import SparkSink
+from checkdam.connectors.sources import StreamSource
+from checkdam.errors import CheckdamError, EngineLostError, JobFailedError
+from checkdam.graph.levels import Edge, JobPlan
+from checkdam.graph.operators import SinkKind, SourceKind
+from checkdam.ids import Attempt, Epoch, OperatorUid
+from checkdam.runtime.engine import RunEpoch, Slot
+from checkdam.runtime.failures import NO_RECORD, find_error, user_error
+from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.slot.messages import OperatorCounts
+from checkdam.runtime.slot.slot_client import RemoteSlot
+from checkdam.runtime.source_position import (
+    NOTHING_READ,
+    HeldSource,
+    JobSource,
+    decode_position,
+    encode_position,
+    job_sources,
+)
+from checkdam.runtime.spark.counting import SourceCounting
+from checkdam.runtime.spark.offsets import Streams, capture, lay_out
+from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
+from checkdam.runtime.spark.session import socket_directory
+from checkdam.runtime.spark.slot_launcher import start_slots
+from checkdam.runtime.spark.source_frames import is_bounded, open_source, streams_in
+from checkdam.runtime.spark.spark_watch import SparkWatch
+
+_PATIENCE_SECONDS = 10.0
+
+
+class SparkEngine:
+    """Runs one job on Spark. Epoch 0 holds what is there from the start; the others come as micro-batches."""
+
+    def __init__(
+        self, session: SparkSession, plan: JobPlan, work: Path, heartbeat: Heartbeat, watch: SparkWatch
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._work = work
+        self._heartbeat = heartbeat
+        self._watch = watch
+        self._properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the thread that executes
+        self._token = secrets.token_hex(16)
+        self._query_directory = work / "query"
+        self._stop = threading.Event()
+        self._wake = threading.Event()  # the query has ended, or somebody wants it to
+        self._counting = SourceCounting(session.sparkContext)
+        self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
+        self._in_epoch = threading.Lock()
+        self._resumed = NOTHING_READ  # the position to go on from
+        self._batch: int | None = None  # the last micro-batch of this run
+        self._captured: tuple[int, bytes] | None = None  # a micro-batch, and the position after it
+        self._extra: DataFrame | None = None
+        self._types = {op.id: op.output_type for op in plan.source_side}
+        self._specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
+        self._sources = job_sources(plan)
+        self._static = [source for source in self._sources if source.is_static]
+        self._streams = [source for source in self._sources if not source.is_static]
+        self._read: set[OperatorUid] = set()  # the static sources whose records have come
+        self._streams_read = Streams(())  # by the query of this run
+
+    def first_epoch(self) -> Epoch:
+        return Epoch(0 if self._static else 1)
+
+    def start_slots(self, attempt: Attempt, count: int) -> Sequence[RemoteSlot]:
+        self._stop.clear()
+        with self._meanings():
+            self._session.sparkContext._jsc.sc().setLocalProperties(self._properties)
+        self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
+        sockets = socket_directory(self._session, self._work)
+        with self._meanings(), self._as_group("start slots"):
+            addresses = start_slots(self._session, count, attempt, self._token, sockets, self._heartbeat)
+        return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]
+
+    def resume(self, last_epoch: Epoch, position: bytes) -> None:
+        self._counting.take()  # of an epoch that failed
+        self._resumed, self._batch, self._extra = decode_position(position), None, None
+        self._captured = None
+        held = {each.uid for each in self._resumed.held}
+        self._read = {source.uid for source in self._static if source.uid in held}
+
+    def run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        unread = [source for source in self._static if source.uid not in self._read]
+        if not unread:
+            return
+        with self._meanings(), self._as_group("records that are there from the start"):
+            flow = self._flow(self._opened(unread), slots)
+
+            def execute(epoch: Epoch) -> None:
+                self._execute(flow, epoch)
+                self._read |= {source.uid for source in unread}
+
+            run_epoch(execute)
+
+    def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        with self._meanings():
+            if self._streams and not self._stop.is_set():
+                self._run_query(slots, run_epoch)
+
+    def _opened(self, sources: Sequence[JobSource]) -> dict[int, DataFrame]:
+        return {each.id: open_source(self._session, self._specs[each.id], self._types[each.id]) for each in sources}
+
+    def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        with self._meanings():
+            if self._extra is None:
+                self._extra = self._flow({}, slots)
+            # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
+            is_one_stage = len(self._plan.levels) == 1 and not self._plan.spark_sinks
+            flow = self._extra if is_one_stage else self._extra.select("*")
+            with self._as_group("epoch without records"):
+                run_epoch(lambda epoch: self._execute(flow, epoch))
+
+    @contextmanager
+    def _meanings(self) -> Iterator[None]:
+        """Raise what lies behind an exception of Spark instead of it."""
+        try:
+            yield
+        except (PySparkException, Py4JError, OSError) as failure:
+            raise self._meaning_of(failure) from failure
+
+    @contextmanager
+    def _as_group(self, description: str) -> Iterator[None]:
+        """Let Spark jobs of this thread be broken off."""
+        group = self._group = f"checkdam-{secrets.token_hex(4)}"
+        self._session.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
+        try:
+            yield
+        finally:
+            self._group = None
+
+    def _run_query(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
+        sources = self._opened(self._streams)
+        flow = self._flow(sources, slots)
+        self._streams_read = streams_in(flow, list(sources.values()))
+        self._lay_out()
+        failures: list[BaseException] = []
+        in_epoch = self._in_epoch = threading.Lock()  # its own: an epoch of an earlier query may hang, and hold that
+
+        def on_batch(of_batch: DataFrame, batch: int) -> None:
+            def execute(epoch: Epoch) -> None:
+                self._execute(of_batch, epoch)
+                if in_epoch is self._in_epoch:
+                    self._batch = batch  # from now on positions are those after it
+
+            with in_epoch:
+                try:
+                    if not self._stop.is_set():
+                        run_epoch(execute)
+                except BaseException as failure:
+                    failures.append(failure)
+                    if not self._stop.is_set():  # else somebody ends the query already: no need for it to fail, too
+                        raise
+
+        writer = flow.writeStream.foreachBatch(on_batch)
+        writer = writer.option("checkpointLocation", str(self._query_directory))
+        if all(is_bounded(self._specs[source.id]) for source in self._streams):
+            writer = writer.trigger(availableNow=True)
+        query = writer.start()
+        ended = self._wake = threading.Event()  # its own: the end of an earlier query must not be taken for this one's
+        if self._stop.is_set():
+            ended.set()
+        threading.Thread(target=_watch, args=(query, ended), daemon=True, name="query-watch").start()
+        ended.wait()
+        if self._stop.is_set():
+            self._stop_query(query)
+        if failures:
+            raise self._meaning_of(failures[0])
+        failure = query.exception()
+        if failure is not None and not self._stop.is_set():
+            raise self._meaning_of(failure)
+
+    def _stop_query(self, query: StreamingQuery) -> None:
+        """Between two epochs if possible; an epoch that takes too long is broken off, and then left to itself."""
+        if self._in_epoch.acquire(timeout=_PATIENCE_SECONDS):
+            self._in_epoch.release()
+        try:
+            query.stop()
+        except (PySparkException, Py4JError) as failure:  # spark.sql.streaming.stopTimeout
+            sys.stderr.write(f"warning: Spark did not end the query: {str(failure).splitlines()[0]}\n")
+
+    def interrupt(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._group is not None:
+            timer = threading.Timer(_PATIENCE_SECONDS, self._break_off, [self._group])
+            timer.daemon = True
+            timer.start()
+
+    def _break_off(self, group: str) -> None:
+        """An epoch outside the query takes too long to be waited for."""
+        if self._group == group:
+            with suppress(Py4JError, OSError):  # a JVM that is gone has no job to cancel
+                self._session.sparkContext.cancelJobGroup(group)
+
+    def progress(self) -> Hashable:
+        return self._watch.progress
+
+    def position(self) -> bytes:
+        if self._batch is not None:
+            # Once: when the next batch is planned, Spark may delete what it has compacted, and an idle job asks again.
+            if self._captured is None or self._captured[0] != self._batch:
+                self._captured = self._batch, self._position_after(self._batch)
+            return self._captured[1]
+        # No micro-batch yet: streams stand where they stood, and those that are new have no position.
+        uids = {source.uid for source in self._streams}
+        held = [*self._held_static(), *(each for each in self._resumed.held if each.uid in uids)]
+        return encode_position(
+            msgspec.structs.replace(self._resumed, sources=[source.kind for source in self._sources], held=held)
+        )
+
+    def _position_after(self, batch: int) -> bytes:
+        held, streams = self._held_static(), self._streams_read
+        for place, source in enumerate(self._streams):
+            held.append(source.held(streams.lines_of(place), streams.of_source[place]))
+        return encode_position(capture(self._query_directory, batch, self._sources, held))
+
+    def _held_static(self) -> list[HeldSource]:
+        return [source.held() for source in self._static if source.uid in self._read]
+
+    def source_counts(self) -> Mapping[int, OperatorCounts]:
+        return self._counting.take()
+
+    def _lay_out(self) -> None:
+        """Write the query directory that the query begins with."""
+        shutil.rmtree(self._query_directory, ignore_errors=True)
+        held = {each.uid: each for each in self._resumed.held}
+        wanted = [held.get(source.uid) if self._is_replayable(source) else None for source in self._streams]
+        lay_out(self._resumed, self._query_directory, wanted, self._streams_read)
+
+    def _is_replayable(self, source: JobSource) -> bool:
+        """Whether it can go on where it stood; one that cannot starts from what comes now."""
+        spec = self._specs[source.id]
+        return not isinstance(spec, StreamSource) or spec.replayable
+
+    def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
+        addresses = tuple(slot.address for slot in slots if isinstance(slot, RemoteSlot))
+        reach = SlotsInReach(addresses, self._token, self._heartbeat)
+        return job_dataframe(self._plan, self._session, sources, reach, self._counting.accumulator)
+
+    def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
+        """Move one epoch's records; what leaves for Spark is kept until every Spark sink has seen it."""
+        self._session.sparkContext.setLocalProperty(EPOCH_PROPERTY, str(epoch))
+        sinks = self._plan.spark_sinks
+        try:
+            if not sinks:
+                flow.collect()
+                return
+            flow.persist()
+            try:
+                flow.count()
+                for edge in sinks:
+                    self._hand_over(edge, flow, epoch)
+            finally:
+                flow.unpersist()
+        except CheckdamError:
+            raise
+        except Exception as failure:
+            raise self._meaning_of(failure) from failure
+
+    def _hand_over(self, edge: Edge, flow: DataFrame, epoch: Epoch) -> None:
+        try:
+            self._spark_function(edge.spark_sink)(spark_sink_rows(self._plan, flow, edge), int(epoch))
+        except Exception as cause:
+            raise user_error("sink_to_spark", NO_RECORD, cause, where=f"epoch {epoch}") from cause
+
+    def _spark_function(self, sink: int | None) -> Callable[[DataFrame, int], None]:
+        kind = next(op.kind for op in self._plan.operators if op.id == sink)
+        assert isinstance(kind, SinkKind)
+        assert isinstance(kind.spec, SparkSink)
+        assert kind.spec.function is not None
+        return kind.spec.function
+
+    def _meaning_of(self, failure: BaseException) -> BaseException:
+        """Find the cause of one of Spark's exceptions: an error that a task signed, else its first line."""
+        if isinstance(failure, CheckdamError) or not isinstance(failure, Exception):
+            return failure
+        if self._watch.is_lost(failure):
+            return EngineLostError(self._watch.reason, hint="Start the job again; --resume latest goes on.")
+        text = str(failure)
+        return find_error(text, self._token) or JobFailedError(
+            f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
+        )
+
+
+def _watch(query: StreamingQuery, ended: threading.Event) -> None:
+    try:
+        query.awaitTermination()
+    except (StreamingQueryException, Py4JError, OSError):
+        pass  # told by query.exception() to the thread that waits
+    finally:
+        ended.set()

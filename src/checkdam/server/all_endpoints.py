@@ -1,0 +1,56 @@
+"""Everything the server answers, joined from the modules of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from checkdam.config import Configuration
+from checkdam.server.app import openapi
+from checkdam.server.app.endpoint import Endpoint
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api import (
+    checkpoint_endpoints,
+    cluster,
+    job_endpoints,
+    job_history,
+    job_list,
+    metric_endpoints,
+    plans,
+    prometheus,
+    rescales,
+    taskmanagers,
+    triggers,
+    unavailable,
+    vertices,
+)
+from checkdam.server.flink_api.operations import Operations
+from checkdam.server.state_api import live_state_endpoints, snapshot_endpoints
+
+
+def endpoints(
+    known: Jobs,
+    operations: Operations,
+    configuration: Configuration,
+    dispose: Callable[[str], None],
+    extra: Sequence[Endpoint] = (),
+) -> list[Endpoint]:
+    """All of them, with those of rooms above this one (`extra`), and the description of all."""
+    served = [
+        *cluster.routes(known, configuration),
+        *taskmanagers.routes(known),
+        *job_list.routes(known),
+        *job_endpoints.routes(known),
+        *plans.routes(known),
+        *vertices.routes(known),
+        *checkpoint_endpoints.routes(known),
+        *triggers.routes(known, operations, configuration, dispose),
+        *rescales.routes(known, operations),
+        *job_history.routes(known),
+        *metric_endpoints.routes(known),
+        *prometheus.routes(known),
+        *live_state_endpoints.routes(known),
+        *snapshot_endpoints.routes(known),
+        *unavailable.routes(),
+        *extra,
+    ]
+    return [*served, *openapi.routes(served)]

@@ -1,0 +1,139 @@
+"""The server's own description, made from the endpoints it serves: OpenAPI 3.1."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+import checkdam
+from checkdam.server.app.endpoint import HEX_PARAMETERS, INTEGER_PARAMETERS, MAX_INTEGER, Call, Endpoint, Query
+from checkdam.server.app.http_errors import ErrorBody
+
+_REF = "#/components/schemas/{name}"
+_JSON = "application/json"
+_REASONS = {
+    200: "As asked",
+    202: "Accepted",
+    308: "Asked for at another path",
+    400: "The request is malformed",
+    401: "The token is missing",
+    403: "Refused for what the request says of where it comes from",
+    404: "There is none",
+    408: "The body did not arrive in time",
+    409: "Not in this state",
+    413: "The body is too large",
+    500: "A fault of the server",
+    503: "Not at this moment",
+}
+
+
+def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    shown = [endpoint for endpoint in endpoints if endpoint.is_documented]
+    types = [kind for endpoint in shown for kind in (endpoint.response, endpoint.body) if kind is not None]
+    schemas, components = msgspec.json.schema_components([ErrorBody, *types], ref_template=_REF)
+    schema_of = {id(kind): schema for kind, schema in zip([ErrorBody, *types], schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in shown:
+        path = endpoint.path.replace(":path}", "}")
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Checkdam",
+            "version": str(checkdam.__version__),
+            "description": "Flink's REST API (2.3) for jobs of Checkdam, and what Checkdam adds to it. "
+            "Every path is served below /v1 too.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}, {"url": "/v1"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, schema_of: dict[int, Any]) -> dict[str, Any]:
+    words = re.sub(r"[^A-Za-z0-9]+", "_", endpoint.path).strip("_") or "root"
+    operation: dict[str, Any] = {
+        "operationId": f"{endpoint.method.lower()}_{words}",
+        "summary": endpoint.summary,
+        "tags": [endpoint.tag],
+        "parameters": [
+            *(_path_parameter(name) for name in endpoint.parameters),
+            *(_query_parameter(query) for query in endpoint.query),
+        ],
+        "responses": _responses(endpoint, schema_of),
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": False,
+            "content": {_JSON: {"schema": schema_of[id(endpoint.body)]}},
+        }
+    return operation
+
+
+def _responses(endpoint: Endpoint, schema_of: dict[int, Any]) -> dict[str, Any]:
+    statuses = {400, 401, 403, 500, *endpoint.errors}
+    if endpoint.body is not None:
+        statuses |= {408, 413}
+    error = {_JSON: {"schema": schema_of[id(ErrorBody)]}}
+    responses = {str(status): {"description": _reason(status), "content": error} for status in sorted(statuses)}
+    schema = {"type": "string"} if endpoint.response is None else schema_of[id(endpoint.response)]
+    media_type = endpoint.media_type.partition(";")[0]
+    responses[str(endpoint.status)] = {
+        "description": _reason(endpoint.status),
+        "content": {media_type: {"schema": schema}},
+    }
+    return responses
+
+
+def _reason(status: int) -> str:
+    return _REASONS.get(status, "See the text")
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string", "minLength": 1}
+    if name in HEX_PARAMETERS:
+        schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+    elif name in INTEGER_PARAMETERS:
+        schema = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameter(query: Query) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": {str: "string", int: "integer", bool: "boolean"}[query.type]}
+    if query.choices:
+        schema["enum"] = list(query.choices)
+    if query.type is int:
+        schema |= {"maximum": MAX_INTEGER} | ({} if query.minimum is None else {"minimum": query.minimum})
+    parameter: dict[str, Any] = {"name": query.name, "in": "query", "required": query.required}
+    if query.description:
+        parameter["description"] = query.description
+    if query.is_list:
+        return parameter | {"style": "form", "explode": False, "schema": {"type": "array", "items": schema}}
+    if query.default is not None:
+        schema["default"] = query.default
+    return parameter | {"schema": schema}
+
+
+def routes(others: Iterable[Endpoint]) -> list[Endpoint]:
+    """Serves the description of these endpoints, and of itself."""
+    own: list[Endpoint] = []
+    described = [*others]
+
+    @functools.cache  # the endpoints of a server do not change
+    def described_once() -> dict[str, Any]:
+        return document([*described, *own])
+
+    def serve(_: Call) -> dict[str, Any]:
+        return described_once()
+
+    own.append(Endpoint("GET", "/openapi.json", serve, "This description", response=dict[str, Any], tag="cluster"))
+    return own

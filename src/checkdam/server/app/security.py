@@ -1,0 +1,176 @@
+"""Who may ask: loopback only unless there is a token, the right Host, and no writes on behalf of other sites' pages.
+
+A web page that somebody has open may send requests to this machine's own ports. It cannot read the answers unless a
+header permits it, but a request that changes something has done its harm by then. So a write must not come from another
+origin, and the Host must be a name of this server: a name that an attacker's DNS resolves to 127.0.0.1 is not.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from checkdam.config import REST_AUTH_TOKEN, REST_AUTH_TOKEN_FILE, REST_BIND_ADDRESS, Configuration
+from checkdam.errors import ConfigError
+from checkdam.server.app.http_errors import RestError
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_TOKEN = 4096
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_SAME_SITE = ("same-origin", "none")  # none: typed by the user, no page behind it
+
+
+def rest_token(configuration: Configuration) -> str | None:
+    """Return the token that requests must carry, as set or from its file.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no token.
+    """
+    token, file = configuration.get(REST_AUTH_TOKEN), configuration.get(REST_AUTH_TOKEN_FILE)
+    if token is not None or file is None:
+        return token
+    path = Path(file).expanduser()
+    which = f'setting "{REST_AUTH_TOKEN_FILE.key}" names "{file}", '
+    try:
+        with path.open(encoding="utf-8") as lines:
+            mode = os.fstat(lines.fileno()).st_mode
+            token = lines.readline(_LONGEST_TOKEN).strip()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"{which}which cannot be read: {reason}", hint="Write the token into that file.") from error
+    if not token:
+        raise ConfigError(f"{which}whose first line is empty", hint="Write the token into that line.")
+    if mode & 0o077:
+        _LOG.warning("rest: other users can read the token in %s; chmod 600 makes it private", path)
+    return token
+
+
+def check_binding(address: str, token: str | None) -> None:
+    """Refuse to listen to other machines without a token, and a token that cannot be sent. Raises ConfigError."""
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigError(
+            f'setting "{REST_AUTH_TOKEN.key}" has signs that a header cannot carry',
+            hint="Set it to a long word of English letters and digits.",
+        )
+    if token is None and not is_loopback(address):
+        raise ConfigError(
+            f'setting "{REST_BIND_ADDRESS.key}" is "{address}", where other machines can reach the server, '
+            f'and "{REST_AUTH_TOKEN.key}" is not set',
+            hint=f"Set {REST_AUTH_TOKEN_FILE.key} to a file with a secret that clients send, or listen on localhost.",
+        )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether every address the name stands for is this machine's own. Raises ConfigError for a name nobody knows."""
+    try:
+        found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f'setting "{REST_BIND_ADDRESS.key}" is "{address}", which is no address of a machine',
+            hint="Write localhost, or an address of this machine.",
+        ) from error
+    return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Judges requests by their headers alone."""
+
+    token: str | None = None
+    names: frozenset[str] = _OWN_NAMES  # that a Host header may carry
+    is_any_address: bool = False  # listens on all: any address in figures is a name too
+    cookie_name: str = "checkdam"
+    _session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+
+    @classmethod
+    def of(cls, bind_address: str, port: int, token: str | None, address: str | None = None) -> Guard:
+        names = {*_OWN_NAMES, bind_address.lower(), *([address.lower()] if address else [])}
+        is_any = bind_address in ("0.0.0.0", "::")
+        if is_any:
+            names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        # Cookies know no ports: two servers of one machine must not overwrite each other's.
+        return cls(token, frozenset(names), is_any, f"checkdam-{port}")
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """Raises RestError unless the request was sent to a name of this server."""
+        name = _host_name(headers.get("host", ""))
+        if name is None:
+            raise RestError(400, "Bad request, the Host header is missing or malformed.")
+        if name not in self.names and not (self.is_any_address and _is_address(name)):
+            raise RestError(403, f'Forbidden: this server does not go by the name "{name}". Set rest.address to it.')
+
+    def check_origin(self, headers: Mapping[str, str]) -> None:
+        """Raises RestError if a page of another origin is behind a request that changes something."""
+        site = headers.get("sec-fetch-site")
+        source = headers.get("origin") or headers.get("referer")
+        if (site is not None and site not in _SAME_SITE) or (
+            source is not None and _authority(source) != headers.get("host", "").lower()
+        ):
+            raise RestError(403, "Forbidden: requests that change something are not taken from pages of other sites.")
+
+    def check_token(self, headers: Mapping[str, str]) -> None:
+        """Raises RestError 401 unless the request carries the token, or the cookie the page got for it."""
+        if self.token is None:
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _same(given.strip(), self.token):
+            return
+        if _same(self._cookie(headers), self._session):
+            return
+        raise RestError(
+            401,
+            'Unauthorized: this server needs its token, sent as "Authorization: Bearer <token>".',
+            {"WWW-Authenticate": "Bearer"},
+        )
+
+    def cookie_for(self, given: str) -> str | None:
+        """The Set-Cookie that lets a browser in which has shown the token; None if it is not the token."""
+        if self.token is None or not _same(given, self.token):
+            return None
+        return f"{self.cookie_name}={self._session}; HttpOnly; SameSite=Strict; Path=/"
+
+    def _cookie(self, headers: Mapping[str, str]) -> str:
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie_name)
+        except CookieError:
+            return ""
+        return cookie.value if cookie is not None else ""
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), expected.encode("utf-8"))
+
+
+def _host_name(host: str) -> str | None:
+    if not host or any(sign in host for sign in "/@?#\\ "):
+        return None
+    try:
+        return urlsplit("//" + host).hostname
+    except ValueError:
+        return None
+
+
+def _authority(url: str) -> str | None:
+    """What follows the scheme, a port that goes without saying included as it is; None for "null"."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return parts.netloc.lower() or None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The jobs that a server knows: running, archived, and those found by their checkpoints."""

@@ -1,0 +1,222 @@
+"""Jobs remembered beside their checkpoints: what was known of each when it was last saved.
+
+    <checkpoints dir>/_jobs/<job id>.json
+
+An entry is a JobRecord as JSON. It is written whole or not at all, and read with doubt: one that is damaged, too large
+or of a newer Checkdam is left out and logged, and never keeps the others from being listed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.errors import CheckdamError, FencedError, StorageError
+from checkdam.ids import JobId
+from checkdam.runtime.job_control import JobMonitor
+from checkdam.runtime.monitor.job_events import CheckpointStats, JobListener
+from checkdam.runtime.monitor.job_records import CheckpointRecord, JobRecord
+from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.filesystem import open_storage
+
+DIRECTORY: Final = "_jobs"
+FORMAT: Final = 1
+MOST_BYTES: Final = 32 << 20
+"""A larger entry is not read: nothing that Checkdam writes comes near."""
+MOST_ENTRIES: Final = 1000
+"""The newest so many are read."""
+MOST_BYTES_TOGETHER: Final = 256 << 20
+"""What is read is kept in memory, that of a job's driver as a rule: older jobs are left out beyond this."""
+MOST_DETAILS: Final = 20_000
+"""How many subtasks of checkpoints an entry tells of; older checkpoints are kept without them."""
+_PATIENCE_SECONDS = 5.0
+_ENTRY = re.compile(rf"{DIRECTORY}/(?P<id>[0-9a-f]{{32}})\.json")
+
+_log = logging.getLogger(__name__)
+
+
+class _Format(msgspec.Struct):
+    format: int = FORMAT
+
+
+_decode_format = msgspec.json.Decoder(_Format).decode
+_decode_record = msgspec.json.Decoder(JobRecord).decode
+
+
+class JobArchive:
+    """The entries of one checkpoint directory. Safe from any thread, and beside other processes."""
+
+    def __init__(self, storage: str | Storage) -> None:
+        self._storage = open_storage(storage) if isinstance(storage, str) else storage
+        self._read: dict[str, tuple[FileStatus, JobRecord | None]] = {}  # by path; None: cannot be used
+        self._fitted = -1  # how many entries the last look took in
+
+    @property
+    def uri(self) -> str:
+        return self._storage.uri
+
+    def save(self, record: JobRecord) -> None:
+        """Remember the job as of now, in place of what was remembered of it. Raises StorageError."""
+        self._storage.write(_path(record.id), msgspec.json.encode(_shortened(record)))
+
+    def load(self, job_id: str) -> JobRecord | None:
+        """What is remembered of a job; None if nothing can be read. Raises StorageError."""
+        path = _path(job_id)
+        if not _ENTRY.fullmatch(path):
+            return None
+        status = self._storage.status(path)
+        return None if status is None else self._entry(status)
+
+    def all(self) -> list[JobRecord]:
+        """Every job remembered here, in no order. Raises StorageError if the directory cannot be listed."""
+        return self.of(self._storage.list(DIRECTORY))
+
+    def of(self, files: Sequence[FileStatus]) -> list[JobRecord]:
+        """The jobs among these files of the storage; what is not an entry is passed over."""
+        entries = [status for status in files if _ENTRY.fullmatch(status.path)]
+        entries.sort(key=lambda status: status.modified_at, reverse=True)
+        found_in_all, entries = len(entries), _fitting(entries)
+        if found_in_all > len(entries) != self._fitted:
+            _log.warning("archive %s: %d older jobs left out", self.uri, found_in_all - len(entries))
+        self._fitted = len(entries)
+        paths = {status.path for status in entries}
+        self._read = {path: read for path, read in list(self._read.items()) if path in paths}
+        found = [self._entry(status) for status in entries]
+        return [record for record in found if record is not None]
+
+    def _entry(self, status: FileStatus) -> JobRecord | None:
+        """Read an entry, unless it is as it was the last time."""
+        known = self._read.get(status.path)
+        if known is None or known[0] != status:
+            try:
+                record = self._decoded(status)
+            except FileNotFoundError:
+                return None  # removed since it was listed
+            except StorageError as error:
+                _log.warning("archive entry %s passed over: %s", status.path, error)
+                return None  # the next look may have more luck
+            known = self._read[status.path] = (status, record)
+        return known[1]
+
+    def _decoded(self, status: FileStatus) -> JobRecord | None:
+        try:
+            return _record_of(status, self._storage)
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+            _log.warning("archive entry %s of %s passed over: %s", status.path, self.uri, error)
+            return None
+
+
+def _fitting(newest_first: Sequence[FileStatus]) -> list[FileStatus]:
+    """As many as may be held in memory at once. One that is too large is not read, so it takes up nothing."""
+    sizes = accumulate(status.size if status.size <= MOST_BYTES else 0 for status in newest_first[:MOST_ENTRIES])
+    return [status for status, size in zip(newest_first, sizes, strict=False) if size <= MOST_BYTES_TOGETHER]
+
+
+def _record_of(status: FileStatus, storage: Storage) -> JobRecord:
+    """The record in an entry. Raises ValueError with what is wrong with it."""
+    if status.size > MOST_BYTES:
+        raise ValueError(f"it has {status.size} bytes")
+    data = storage.read(status.path)
+    version = _decode_format(data).format
+    if version > FORMAT:
+        raise ValueError(f"its format {version} is that of a newer Checkdam")
+    record = _decode_record(data)
+    if _path(record.id) != status.path:
+        raise ValueError(f"it is about job {record.id}")
+    return record
+
+
+def _path(job_id: str) -> str:
+    return f"{DIRECTORY}/{job_id}.json"
+
+
+def _shortened(record: JobRecord) -> JobRecord:
+    """The record without the details of older checkpoints, if they are too many to write every time."""
+    left = MOST_DETAILS
+    checkpoints: list[CheckpointRecord] = []
+    for each in record.checkpoints:
+        left -= sum(len(operator.subtasks) for operator in each.operators)
+        checkpoints.append(each if left >= 0 else msgspec.structs.replace(each, operators=()))
+    return record if left >= 0 else msgspec.structs.replace(record, checkpoints=tuple(checkpoints))
+
+
+class ArchivingListener(JobListener):
+    """Saves a job at its start, with every restart, savepoint and rescale, and at its end.
+
+    In a thread of its own: a storage that is slow or broken costs the job nothing but its place in the list, and a
+    log. Only the end waits, and not for long. Put it behind the monitor, whose record it saves.
+    """
+
+    def __init__(self, archive: JobArchive, monitor: JobMonitor) -> None:
+        self._archive = archive
+        self._monitor = monitor
+        self._changed = threading.Condition()
+        self._asked = self._done = 0  # how many saves were asked for; up to which one all are covered
+        self._thread: threading.Thread | None = None
+        self._is_replaced = False  # another driver keeps the entry now
+
+    def job_started(self, job_id: JobId, name: str, slots: int) -> None:
+        self.save_soon()
+
+    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+        self.save_soon()
+
+    def checkpoint_completed(self, stats: CheckpointStats) -> None:
+        if stats.kind.is_savepoint:
+            self.save_soon()
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        self.save_soon()
+
+    def failed(self, failure: CheckdamError) -> None:
+        self._is_replaced = isinstance(failure, FencedError)
+
+    def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        self.save_soon()
+        if not self.settle():
+            _log.warning("archive %s: the end of the job is not saved yet", self._archive.uri)
+
+    def save_soon(self) -> None:
+        with self._changed:
+            if self._is_replaced:
+                return
+            self._asked += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="archive")
+                self._thread.start()
+
+    def settle(self, timeout: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> bool:
+        """Wait until all that was asked for is saved, or has failed; False if that takes too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._done >= self._asked, timeout.total_seconds())
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if self._done >= self._asked:
+                    self._thread = None
+                    return
+                covered = self._asked
+            self._save()
+            with self._changed:
+                self._done = covered
+                self._changed.notify_all()
+
+    def _save(self) -> None:
+        try:
+            self._archive.save(self._monitor.record())
+        except Exception as error:  # noqa: BLE001  a background thread; the job must not hear of it
+            _log.warning("archive %s: the job is not saved: %s", self._archive.uri, error)
+
+
+def archiving(storage: str | None, monitor: JobMonitor) -> ArchivingListener | None:
+    """Saves a job beside its checkpoints; None for a job that has no place for any."""
+    return None if storage is None else ArchivingListener(JobArchive(storage), monitor)

@@ -1,0 +1,263 @@
+"""Jobs that do not run here: archived ones, and those of which only checkpoints are left."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from checkdam.checkpoint.checkpoint_store import NUMBER
+from checkdam.checkpoint.completed import CompletedCheckpoint
+from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
+from checkdam.checkpoint.terms import Fence, fence_of, owner_of
+from checkdam.checkpoint.uris import below
+from checkdam.clock import Clock, SystemClock
+from checkdam.errors import CheckdamError, RestoreError, StorageError
+from checkdam.ids import JobId
+from checkdam.runtime.monitor.job_records import NEVER, CheckpointRecord, CheckpointStatus, JobRecord, JobStatus
+from checkdam.server.catalog.archive import JobArchive
+from checkdam.server.catalog.found_checkpoints import Found, checkpoint_record, job_from_checkpoints, milliseconds
+from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.filesystem import open_storage
+
+MOST_CHECKPOINTS: Final = 200
+"""How many of a job's checkpoints are read, the newest of them."""
+_SHARE_OF_TIME = 20  # listing a storage may take up a twentieth of the time
+_FILE = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:chk-(?P<id>{NUMBER})/_metadata|(?P<owner>_owner|_terms/[^/]+))")
+_DRIVER_GONE = "the driver was gone before it completed"
+
+_log = logging.getLogger(__name__)
+_replace = msgspec.structs.replace
+
+
+class JobIndex:
+    """All jobs that some checkpoint directories tell of. Safe from any thread.
+
+    An answer may be as old as `lifetime`, or older where listing a storage takes long, so that whoever polls does not
+    keep the storage busy. A directory that cannot be listed is logged, and told of as it was the last time; so is one
+    whose listing takes longer than `patience`, until it is there (None: however long it takes).
+
+    A job that has not ended in order is RUNNING if its driver is a living process of this machine, else SUSPENDED:
+    processes of other machines cannot be asked.
+    """
+
+    def __init__(
+        self,
+        archives: Sequence[str],
+        *,
+        lifetime: timedelta = timedelta(seconds=3),
+        patience: timedelta | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._places = [_Place(uri) for uri in dict.fromkeys(archives)]
+        self._lifetime = lifetime.total_seconds()
+        self._patience = patience.total_seconds() if patience is not None else None
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._known: Mapping[str, JobRecord] | None = None
+        self._good_until = 0.0
+        self._look: Future[Mapping[str, JobRecord]] | None = None  # under way: one at a time, as it may hang
+
+    def records(self) -> Sequence[JobRecord]:
+        return list(self._all().values())
+
+    def record(self, job_id: str) -> JobRecord | None:
+        return self._all().get(job_id)
+
+    def _all(self) -> Mapping[str, JobRecord]:
+        with self._lock:
+            known, look = self._known, self._look
+            if known is not None and (look is not None or self._clock.monotonic() < self._good_until):
+                return known  # good enough, or somebody is looking already
+            if look is None:
+                look = self._look = Future()
+                threading.Thread(target=self._look_at_all, args=[look], daemon=True, name="job-index").start()
+        try:
+            return look.result(self._patience)
+        except TimeoutError:
+            if look.done():
+                raise  # the look's own
+            return known or {}
+
+    def _look_at_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
+        began = self._clock.monotonic()
+        try:
+            found = {record.id: record for place in self._places for record in place.records()}
+        except BaseException as error:  # noqa: BLE001  raised by those who wait
+            with self._lock:
+                self._look = None
+            look.set_exception(error)
+            return
+        now = self._clock.monotonic()
+        with self._lock:
+            self._known, self._look = found, None
+            self._good_until = now + max(self._lifetime, (now - began) * _SHARE_OF_TIME)
+        look.set_result(found)
+
+
+class _Place:
+    """One checkpoint directory. What was read is kept for as long as the file stays the same."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._storage: Storage | None = None
+        self._archive: JobArchive | None = None
+        self._read: dict[str, tuple[FileStatus, CompletedCheckpoint | None]] = {}
+        self._last: list[JobRecord] = []
+
+    def records(self) -> list[JobRecord]:
+        try:
+            self._last = self._look()
+        except CheckdamError as error:
+            _log.warning("jobs in %s cannot be listed: %s", self._uri, error)
+        return self._last
+
+    def _look(self) -> list[JobRecord]:
+        if self._storage is None or self._archive is None:
+            self._storage = open_storage(self._uri)
+            self._archive = JobArchive(self._storage)
+        files = self._storage.list("")
+        archived = {record.id: record for record in self._archive.of(files)}
+        jobs = _by_job(files)
+        paths = {status.path for job in jobs.values() for status in job.metadata.values()}
+        self._read = {path: read for path, read in self._read.items() if path in paths}
+        records = []
+        for job_id in sorted(archived.keys() | jobs.keys()):
+            files_of_job = jobs.get(job_id) or _Files(JobId(job_id), {}, None)
+            record = self._job(self._storage, job_id, files_of_job, archived.get(job_id))
+            if record is not None:
+                records.append(record)
+        return records
+
+    def _job(self, storage: Storage, job_id: str, files: _Files, archived: JobRecord | None) -> JobRecord | None:
+        is_alive = files.owner is not None and _is_alive(storage, job_id)
+        since = milliseconds(files.owner.modified_at) if is_alive and files.owner is not None else None
+        if archived is not None:
+            return self._updated(storage, archived, files, since)
+        found = self._found(storage, files, ())
+        if not found:
+            return None
+        status = JobStatus.SUSPENDED if since is None else JobStatus.RUNNING
+        return job_from_checkpoints(found, storage.uri, status, since)
+
+    def _updated(self, storage: Storage, record: JobRecord, files: _Files, since: int | None) -> JobRecord:
+        """An archived job as storage shows it by now: which checkpoints are left, which have come since."""
+        settled = {each.id for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED}
+        places = {operator.uid: operator.id for operator in record.operators if operator.uid is not None}
+        newer = {f.checkpoint.checkpoint_id: f for f in self._found(storage, files, settled)}
+        known = [each for each in record.checkpoints if each.id not in newer]
+        told = [*(_as_left(each, files, is_alive=since is not None) for each in known)]
+        told += [checkpoint_record(each, places) for each in newer.values()]
+        record = _replace(record, checkpoints=tuple(sorted(told, key=lambda each: each.id, reverse=True)))
+        if since is not None:
+            return _running(record, since)
+        return _replace(_ended(record), slots=(), progress=None)
+
+    def _found(self, storage: Storage, files: _Files, but: set[int] | tuple[()]) -> list[Found]:
+        """The job's complete checkpoints that can be read, newest first, but for these."""
+        ids = sorted(files.metadata.keys() - set(but), reverse=True)[:MOST_CHECKPOINTS]
+        fence = _fence(storage, files.job_id) if ids and files.owner is not None else None
+        found = []
+        for status in (files.metadata[each] for each in ids):
+            checkpoint = self._checkpoint(storage, status)
+            if checkpoint is not None and not (fence is not None and fence.excludes(checkpoint)):
+                directory = below(storage.uri, status.path.rpartition("/")[0])
+                found.append(Found(checkpoint, directory, status.size))
+        return found
+
+    def _checkpoint(self, storage: Storage, status: FileStatus) -> CompletedCheckpoint | None:
+        known = self._read.get(status.path)
+        if known is None or known[0] != status:
+            try:
+                data = read_metadata(storage, status.path)
+            except FileNotFoundError:
+                return None  # discarded since it was listed
+            except (StorageError, RestoreError) as error:
+                _log.warning("checkpoint passed over: %s", error)
+                return None  # the next look may have more luck
+            known = self._read[status.path] = (status, _decoded(data, below(storage.uri, status.path)))
+        return known[1]
+
+
+def _decoded(data: bytes, path: str) -> CompletedCheckpoint | None:
+    try:
+        return from_metadata(data, path)
+    except RestoreError as error:
+        _log.warning("checkpoint passed over: %s", error)
+        return None
+
+
+def _is_alive(storage: Storage, job_id: str) -> bool:
+    try:
+        owner = owner_of(storage, JobId(job_id))
+    except CheckdamError as error:
+        _log.warning("job %s: its owner cannot be read: %s", job_id, error)
+        return False
+    return owner is not None and owner.is_alive()
+
+
+def _fence(storage: Storage, job_id: JobId) -> Fence | None:
+    try:
+        return fence_of(storage, job_id)
+    except CheckdamError as error:
+        _log.warning("job %s: its terms cannot be read: %s", job_id, error)
+        return None
+
+
+class _Files(msgspec.Struct):
+    """What tells of a job in its directory: its checkpoints by id, and who owns it."""
+
+    job_id: JobId
+    metadata: dict[int, FileStatus]
+    owner: FileStatus | None
+
+
+def _by_job(files: Sequence[FileStatus]) -> dict[str, _Files]:
+    jobs: dict[str, _Files] = {}
+    for status in files:
+        match = _FILE.fullmatch(status.path)
+        if match is None:
+            continue
+        job = jobs.setdefault(match["job"], _Files(JobId(match["job"]), {}, None))
+        if match["owner"]:
+            if job.owner is None or status.modified_at > job.owner.modified_at:
+                job.owner = status
+        else:
+            job.metadata[int(match["id"])] = status
+    return jobs
+
+
+def _as_left(checkpoint: CheckpointRecord, files: _Files, *, is_alive: bool) -> CheckpointRecord:
+    if checkpoint.status is CheckpointStatus.IN_PROGRESS and not is_alive:
+        return _replace(checkpoint, status=CheckpointStatus.FAILED, failure=_DRIVER_GONE)
+    if checkpoint.status is CheckpointStatus.COMPLETED and not checkpoint.kind.is_savepoint:
+        return _replace(checkpoint, is_discarded=checkpoint.id not in files.metadata)
+    return checkpoint
+
+
+def _running(record: JobRecord, since: int) -> JobRecord:
+    """Somebody runs it: as archived, or taken up again since it ended."""
+    if not record.status.has_ended:
+        return record
+    return _replace(record, status=JobStatus.RUNNING, timestamps={**record.timestamps, JobStatus.RUNNING: since})
+
+
+def _ended(record: JobRecord) -> JobRecord:
+    """Nobody runs it: if it has no end, its driver was killed, some time after the last that is known of it."""
+    if record.status.has_ended:
+        return record
+    last = max(
+        [
+            *record.timestamps.values(),
+            *(each.finished_at for each in record.checkpoints),
+            *(each.ended_at for each in record.epochs),
+        ],
+        default=NEVER,
+    )
+    return _replace(record, status=JobStatus.SUSPENDED, timestamps={**record.timestamps, JobStatus.SUSPENDED: last})

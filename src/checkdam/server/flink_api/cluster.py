@@ -1,0 +1,217 @@
+"""The process that serves: what it is, how it is configured, what its threads do. In Flink's words, the job manager."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+import checkdam
+from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
+from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.monitor.masking import masked
+from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.catalog.known_jobs import Jobs
+
+FLINK_VERSION = "2.3.0"
+"""The version whose wire this server speaks; clients choose by it what they may ask."""
+
+
+class ClusterOverview(msgspec.Struct, frozen=True, rename="kebab"):
+    taskmanagers: int
+    slots_total: int
+    slots_available: int
+    jobs_running: int
+    jobs_finished: int
+    jobs_cancelled: int
+    jobs_failed: int
+    flink_version: str
+    flink_commit: str
+    checkdam_version: str
+
+
+class Features(msgspec.Struct, frozen=True, rename="kebab"):
+    web_submit: bool
+    web_cancel: bool
+    web_rescale: bool
+    web_history: bool
+
+
+class DashboardConfiguration(msgspec.Struct, frozen=True, rename="kebab"):
+    refresh_interval: int
+    timezone_name: str
+    timezone_offset: int
+    flink_version: str
+    flink_revision: str
+    features: Features
+    checkdam_version: str
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    key: str
+    value: str
+
+
+class Runtime(msgspec.Struct, frozen=True):
+    version: str
+    arch: str
+    options: list[str]
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """Under Flink's name `jvm` stands what runs instead: the driver's Python."""
+
+    jvm: Runtime
+    classpath: list[str]
+
+
+class LogInfo(msgspec.Struct, frozen=True):
+    name: str
+    size: int
+    mtime: int
+
+
+class LogList(msgspec.Struct, frozen=True):
+    logs: list[LogInfo]
+
+
+class ThreadInfo(msgspec.Struct, frozen=True, rename="camel"):
+    thread_name: str
+    stringified_thread_info: str
+
+
+class ThreadDump(msgspec.Struct, frozen=True, rename="camel"):
+    thread_infos: list[ThreadInfo]
+
+
+class DataSets(msgspec.Struct, frozen=True, rename="camel"):
+    data_sets: list[dict[str, str]] | UnsetType = UNSET
+
+
+def _overview(jobs: Jobs, _: Call) -> ClusterOverview:
+    records = jobs.records()
+    slots = sum(len(record.slots) for record in records if not record.status.has_ended and jobs.running(record.id))
+    statuses = [record.status for record in records]
+    return ClusterOverview(
+        taskmanagers=slots,
+        slots_total=slots,
+        slots_available=0,  # a slot lives and dies with its job
+        jobs_running=sum(not status.has_ended for status in statuses),
+        jobs_finished=statuses.count(JobStatus.FINISHED),
+        jobs_cancelled=statuses.count(JobStatus.CANCELED),
+        jobs_failed=statuses.count(JobStatus.FAILED),
+        flink_version=FLINK_VERSION,
+        flink_commit="checkdam",
+        checkdam_version=version(),
+    )
+
+
+def version() -> str:
+    return str(checkdam.__version__)
+
+
+def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
+    zone = time.localtime()
+    return DashboardConfiguration(
+        refresh_interval=int(configuration.get(WEB_REFRESH_INTERVAL).total_seconds() * 1000),
+        timezone_name=zone.tm_zone,
+        timezone_offset=zone.tm_gmtoff * 1000,
+        flink_version=FLINK_VERSION,
+        flink_revision=f"checkdam {version()}",
+        features=Features(web_submit=False, web_cancel=True, web_rescale=True, web_history=False),
+        checkdam_version=version(),
+    )
+
+
+def settings(configuration: Configuration) -> list[ConfigEntry]:
+    """Every setting somebody made; what looks like a secret is not shown."""
+    made = {key: setting.value for key, setting in configuration.given().items()}
+    return [ConfigEntry(key, value) for key, value in masked(made).items()]
+
+
+def _settings(configuration: Configuration, _: Call) -> list[ConfigEntry]:
+    return settings(configuration)
+
+
+def _environment(_: Call) -> Environment:
+    return Environment(
+        Runtime(
+            f"{platform.python_implementation()} {platform.python_version()}",
+            platform.machine(),
+            list(sys.orig_argv[:1]),
+        ),
+        [entry for entry in sys.path if entry],
+    )
+
+
+def _logs(_: Call) -> LogList:
+    return LogList([])  # the driver writes to its terminal
+
+
+def _thread_dump(call: Call) -> ThreadDump:
+    names = {thread.ident: thread for thread in threading.enumerate()}
+    infos = []
+    for ident, frame in sys._current_frames().items():
+        thread = names.get(ident)
+        name = thread.name if thread is not None else str(ident)
+        kind = " daemon" if thread is not None and thread.daemon else ""
+        frames = "" if call.query["mode"] == "LITE" else "".join(traceback.format_stack(frame))
+        infos.append(ThreadInfo(name, f'"{name}"{kind} id={ident}\n{frames}'))
+    return ThreadDump(sorted(infos, key=lambda info: info.thread_name))
+
+
+def _of_job(configuration: Configuration, jobs: Jobs, call: Call) -> list[ConfigEntry]:
+    record = jobs.record(call.path.get("jobid") or call.path["applicationid"])
+    return [ConfigEntry(key, value) for key, value in sorted(record.settings.configuration.items())] or settings(
+        configuration
+    )
+
+
+def _environment_of_job(jobs: Jobs, call: Call) -> Environment:
+    jobs.require_running(call.job_id)
+    return _environment(call)
+
+
+def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
+    def get(path: str, handler: Callable[[Call], Any], summary: str, response: Any, **more: Any) -> Endpoint:
+        return Endpoint("GET", path, handler, summary, response=response, tag="cluster", **more)
+
+    dump = Query("mode", description="LITE: names only", default="FULL", choices=("LITE", "FULL"))
+    return [
+        get("/overview", partial(_overview, jobs), "Slots and jobs in figures", ClusterOverview),
+        get("/config", partial(_config, configuration), "What a page needs to know", DashboardConfiguration),
+        get("/jobmanager/config", partial(_settings, configuration), "The settings", list[ConfigEntry]),
+        get("/jobmanager/environment", _environment, "What the driver runs on", Environment),
+        get("/jobmanager/logs", _logs, "Log files, of which there are none", LogList),
+        get("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, query=(dump,)),
+        get(
+            "/jobs/{jobid}/jobmanager/config",
+            partial(_of_job, configuration, jobs),
+            "The settings the job had",
+            list[ConfigEntry],
+            errors=(404,),
+        ),
+        get(
+            "/jobs/{jobid}/jobmanager/environment",
+            partial(_environment_of_job, jobs),
+            "What the job's driver runs on",
+            Environment,
+            errors=(404, 409),
+        ),
+        get(
+            "/applications/{applicationid}/jobmanager/config",
+            partial(_of_job, configuration, jobs),
+            "The settings the application had",
+            list[ConfigEntry],
+            errors=(404,),
+        ),
+        get("/datasets", lambda _: DataSets([]), "Cached results, of which there are none", DataSets),
+    ]

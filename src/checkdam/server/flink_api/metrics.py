@@ -1,0 +1,218 @@
+"""The metrics of a job under Flink's names, for `…/metrics` and Prometheus.
+
+What Flink measures and cannot be here is 0 with a reason: nothing waits for a downstream buffer (back pressure), and a
+barrier falls between epochs (alignment, start delay). Metrics of a JVM are left out; those of the process stand under
+Status.Process.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from checkdam.runtime.monitor.job_records import (
+    NEVER,
+    CheckpointRecord,
+    CheckpointStatus,
+    JobRecord,
+    JobStatus,
+    OperatorFigures,
+    OperatorRecord,
+    SlotRecord,
+    SubtaskFigures,
+)
+from checkdam.runtime.monitor.masking import without_credentials
+from checkdam.runtime.slot.process_memory import resident_bytes
+
+Value = int | float | str
+Metrics = Mapping[str, Value]
+
+_TIMED = (
+    JobStatus.INITIALIZING,
+    JobStatus.CREATED,
+    JobStatus.RUNNING,
+    JobStatus.RESTARTING,
+    JobStatus.FAILING,
+    JobStatus.CANCELLING,
+)
+_AT_WORK = frozenset({JobStatus.CREATED, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.INITIALIZING})
+_DOWN = frozenset({JobStatus.FAILING, JobStatus.RESTARTING})
+
+
+# ---------------------------------------------------------------------------------------------- as on the wire
+
+
+def job_metrics(record: JobRecord, now: int | None = None) -> dict[str, str]:
+    """What `/jobs/:id/metrics` has, by name; `now` in milliseconds since 1970."""
+    return _texts(job_values(record, now))
+
+
+def vertex_metrics(record: JobRecord, operator: OperatorRecord) -> dict[str, str]:
+    """What all subtasks of an operator have, each name with the subtask's index in front."""
+    return {
+        f"{figures.subtask}.{name}": text
+        for figures in _subtasks(record, operator)
+        for name, text in _texts(task_values(figures)).items()
+    }
+
+
+def subtask_metrics(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, str]:
+    """What one subtask has; nothing where Spark runs the operator and does not tell its subtasks apart."""
+    found = next((each for each in _subtasks(record, operator) if each.subtask == subtask), None)
+    return {} if found is None else _texts(task_values(found))
+
+
+def taskmanager_metrics(record: JobRecord, slot: SlotRecord) -> dict[str, str]:
+    return _texts(taskmanager_values(slot))
+
+
+def jobmanager_metrics(records: Iterable[JobRecord]) -> dict[str, str]:
+    return _texts(jobmanager_values(records))
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Several values of one metric; `skew` is Flink's: the mean deviation in percent of the mean, at most 100."""
+
+    min: float
+    max: float
+    avg: float
+    sum: float
+    skew: float
+
+
+def aggregate(values: Iterable[str]) -> Aggregate | None:
+    """Values of one metric as one; what is no number is left out. None: there is nothing left."""
+    numbers = [number for text in values if (number := _number(text)) is not None]
+    if not numbers:
+        return None
+    total = math.fsum(numbers)
+    mean = total / len(numbers)
+    deviation = math.fsum(abs(mean - number) for number in numbers) / len(numbers)
+    return Aggregate(min(numbers), max(numbers), mean, total, min(deviation / mean * 100, 100.0) if mean else 0.0)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _texts(values: Metrics) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else _text(value) for name, value in values.items()}
+
+
+def _text(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(round(value, 6))
+
+
+# ---------------------------------------------------------------------------------------------- as values
+
+
+def job_values(record: JobRecord, now: int | None = None) -> dict[str, Value]:
+    at = now if now is not None else time.time_ns() // 1_000_000
+    return {
+        **_status_values(record, at),
+        "numRestarts": record.restarts,
+        "numRescales": sum(1 for each in record.rescales if each.ended_at != NEVER and each.failure is None),
+        **_checkpoint_values(record),
+    }
+
+
+def _status_values(record: JobRecord, now: int) -> dict[str, Value]:
+    stayed = max(now - record.timestamps.get(record.status, now), 0)
+    values: dict[str, Value] = {"uptime": 0, "downtime": 0}
+    if record.status.has_ended:
+        values = {"uptime": -1, "downtime": -1}
+    elif record.status is JobStatus.RUNNING:
+        values["uptime"] = stayed
+    elif record.status in _DOWN:
+        values["downtime"] = stayed
+    for status in _TIMED:
+        name, is_now = status.value.lower(), status is record.status
+        current = stayed if is_now else 0
+        values[f"{name}State"] = int(is_now)
+        values[f"{name}Time"] = current
+        values[f"{name}TimeTotal"] = record.spent.get(status, 0) + current
+    return values | {"deployingState": 0, "deployingTime": 0, "deployingTimeTotal": 0}  # a slot runs once it is there
+
+
+def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
+    counts, last = record.checkpoint_counts, last_completed(record)
+    return {
+        "totalNumberOfCheckpoints": counts.total,
+        "numberOfInProgressCheckpoints": counts.in_progress,
+        "numberOfCompletedCheckpoints": counts.completed,
+        "numberOfFailedCheckpoints": counts.failed,
+        "lastCheckpointRestoreTimestamp": record.restored.restored_at if record.restored else NEVER,
+        "lastCompletedCheckpointId": last.id if last else NEVER,
+        "lastCheckpointDuration": round(last.duration) if last else NEVER,
+        "lastCheckpointSize": last.checkpointed_bytes if last else NEVER,
+        "lastCheckpointFullSize": last.state_bytes if last else NEVER,
+        "lastCheckpointMetadataSize": last.metadata_bytes if last else NEVER,
+        "lastCheckpointProcessedData": 0 if last else NEVER,
+        "lastCheckpointPersistedData": 0 if last else NEVER,
+        "lastCheckpointCompletedTimestamp": last.finished_at if last else NEVER,
+        "lastCheckpointExternalPath": without_credentials((last.path if last else None) or "n/a"),
+    }
+
+
+def last_completed(record: JobRecord) -> CheckpointRecord | None:
+    """The newest completed checkpoint or savepoint of the history."""
+    return next((each for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED), None)
+
+
+def task_values(figures: SubtaskFigures) -> dict[str, Value]:
+    busy = figures.busy_ratio * 1000
+    values: dict[str, Value] = {
+        "numRecordsIn": figures.records_in,
+        "numRecordsInPerSecond": figures.records_in_per_second,
+        "numRecordsOut": figures.records_out,
+        "numRecordsOutPerSecond": figures.records_out_per_second,
+        "numBytesIn": figures.bytes_in,
+        "numBytesInPerSecond": figures.bytes_in_per_second,
+        "numBytesOut": figures.bytes_out,
+        "numBytesOutPerSecond": figures.bytes_out_per_second,
+        "busyTimeMsPerSecond": busy,
+        "idleTimeMsPerSecond": 1000 - busy,
+        "backPressuredTimeMsPerSecond": 0,
+        "softBackPressuredTimeMsPerSecond": 0,
+        "hardBackPressuredTimeMsPerSecond": 0,
+        "accumulateBusyTimeMs": round(figures.busy_ms),
+        "accumulateBackPressuredTimeMs": 0,
+        "checkpointAlignmentTime": 0,
+        "numStateEntries": figures.entries,
+    }
+    if figures.watermark is not None:
+        values["currentInputWatermark"] = figures.watermark
+    return values
+
+
+def taskmanager_values(slot: SlotRecord) -> dict[str, Value]:
+    return {"Status.Process.Memory.RSS": slot.memory} if slot.memory != NEVER else {}
+
+
+def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
+    """Of this process, which is the driver, and the jobs it knows."""
+    working = [record for record in records if record.status in _AT_WORK]
+    slots = sum(len(record.slots) for record in working)
+    values: dict[str, Value] = {
+        "numRunningJobs": len(working),
+        "numRegisteredTaskManagers": slots,
+        "taskSlotsTotal": slots,
+        "taskSlotsAvailable": 0,
+        "Status.Process.CPU.Time": time.process_time_ns(),
+        "Status.Process.Threads.Count": threading.active_count(),
+    }
+    memory = resident_bytes()
+    return values | ({"Status.Process.Memory.RSS": memory} if memory != NEVER else {})
+
+
+def _subtasks(record: JobRecord, operator: OperatorRecord) -> Sequence[SubtaskFigures]:
+    figures: OperatorFigures | None = next((each for each in record.figures if each.operator == operator.id), None)
+    return figures.subtasks if figures is not None else ()

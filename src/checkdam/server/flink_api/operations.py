@@ -1,0 +1,119 @@
+"""Asynchronous operations: started by one request, asked for by others, remembered for a while after they end."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from checkdam.clock import Clock, SystemClock
+from checkdam.server.app.http_errors import RestError
+
+_TRIGGER_ID = re.compile(r"[0-9a-fA-F]{32}")
+_AWAITED_FOR = 10.0  # seconds in which a client that has not asked yet may still be about to
+
+
+class OperationKind(StrEnum):
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"  # stops are asked for as savepoints too
+    DISPOSAL = "savepoint disposal"
+    RESCALING = "rescaling"
+
+
+@dataclass
+class Operation:
+    future: Future[Any]
+    started_at: float  # monotonic seconds, as below
+    ended_at: float | None = None
+    was_asked_for: bool = False
+    was_fetched: bool = False  # its end has been told
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self.future.exception() if self.future.done() else None
+
+
+class Operations:
+    """Safe from any thread. A caller's own trigger id, used again, starts nothing and is answered the same."""
+
+    def __init__(self, store_for: timedelta, clock: Clock | None = None) -> None:
+        self._store_for = store_for.total_seconds()
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._operations: dict[tuple[OperationKind, str, str], Operation] = {}
+
+    def start(self, kind: OperationKind, job_id: str, trigger_id: str | None, begin: Callable[[], Future[Any]]) -> str:
+        """Begin unless this trigger id has begun already. What `begin` raises is the operation's failure."""
+        trigger = (trigger_id or secrets.token_hex(16)).lower()
+        if _TRIGGER_ID.fullmatch(trigger) is None:
+            raise RestError(400, f'Bad request: triggerId "{trigger_id}" is not 32 hex digits.')
+        key = (kind, job_id, trigger)
+        with self._changed:
+            self._forget_old()
+            if key in self._operations:
+                return trigger
+            operation = Operation(Future(), self._clock.monotonic())
+            self._operations[key] = operation
+        try:
+            future = begin()
+        except Exception as error:  # noqa: BLE001  the status call tells of it, as of a failure later on
+            future = Future()
+            future.set_exception(error)
+        operation.future = future
+        future.add_done_callback(lambda _: self._ended(operation))
+        return trigger
+
+    def find(self, kind: OperationKind, job_id: str, trigger_id: str) -> Operation | None:
+        """The operation, which counts as told if it has ended; None if there is none, or none any more."""
+        with self._changed:
+            self._forget_old()
+            operation = self._operations.get((kind, job_id, trigger_id))
+            if operation is not None:
+                operation.was_asked_for = True
+                if operation.future.done():
+                    operation.was_fetched = True
+                    self._changed.notify_all()
+            return operation
+
+    def wait_until_fetched(self, timeout: float) -> bool:
+        """Wait until every end a client is waiting for has been told; False if that takes too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._awaited(), timeout)
+
+    def _awaited(self) -> list[Operation]:
+        now = self._clock.monotonic()
+        return [
+            operation
+            for operation in self._operations.values()
+            if not operation.was_fetched and (operation.was_asked_for or now - operation.started_at < _AWAITED_FOR)
+        ]
+
+    def _ended(self, operation: Operation) -> None:
+        with self._changed:
+            operation.ended_at = self._clock.monotonic()
+
+    def _forget_old(self) -> None:
+        horizon = self._clock.monotonic() - self._store_for
+        for key, operation in list(self._operations.items()):
+            if operation.ended_at is not None and operation.ended_at < horizon:
+                del self._operations[key]
+
+
+def in_thread(work: Callable[[], Any]) -> Future[Any]:
+    """Do this beside everything else; it ends with the process at the latest."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="checkdam-operation", daemon=True).start()
+    return future

@@ -1,0 +1,107 @@
+"""Numbers the way Flink writes them: statistics with percentiles, and what a task read and wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from checkdam.runtime.monitor.job_records import JobRecord, OperatorFigures, SubtaskFigures
+
+Percentile = float | Literal["NaN"]
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Percentiles are the text "NaN" while there is nothing to take them of."""
+
+    min: int
+    max: int
+    avg: int
+    p50: Percentile
+    p90: Percentile
+    p95: Percentile
+    p99: Percentile
+    p999: Percentile
+
+
+class TaskMetrics(msgspec.Struct, frozen=True, rename="kebab"):
+    """What went in and out of a subtask or of all subtasks of a vertex."""
+
+    read_bytes: int
+    read_bytes_complete: bool
+    write_bytes: int
+    write_bytes_complete: bool
+    read_records: int
+    read_records_complete: bool
+    write_records: int
+    write_records_complete: bool
+    accumulated_backpressured_time: int
+    accumulated_idle_time: int
+    accumulated_busy_time: float
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Of values in order, as Flink's library estimates it: between the neighbours of place p(n + 1)."""
+    place = percent / 100 * (len(ordered) + 1)
+    if place < 1:
+        return float(ordered[0])
+    if place >= len(ordered):
+        return float(ordered[-1])
+    below = int(place)
+    return ordered[below - 1] + (place - below) * (ordered[below] - ordered[below - 1])
+
+
+def statistics(values: Iterable[float]) -> Statistics:
+    ordered = sorted(values)
+    if not ordered:
+        return Statistics(0, 0, 0, "NaN", "NaN", "NaN", "NaN", "NaN")
+    return Statistics(
+        int(ordered[0]),
+        int(ordered[-1]),
+        int(sum(ordered) / len(ordered)),
+        *(percentile(ordered, percent) for percent in (50.0, 90.0, 95.0, 99.0, 99.9)),
+    )
+
+
+ZERO = statistics([0])
+"""Of what never happens here: a barrier falls between two epochs, so nothing is aligned, buffered or in flight."""
+
+
+def task_metrics(subtasks: Sequence[SubtaskFigures], running_ms: int) -> TaskMetrics:
+    """Of subtasks that have each been running this long."""
+    busy = sum(subtask.busy_ms for subtask in subtasks)
+    return TaskMetrics(
+        read_bytes=sum(subtask.bytes_in for subtask in subtasks),
+        read_bytes_complete=True,
+        write_bytes=sum(subtask.bytes_out for subtask in subtasks),
+        write_bytes_complete=True,
+        read_records=sum(subtask.records_in for subtask in subtasks),
+        read_records_complete=True,
+        write_records=sum(subtask.records_out for subtask in subtasks),
+        write_records_complete=True,
+        accumulated_backpressured_time=0,
+        accumulated_idle_time=max(0, running_ms * len(subtasks) - int(busy)),
+        accumulated_busy_time=float(busy),
+    )
+
+
+def figures_of(record: JobRecord, operator: int, parallelism: int) -> tuple[SubtaskFigures, ...]:
+    """One entry for each subtask, also where nothing has been reported yet."""
+    told = next((figures.subtasks for figures in record.figures if figures.operator == operator), ())
+    by_subtask = {figures.subtask: figures for figures in told}
+    return tuple(by_subtask.get(subtask) or SubtaskFigures(subtask) for subtask in range(parallelism))
+
+
+def operator_figures(record: JobRecord, operator: int) -> OperatorFigures:
+    return next((figures for figures in record.figures if figures.operator == operator), OperatorFigures(operator))
+
+
+def duration(record: JobRecord, now: int) -> int:
+    end = record.ended_at
+    return max(0, (end if end >= 0 else now) - record.started_at) if record.started_at >= 0 else 0

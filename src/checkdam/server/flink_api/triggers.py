@@ -1,0 +1,308 @@
+"""Checkpoints, savepoints, stops, disposals and rescalings: started here, their results asked for here.
+
+Three spellings of one idea are Flink's: `target-directory`, `targetDirectory`, `savepoint-path`; two of a failure too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from checkdam.config import SAVEPOINT_DIR, Configuration
+from checkdam.runtime.job_control import SavepointFormat
+from checkdam.runtime.monitor.masking import MASKED, without_credentials
+from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Query
+from checkdam.server.app.http_errors import RestError
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.failure_cause import FailureCause, failure_cause
+from checkdam.server.flink_api.operations import Operation, OperationKind, Operations, in_thread
+from checkdam.server.flink_api.verbs import cancel, control_of, savepoint_then_cancel
+
+_MAX_PARALLELISM = 32768
+_NO_JOB = ""  # a disposal belongs to none
+
+
+class TriggerResponse(msgspec.Struct, frozen=True, rename="kebab"):
+    request_id: str
+
+
+class CheckpointTriggerRequestBody(msgspec.Struct, frozen=True, rename="camel"):
+    checkpoint_type: Literal["CONFIGURED", "FULL", "INCREMENTAL"] | None = None
+    trigger_id: str | None = None
+
+
+class SavepointTriggerRequestBody(msgspec.Struct, frozen=True):
+    target_directory: str | None = msgspec.field(default=None, name="target-directory")
+    cancel_job: bool | None = msgspec.field(default=None, name="cancel-job")
+    format_type: SavepointFormat | None = msgspec.field(default=None, name="formatType")
+    trigger_id: str | None = msgspec.field(default=None, name="triggerId")
+
+
+class StopWithSavepointRequestBody(msgspec.Struct, frozen=True, rename="camel"):
+    target_directory: str | None = None
+    drain: bool | None = None
+    format_type: SavepointFormat | None = None
+    trigger_id: str | None = None
+
+
+class SavepointDisposalRequest(msgspec.Struct, frozen=True, rename="kebab"):
+    savepoint_path: str
+
+
+class QueueStatus(msgspec.Struct, frozen=True):
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True, rename="camel"):
+    checkpoint_id: int | UnsetType = UNSET
+    failure_cause: FailureCause | UnsetType = UNSET
+
+
+class SavepointInfo(msgspec.Struct, frozen=True, rename="kebab"):
+    location: str | UnsetType = UNSET
+    failure_cause: FailureCause | UnsetType = UNSET
+
+
+class OperationInfo(msgspec.Struct, frozen=True, rename="kebab"):
+    failure_cause: FailureCause | UnsetType = UNSET
+
+
+class CheckpointStatusBody(msgspec.Struct, frozen=True):
+    status: QueueStatus
+    operation: CheckpointInfo | None
+
+
+class SavepointStatusBody(msgspec.Struct, frozen=True):
+    status: QueueStatus
+    operation: SavepointInfo | None
+
+
+class OperationStatusBody(msgspec.Struct, frozen=True):
+    status: QueueStatus
+    operation: OperationInfo | None
+
+
+_IN_PROGRESS, _COMPLETED = QueueStatus("IN_PROGRESS"), QueueStatus("COMPLETED")
+
+
+@dataclass(frozen=True)
+class Triggers:
+    jobs: Jobs
+    operations: Operations
+    configuration: Configuration
+    dispose: Callable[[str], None]
+
+    def checkpoint(self, call: Call) -> TriggerResponse:
+        body: CheckpointTriggerRequestBody = call.body
+        if body.checkpoint_type == "INCREMENTAL":
+            raise RestError(400, "CheckpointType INCREMENTAL cannot be asked for: write CONFIGURED or FULL.")
+        full = body.checkpoint_type == "FULL"
+        return self._start(
+            OperationKind.CHECKPOINT,
+            call.job_id,
+            body.trigger_id,
+            lambda: control_of(self.jobs, call.job_id).trigger_checkpoint(full=full),
+        )
+
+    def savepoint(self, call: Call) -> TriggerResponse:
+        body: SavepointTriggerRequestBody = call.body
+        target = self._target(call.job_id, body.target_directory, "target-directory")
+        format = body.format_type or SavepointFormat.CANONICAL
+
+        def begin() -> Future[Any]:
+            control = control_of(self.jobs, call.job_id)
+            if body.cancel_job:
+                return savepoint_then_cancel(control, target, format)
+            return control.trigger_savepoint(target, format)
+
+        return self._start(OperationKind.SAVEPOINT, call.job_id, body.trigger_id, begin)
+
+    def stop(self, call: Call) -> TriggerResponse:
+        body: StopWithSavepointRequestBody = call.body
+        target = self._target(call.job_id, body.target_directory, "targetDirectory")
+        return self._start(
+            OperationKind.SAVEPOINT,
+            call.job_id,
+            body.trigger_id,
+            lambda: control_of(self.jobs, call.job_id).stop_with_savepoint(
+                target, body.format_type or SavepointFormat.CANONICAL, drain=bool(body.drain)
+            ),
+        )
+
+    def disposal(self, call: Call) -> TriggerResponse:
+        path = self._whole_path(call.body.savepoint_path)
+        return self._start(OperationKind.DISPOSAL, _NO_JOB, None, lambda: in_thread(lambda: self.dispose(path)))
+
+    def rescaling(self, call: Call) -> TriggerResponse:
+        parallelism = call.query["parallelism"]
+        if parallelism > _MAX_PARALLELISM:
+            raise RestError(400, f"Parallelism {parallelism} is above {_MAX_PARALLELISM}.")
+        return self._start(
+            OperationKind.RESCALING,
+            call.job_id,
+            None,
+            lambda: control_of(self.jobs, call.job_id).rescale(parallelism),
+        )
+
+    def cancel(self, call: Call) -> Nothing:
+        if call.query["mode"] == "stop":
+            raise _stop_has_moved()
+        cancel(self.jobs, call.job_id)
+        return Nothing()
+
+    def yarn_cancel(self, call: Call) -> Nothing:
+        cancel(self.jobs, call.job_id)
+        return Nothing()
+
+    def yarn_stop(self, _: Call) -> Nothing:
+        """As in Flink: who wants a graceful end must not get a cancellation."""
+        raise _stop_has_moved()
+
+    def checkpoint_status(self, call: Call) -> CheckpointStatusBody:
+        operation = self._find(OperationKind.CHECKPOINT, call)
+        if not operation.was_fetched:
+            return CheckpointStatusBody(_IN_PROGRESS, None)
+        failure = operation.failure
+        if failure is not None:
+            return CheckpointStatusBody(_COMPLETED, CheckpointInfo(failure_cause=failure_cause(failure)))
+        return CheckpointStatusBody(_COMPLETED, CheckpointInfo(checkpoint_id=operation.future.result()))
+
+    def savepoint_status(self, call: Call) -> SavepointStatusBody:
+        operation = self._find(OperationKind.SAVEPOINT, call)
+        if not operation.was_fetched:
+            return SavepointStatusBody(_IN_PROGRESS, None)
+        failure = operation.failure
+        if failure is not None:
+            return SavepointStatusBody(_COMPLETED, SavepointInfo(failure_cause=failure_cause(failure)))
+        return SavepointStatusBody(_COMPLETED, SavepointInfo(location=operation.future.result()))
+
+    def rescaling_status(self, call: Call) -> OperationStatusBody:
+        return _plain_status(self._find(OperationKind.RESCALING, call))
+
+    def disposal_status(self, call: Call) -> OperationStatusBody:
+        return _plain_status(self._find(OperationKind.DISPOSAL, call))
+
+    def _start(
+        self, kind: OperationKind, job_id: str, trigger_id: str | None, begin: Callable[[], Future[Any]]
+    ) -> TriggerResponse:
+        return TriggerResponse(self.operations.start(kind, job_id, trigger_id, begin))
+
+    def _find(self, kind: OperationKind, call: Call) -> Operation:
+        job_id, trigger = call.path.get("jobid", _NO_JOB), str(call.path["triggerid"])
+        operation = self.operations.find(kind, job_id, trigger)
+        if operation is None:
+            of_job = f" for job {job_id}" if job_id else ""
+            raise RestError(404, f"There is no {kind} operation with triggerId={trigger}{of_job}.")
+        return operation
+
+    def _target(self, job_id: str, given: str | None, name: str) -> str:
+        """The one thing checked before an operation is accepted."""
+        target = given or self._default_target(job_id)
+        if not target:
+            raise RestError(400, f"Config key [{SAVEPOINT_DIR.key}] is not set. Property [{name}] must be provided.")
+        return target
+
+    def _whole_path(self, path: str) -> str:
+        """A savepoint may be named as it is shown, which is without the credentials that open its storage."""
+        if MASKED not in path:
+            return path
+        known = {s.path for record in self.jobs.records() for s in record.savepoints if s.path is not None}
+        return next((each for each in known if without_credentials(each) == path), path)
+
+    def _default_target(self, job_id: str) -> str | None:
+        try:
+            settings = self.jobs.record(job_id).settings
+        except RestError:  # an unknown job: the status call says so
+            return self.configuration.get(SAVEPOINT_DIR)
+        return settings.savepoint_directory or self.configuration.get(SAVEPOINT_DIR)
+
+
+def _stop_has_moved() -> RestError:
+    return RestError(
+        308,
+        'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel" '
+        'instead. For a graceful shutdown, please use "jobs/:jobid/stop" instead.',
+    )
+
+
+def _plain_status(operation: Operation) -> OperationStatusBody:
+    if not operation.was_fetched:  # not `done`: it may have ended since `find` looked, and this would not be noted
+        return OperationStatusBody(_IN_PROGRESS, None)
+    failure = operation.failure
+    return OperationStatusBody(
+        _COMPLETED, OperationInfo(failure_cause(failure)) if failure is not None else OperationInfo()
+    )
+
+
+def routes(
+    jobs: Jobs, operations: Operations, configuration: Configuration, dispose: Callable[[str], None]
+) -> list[Endpoint]:
+    triggers = Triggers(jobs, operations, configuration, dispose)
+    job = "/jobs/{jobid}"
+    mode = Query("mode", description="What to do", default="cancel", choices=("cancel", "stop"))
+    parallelism = Query("parallelism", int, "The new number of slots", minimum=1, required=True)
+
+    def trigger(method: str, path: str, handler: Callable[[Call], Any], summary: str, **more: Any) -> Endpoint:
+        return Endpoint(method, path, handler, summary, response=TriggerResponse, errors=(403,), **more)
+
+    def status(path: str, handler: Callable[[Call], Any], summary: str, response: type) -> Endpoint:
+        return Endpoint("GET", path, handler, summary, response=response, errors=(404,))
+
+    def cancelling(method: str, path: str, handler: Callable[[Call], Any], **more: Any) -> Endpoint:
+        return Endpoint(
+            method, path, handler, "Cancel the job", response=Nothing, status=202, errors=(308, 403, 404, 409), **more
+        )
+
+    return [
+        trigger(
+            "POST",
+            job + "/checkpoints",
+            triggers.checkpoint,
+            "Cut a checkpoint",
+            body=CheckpointTriggerRequestBody,
+            status=202,
+        ),
+        status(job + "/checkpoints/{triggerid}", triggers.checkpoint_status, "How it went", CheckpointStatusBody),
+        trigger(
+            "POST",
+            job + "/savepoints",
+            triggers.savepoint,
+            "Write a savepoint",
+            body=SavepointTriggerRequestBody,
+            status=202,
+        ),
+        trigger(
+            "POST",
+            job + "/stop",
+            triggers.stop,
+            "Stop with a savepoint",
+            body=StopWithSavepointRequestBody,
+            status=202,
+        ),
+        status(
+            job + "/savepoints/{triggerid}",
+            triggers.savepoint_status,
+            "How a savepoint or a stop went",
+            SavepointStatusBody,
+        ),
+        trigger(
+            "POST",
+            "/savepoint-disposal",
+            triggers.disposal,
+            "Delete a savepoint",
+            body=SavepointDisposalRequest,
+            tag="savepoints",
+        ),
+        status("/savepoint-disposal/{triggerid}", triggers.disposal_status, "How a disposal went", OperationStatusBody),
+        trigger("PATCH", job + "/rescaling", triggers.rescaling, "Go on at another parallelism", query=(parallelism,)),
+        status(job + "/rescaling/{triggerid}", triggers.rescaling_status, "How it went", OperationStatusBody),
+        cancelling("PATCH", job, triggers.cancel, query=(mode,)),
+        # For the page of Flink, and for proxies that let only GET through: it changes something all the same.
+        cancelling("GET", job + "/yarn-cancel", triggers.yarn_cancel, writes=True),
+        cancelling("GET", job + "/yarn-stop", triggers.yarn_stop, writes=True),
+    ]

@@ -1,0 +1,88 @@
+"""Serves the page's files from memory: what is not among them at start does not exist."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from checkdam.server.app.endpoint import Call, Endpoint, Raw
+from checkdam.server.app.http_errors import RestError
+
+_TYPES = {  # of our own: the machine's table of types may lack or change some
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cache-Control": "no-cache",  # keep it, but ask each time whether it is still the one: an upgrade shows at once
+}
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    content: bytes
+    type: str
+    etag: str
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Every file of the page by its path below `static`."""
+    found: dict[str, StaticFile] = {}
+    _collect(files("checkdam.server.page") / "static", "", found)
+    return found
+
+
+def _collect(directory: Traversable, prefix: str, found: dict[str, StaticFile]) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            _collect(entry, f"{prefix}{entry.name}/", found)
+            continue
+        content = entry.read_bytes()
+        kind = _TYPES.get(entry.name.rpartition(".")[2], _TYPES["txt"])
+        found[prefix + entry.name] = StaticFile(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+
+def routes() -> list[Endpoint]:
+    """`/` is the page, `/ui/…` its files. They hold nothing of any job, so they need no token."""
+    found = static_files()
+
+    def page(call: Call) -> Raw:
+        return _answer(call, found["index.html"])
+
+    def file(call: Call) -> Raw:
+        path = call.path["path"]
+        if path not in found:
+            raise RestError(404, f"Not found: /ui/{path}")
+        return _answer(call, found[path])
+
+    return [
+        Endpoint("GET", "/", page, "The web page", media_type="text/html", is_documented=False, is_open=True),
+        Endpoint("GET", "/ui/{path:path}", file, "A file of the web page", is_documented=False, is_open=True),
+    ]
+
+
+def _answer(call: Call, known: StaticFile) -> Raw:
+    headers = {**_HEADERS, "ETag": known.etag}
+    had = call.headers.get("if-none-match", "").split(",")
+    if known.etag in (tag.strip().removeprefix("W/") for tag in had):
+        return Raw(b"", known.type, headers, 304)
+    return Raw(known.content, known.type, headers)

@@ -1,0 +1,1 @@
+"""The endpoints for state: of a running job, and of checkpoints and savepoints."""

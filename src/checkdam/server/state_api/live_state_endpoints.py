@@ -1,0 +1,265 @@
+"""The state of a running job, as of whole epochs: which states there are, what a key holds, and which keys there are.
+
+A question for keys never takes a thread: it is handed to the slots' channels, and the answer wakes the event loop, once
+for all that came together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from checkdam.errors import CheckdamError, StateNotReadyError
+from checkdam.runtime.job_control import QueryableState, QueryAnswer
+from checkdam.runtime.live_state.queried_state import QueriedState
+from checkdam.runtime.live_state.state_queries import LiveState, Question
+from checkdam.runtime.monitor.job_records import OperatorRecord
+from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.http_errors import RestError
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.types.json_values import key_from_json, key_from_text, to_json
+
+_MOST_KEYS = 10_000
+_MOST_LISTED = 1000
+_PATIENCE_SECONDS = 30.0
+
+
+class StateShape(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    name: str
+    kind: str
+    key_type: str
+    type: str
+    entries: int
+    ttl: bool
+    map_key_type: str | msgspec.UnsetType = msgspec.UNSET
+    namespace: bool = False
+
+
+class OperatorStates(msgspec.Struct, frozen=True, rename="kebab"):
+    uid: str
+    name: str
+    vertex: str
+    parallelism: int
+    max_parallelism: int
+    states: list[StateShape]
+
+
+class States(msgspec.Struct, frozen=True):
+    epoch: int
+    operators: list[OperatorStates]
+
+
+class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
+    """What one key holds at the end of the epoch; null if nothing."""
+
+    epoch: int
+    key: Any
+    found: bool
+    value: Any
+    key_group: int
+    subtask: int
+
+
+class KeyAnswers(msgspec.Struct, frozen=True):
+    """One answer a key, in the order of the keys; `epoch` is the earliest of theirs."""
+
+    epoch: int
+    answers: list[KeyAnswer]
+
+
+class KeysRequest(msgspec.Struct, frozen=True, rename="kebab"):
+    keys: list[Any]
+    map_key: Any = None
+
+
+class Entry(msgspec.Struct, frozen=True, rename="kebab"):
+    key: Any
+    value: Any
+    key_group: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    epoch: int
+    entries: list[Entry]
+    next: str | None
+
+
+def routes(jobs: Jobs) -> list[Endpoint]:
+    live = _Live(jobs)
+    where = "/jobs/{jobid}/state/{uid}/{name}"
+    errors = (404, 409, 503)
+    return [
+        Endpoint(
+            *("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job"),
+            response=States,
+            errors=errors,
+            tag="state",
+        ),
+        Endpoint(
+            *("GET", where, live.get, "What one key holds, as of the last whole epoch"),
+            response=KeyAnswer,
+            query=(
+                Query("key", str, "The key as JSON; a bare word where keys are text", required=True),
+                Query("map-key", str, "Of a map, only this entry"),
+            ),
+            errors=errors,
+            tag="state",
+            is_awaited=True,
+        ),
+        Endpoint(
+            *("POST", where, live.get_many, "What many keys hold; those of one slot as of the same epoch"),
+            response=KeyAnswers,
+            body=KeysRequest,
+            errors=errors,
+            tag="state",
+            writes=False,
+            is_awaited=True,
+        ),
+        Endpoint(
+            *("GET", where + "/keys", live.keys, "The keys of a state with what they hold, page by page"),
+            response=Page,
+            query=(
+                Query("cursor", str, "The `next` of the page before"),
+                Query("limit", int, f"At most so many, up to {_MOST_LISTED}", default=50, minimum=1),
+            ),
+            errors=errors,
+            tag="state",
+        ),
+    ]
+
+
+class _Live:
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._arrivals = _Arrivals()
+
+    def states(self, call: Call) -> States:
+        epoch, found = self._state_of(call).overview()
+        operators = {op.uid or f"operator-{op.id}": op for op in self._jobs.record(call.job_id).operators}
+        by_uid: dict[str, list[StateShape]] = {}
+        for each in found:
+            by_uid.setdefault(each.uid, []).append(_shape(each))
+        return States(epoch, [_operator(operators[uid], uid, states) for uid, states in by_uid.items()])
+
+    async def get(self, call: Call) -> KeyAnswer:
+        text, map_text = call.query["key"], call.query["map-key"]
+
+        def question(state: QueriedState) -> tuple[list[Any], Any]:
+            return [key_from_text(text, state.asked_by)], _map_key(state, map_text, key_from_text)
+
+        state, keys, [answer] = await self._ask(call, question)
+        return _answer(state, keys[0], answer)
+
+    async def get_many(self, call: Call) -> KeyAnswers:
+        request: KeysRequest = call.body
+        if len(request.keys) > _MOST_KEYS:
+            raise RestError(400, f"{len(request.keys)} keys are asked for at once: {_MOST_KEYS} is the most.")
+
+        def question(state: QueriedState) -> tuple[list[Any], Any]:
+            keys = [key_from_json(key, state.asked_by) for key in request.keys]
+            return keys, _map_key(state, request.map_key, key_from_json)
+
+        state, keys, answers = await self._ask(call, question)
+        told = [_answer(state, key, answer) for key, answer in zip(keys, answers, strict=True)]
+        return KeyAnswers(min((each.epoch for each in answers), default=-1), told)
+
+    def keys(self, call: Call) -> Page:
+        live, uid, name = self._state_of(call), call.path["uid"], call.path["name"]
+        page = live.page(uid, name, call.query["cursor"], min(call.query["limit"], _MOST_LISTED))
+        state = live.state(uid, name)
+        entries = [
+            Entry(to_json(key, state.asked_by), to_json(value, state.held_type), state.key_group_of(key))
+            for key, value in page.entries
+        ]
+        return Page(page.epoch, entries, page.cursor)
+
+    async def _ask(self, call: Call, question: Question) -> tuple[QueriedState, list[Any], list[QueryAnswer]]:
+        asked: list[Any] = []
+
+        def remembered(state: QueriedState) -> tuple[Sequence[Any], Any]:
+            keys, map_key = question(state)
+            asked.extend((state, keys))
+            return keys, map_key
+
+        answer = self._arrivals.expect()
+        live = self._state_of(call)
+        live.get_soon(call.path["uid"], call.path["name"], remembered, partial(self._arrivals.arrived, answer))
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                answers = await answer
+        except TimeoutError:
+            raise StateNotReadyError("a slot has not answered in time", hint="Ask again.") from None
+        return asked[0], asked[1], answers
+
+    def _state_of(self, call: Call) -> LiveState:
+        queries = self._jobs.require_running(call.job_id).queries
+        if not isinstance(queries, LiveState):
+            raise RestError(409, f"The state of job {call.job_id} cannot be asked for here.")
+        return queries
+
+
+class _Arrivals:
+    """Answers on their way from the channels' threads to the event loop; all that have arrived wake it once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arrived: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+
+    def expect(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    def arrived(self, answer: asyncio.Future[Any], result: Any) -> None:
+        loop = answer.get_loop()
+        with self._lock:
+            is_first = loop not in self._arrived
+            self._arrived.setdefault(loop, []).append((answer, result))
+        if is_first:
+            loop.call_soon_threadsafe(self._hand_over, loop)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            arrived = self._arrived.pop(loop)
+        for answer, result in arrived:
+            if answer.done():
+                continue  # whoever asked has gone
+            if isinstance(result, CheckdamError):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+
+def _shape(state: QueryableState) -> StateShape:
+    return StateShape(
+        name=state.name,
+        kind=state.kind,
+        key_type=state.key_type.name,
+        type=state.value_type.name,
+        entries=state.entries,
+        ttl=state.has_ttl,
+        map_key_type=msgspec.UNSET if state.map_key_type is None else state.map_key_type.name,
+        namespace=state.has_namespace,
+    )
+
+
+def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> OperatorStates:
+    return OperatorStates(
+        uid, operator.name, operator.vertex_id, operator.parallelism, operator.max_parallelism, states
+    )
+
+
+def _answer(state: QueriedState, key: Any, answer: QueryAnswer) -> KeyAnswer:
+    value = to_json(answer.value, state.held_type) if answer.found else None
+    return KeyAnswer(answer.epoch, to_json(key, state.asked_by), answer.found, value, answer.key_group, answer.subtask)
+
+
+def _map_key(state: QueriedState, given: Any, read: Callable[[Any, Any], Any]) -> Any:
+    if given is None:
+        return None
+    if state.map_key_type is None:
+        state.encoded_map_key(given)  # which tells that it is no map
+    return read(given, state.map_key_type)

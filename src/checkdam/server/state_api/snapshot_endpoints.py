@@ -1,0 +1,290 @@
+"""State at rest: what the job's retained checkpoints and its savepoints hold, and what changed between two of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from checkdam.errors import StateAccessError, UsageError
+from checkdam.flink.metadata import operator_id
+from checkdam.runtime.monitor.job_records import CheckpointRecord, CheckpointStatus, JobRecord
+from checkdam.runtime.monitor.masking import without_credentials
+from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.http_errors import RestError
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.state_api import snapshot_shapes as shapes
+from checkdam.server.state_api.live_state_endpoints import Entry, KeyAnswer, Page
+from checkdam.state_reader.columns import is_hashable, positional
+from checkdam.state_reader.descriptions import StateDescription
+from checkdam.state_reader.diffing import diff
+from checkdam.state_reader.json_rows import json_example, page
+from checkdam.state_reader.keyed_states import KeyedState
+from checkdam.state_reader.savepoint_reader import Savepoint
+from checkdam.types.json_values import key_from_text, to_json
+from checkdam.types.type_info import TypeInfo
+
+_T = TypeVar("_T")
+_CACHED = 64  # results: descriptions, key groups and differences, none of which grows with the state
+_LARGEST_PAGE = 1_000
+
+
+class Cache:
+    """Results by what was asked, the latest used kept: a snapshot never changes, so an answer stays true.
+
+    Two who ask for the same at once do the work once.
+    """
+
+    def __init__(self, size: int = _CACHED) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Any, _Once] = OrderedDict()
+
+    def get(self, asked: Any, make: Callable[[], _T]) -> _T:
+        with self._lock:
+            once = self._kept.setdefault(asked, _Once())
+            self._kept.move_to_end(asked)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        with once.lock:
+            if not once.is_done:  # also after a failure: the next one may have more luck
+                once.result = make()
+                once.is_done = True
+        found: _T = once.result
+        return found
+
+
+class _Once:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_done = False
+        self.result: Any = None
+
+
+@dataclass(frozen=True)
+class _Snapshots:
+    """The snapshots that a server knows of its jobs; nothing else can be read through it."""
+
+    jobs: Jobs
+    cache: Cache
+
+    def listed(self, call: Call) -> shapes.Snapshots:
+        return shapes.Snapshots([_listed(each) for each in _known(self.jobs.record(call.job_id)).values()])
+
+    def states(self, call: Call) -> shapes.SnapshotState:
+        record, savepoint = self._opened(call)
+        return self.cache.get(("states", savepoint.path), lambda: _states(record, savepoint))
+
+    def key(self, call: Call) -> KeyAnswer:
+        _, savepoint = self._opened(call)
+        state = _keyed(savepoint, call)
+        key = key_from_text(call.query["key"], state.key_type)
+        value, of, group = state.get(key), state.answer_type, state.key_group_of(key)
+        if call.query["map-key"] is not None:
+            value, of = _of_map_key(state, value, call.query["map-key"])
+        shown, owner = to_json(value, of), state.subtask_of(group)
+        return KeyAnswer(savepoint.epoch, to_json(key, state.key_type), value is not None, shown, group, owner)
+
+    def keys(self, call: Call) -> Page:
+        _, savepoint = self._opened(call)
+        state = _keyed(savepoint, call)
+        limit = min(call.query["limit"], _LARGEST_PAGE)
+        return _page(savepoint, state, call.query["cursor"], limit)
+
+    def key_groups(self, call: Call) -> shapes.KeyGroups:
+        _, savepoint = self._opened(call)
+        state = _keyed(savepoint, call)
+        return self.cache.get(("key groups", savepoint.path, state.description), lambda: _key_groups(state))
+
+    def differences(self, call: Call) -> shapes.Differences:
+        known = _known(self.jobs.record(call.job_id))
+        old, new = (_open(known, call.path[ref]) for ref in ("ref", "other"))
+        uid, name, limit = call.query["uid"], call.query["name"], min(call.query["limit"], _LARGEST_PAGE)
+        asked = "diff", old.path, new.path, uid, name, limit
+        return self.cache.get(asked, lambda: _differences(old, new, uid, name, limit))
+
+    def _opened(self, call: Call) -> tuple[JobRecord, Savepoint]:
+        record = self.jobs.record(call.job_id)
+        return record, _open(_known(record), call.path["ref"])
+
+
+def _known(record: JobRecord) -> dict[str, CheckpointRecord]:
+    """What can be read now, by the last name of its path, newest first."""
+    complete = [
+        each
+        for each in (*record.savepoints, *record.checkpoints)
+        if each.status is CheckpointStatus.COMPLETED and each.path and not each.is_discarded
+    ]
+    by_ref = {_ref(each): each for each in complete}
+    return dict(sorted(by_ref.items(), key=lambda each: (each[1].finished_at, each[1].id), reverse=True))
+
+
+def _ref(snapshot: CheckpointRecord) -> str:
+    return (snapshot.path or "").rstrip("/").rpartition("/")[2]
+
+
+def _open(known: dict[str, CheckpointRecord], ref: str) -> Savepoint:
+    if ref not in known or known[ref].path is None:
+        there_are = ", ".join(known) or "none"
+        raise RestError(404, f"The job has no checkpoint or savepoint {ref} that can be read. There are: {there_are}.")
+    return Savepoint.load(str(known[ref].path))
+
+
+def _listed(snapshot: CheckpointRecord) -> shapes.Snapshot:
+    return shapes.Snapshot(
+        _ref(snapshot),
+        without_credentials(snapshot.path or ""),
+        snapshot.kind.value,
+        snapshot.epoch,
+        snapshot.finished_at,
+        snapshot.state_bytes,
+    )
+
+
+def _states(record: JobRecord, savepoint: Savepoint) -> shapes.SnapshotState:
+    vertices = {operator.uid: operator.vertex_id for operator in record.operators if operator.uid}
+    operators = []
+    for operator in savepoint.operators:
+        states = savepoint.states(operator.uid)
+        operators.append(
+            shapes.OperatorView(
+                operator.uid,
+                operator.name,
+                vertices.get(operator.uid) or operator_id(operator.uid).hex(),
+                operator.parallelism,
+                operator.max_parallelism,
+                [_keyed_view(state) for state in states if state.is_keyed],
+                [
+                    shapes.OperatorStateView(state.name, state.kind, state.type, state.entries or 0)
+                    for state in states
+                    if not state.is_keyed
+                ],
+            )
+        )
+    return shapes.SnapshotState(savepoint.epoch, operators)
+
+
+def _keyed_view(state: StateDescription) -> shapes.KeyedStateView:
+    return shapes.KeyedStateView(
+        state.name,
+        state.kind,
+        state.key_type or "",
+        state.type,
+        state.entries,
+        state.ttl,
+        state.map_key_type or msgspec.UNSET,
+        state.namespace_type or msgspec.UNSET,
+        state.entries_are_exact,
+        state.bytes,
+    )
+
+
+def _keyed(savepoint: Savepoint, call: Call) -> KeyedState:
+    uid, name = call.path["uid"], call.path["name"]
+    savepoint.check(uid, name)
+    state = next((each for each in savepoint.states(uid) if each.name == name and each.is_keyed), None)
+    content = None if state is None else savepoint.content_of(state)
+    if not isinstance(content, KeyedState):
+        raise StateAccessError(f'state "{name}" of operator "{uid}" has no keys', hint="Only keyed state has.")
+    return content
+
+
+def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo]:
+    """One entry of a map."""
+    *_, (name, of) = state.part_types
+    if name != "map_key" or len(state.part_types) > 2:
+        raise UsageError(f'state "{state.description.name}" is no map', hint="Leave map-key out.")
+    map_key = key_from_text(text, of)
+    return (value or {}).get(map_key if is_hashable(of) else positional(of, map_key)), state.value_type
+
+
+def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int) -> Page:
+    found, following = page(state, cursor, limit)
+    entries = [
+        Entry(to_json(key, state.key_type), to_json(value, state.answer_type), group) for key, value, group, _ in found
+    ]
+    return Page(savepoint.epoch, entries, following)
+
+
+def _key_groups(state: KeyedState) -> shapes.KeyGroups:
+    sizes = [shapes.KeyGroup(each.key_group, each.entries, each.bytes, each.subtask) for each in state.key_groups()]
+    return shapes.KeyGroups(sizes, state.max_parallelism)
+
+
+def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | None, limit: int) -> shapes.Differences:
+    return shapes.Differences(
+        [
+            shapes.StateDifference(
+                each.description.uid,
+                each.description.name,
+                each.description.kind,
+                each.added,
+                each.changed,
+                each.removed,
+                each.unchanged,
+                [shapes.Difference(**json_example(example, each.content)) for example in each.examples],
+            )
+            for each in diff(old, new, uid, name, examples=limit)
+        ]
+    )
+
+
+_CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
+_LIMIT = Query("limit", int, f"how many at most, {_LARGEST_PAGE} if more", default=50, minimum=1)
+
+
+def routes(jobs: Jobs) -> list[Endpoint]:
+    """What is served below /jobs/:id/snapshots."""
+    snapshots = _Snapshots(jobs, Cache())
+    get = partial(Endpoint, "GET", tag="state")
+    one = "/jobs/{jobid}/snapshots/{ref}"
+    state = f"{one}/state/{{uid}}/{{name}}"
+    key = Query("key", str, "JSON, or a bare word where keys are text", required=True)
+    map_key = Query("map-key", str, "of a map, only this entry; written as a key is")
+    which = (Query("uid", str, "of one operator"), Query("name", str, "one state"))
+    examples = Query("limit", int, "examples of each state", default=100, minimum=0)
+    return [
+        get(
+            "/jobs/{jobid}/snapshots",
+            snapshots.listed,
+            "Checkpoints and savepoints that can be read",
+            response=shapes.Snapshots,
+            errors=(404,),
+        ),
+        get(
+            f"{one}/state",
+            snapshots.states,
+            "States in a snapshot",
+            response=shapes.SnapshotState,
+            errors=(404, 409, 503),
+        ),
+        get(state, snapshots.key, "What a key held", response=KeyAnswer, query=(key, map_key), errors=(404, 409, 503)),
+        get(
+            f"{state}/keys",
+            snapshots.keys,
+            "The keys of a state, page by page",
+            response=Page,
+            query=(_CURSOR, _LIMIT),
+            errors=(404, 409, 503),
+        ),
+        get(
+            f"{state}/key-groups",
+            snapshots.key_groups,
+            "Entries and bytes of each key group",
+            response=shapes.KeyGroups,
+            errors=(404, 409, 503),
+        ),
+        get(
+            f"{one}/diff/{{other}}",
+            snapshots.differences,
+            "What changed from one snapshot to the other",
+            response=shapes.Differences,
+            query=(*which, examples),
+            errors=(404, 409, 503),
+        ),
+    ]

@@ -1,0 +1,82 @@
+"""What the entries of a keyed state are made of: key, namespace, map key, value, and the time of the last touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from checkdam.backends.state_file import StateInfo
+from checkdam.state.spec import StateKind
+from checkdam.state_reader.columns import is_hashable, positional, unpickled
+from checkdam.types.type_info import Kind, TypeInfo
+from checkdam.types.type_text import type_from_text
+
+
+class EntryParts:
+    """The parts of a state's entries: key, namespace, map key, value, and with TTL the time of the last touch."""
+
+    def __init__(self, info: StateInfo, key_type: str, *, unpickle: bool) -> None:
+        stored = type_from_text(info.type)
+        self.stored = unpickled(stored) if unpickle else stored
+        self.is_timed = info.ttl
+        self.is_timed_list = info.ttl and info.kind == StateKind.LIST
+        self.value = untimed(stored) if info.ttl else stored
+        self.keys = [("key", type_from_text(key_type))]
+        self.keys += [("namespace", type_from_text(info.namespace))] if info.namespace else []
+        self.keys += [("map_key", type_from_text(info.map_key))] if info.map_key else []
+
+    def split(self, stored: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Values and times of stored values; no times without TTL."""
+        if not self.is_timed:
+            return stored, []
+        if self.is_timed_list:
+            return [[each for each, _ in held] for held in stored], [[time for _, time in held] for held in stored]
+        return [value for value, _ in stored], [time for _, time in stored]
+
+    def key_columns(self, entry_keys: list[Any]) -> Iterator[tuple[TypeInfo, list[Any]]]:
+        if len(self.keys) == 1:
+            yield self.keys[0][1], entry_keys
+        else:
+            for place, (_, of) in enumerate(self.keys):
+                yield of, [entry_key[place] for entry_key in entry_keys]
+
+    def key_parts(self, entry_key: Any) -> tuple[Any, ...]:
+        return (entry_key,) if len(self.keys) == 1 else entry_key
+
+    def key_of(self, entry_key: Any) -> Any:
+        return entry_key if len(self.keys) == 1 else entry_key[0]
+
+    def by_key(self, entries: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Each key once, with its value: of a map a dict by map key, with namespaces a dict by namespace."""
+        if len(self.keys) == 1:
+            return list(entries)
+        of_key = self.keys[0][1]
+        found: dict[Any, tuple[Any, dict[Any, Any]]] = {}
+        for entry_key, value in entries:
+            key = entry_key[0]
+            _, held = found.setdefault(key if is_hashable(of_key) else positional(of_key, key), (key, {}))
+            _put(held, self._looked_up_by(entry_key), value)
+        return list(found.values())
+
+    def _looked_up_by(self, entry_key: Any) -> list[Any]:
+        """Namespace and map key in a form that a dict takes."""
+        parts = zip(self.keys[1:], entry_key[1:], strict=True)
+        return [part if is_hashable(of) else positional(of, part) for (_, of), part in parts]
+
+
+def _put(found: dict[Any, Any], path: Sequence[Any], value: Any) -> None:
+    for step in path[:-1]:
+        found = found.setdefault(step, {})
+    found[path[-1]] = value
+
+
+def untimed(of: TypeInfo) -> TypeInfo:
+    """The type of a state with TTL as it was declared, without the times."""
+    (_, first), *_ = of.fields
+    if of.kind is Kind.LIST:
+        item = untimed(first)
+        return replace(of, name=f"list[{item.name}]", arrow_type=pa.list_(item.arrow_type), fields=(("item", item),))
+    return first

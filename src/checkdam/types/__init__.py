@@ -1,0 +1,1 @@
+"""What a value is: type information, rows, serializers, evolution and the JSON form."""

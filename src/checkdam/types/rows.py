@@ -1,0 +1,297 @@
+"""Records to Arrow and back: the path every record takes, so each step works on whole columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import operator
+import pickle
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkdam.errors import JobGraphError
+from checkdam.types.type_info import Kind, TypeInfo, arrow_type_info
+
+_PICKLED = frozenset({Kind.OPAQUE, Kind.PICKLE})
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)  # ways of Arrow to say that a value does not fit
+
+
+def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
+    """Lay records out as the columns of their type.
+
+    In a column of instants naive datetimes stand where no instant is; `outward` gives them as others know them.
+
+    Raises:
+        JobGraphError: a value does not fit the declared type.
+    """
+    try:
+        if of.is_compound:
+            columns = columns_of(of, values)
+            arrays = [_build(each, column) for (_, each), column in zip(of.fields, columns, strict=True)]
+        else:
+            arrays = [_build(of, values)]
+    except (*_REFUSED, AttributeError) as refusal:  # AttributeError: a record without the dataclass's field
+        raise _misfit(of, values, refusal) from refusal
+    return pa.RecordBatch.from_arrays(arrays, schema=of.arrow_schema)
+
+
+def from_arrow(of: TypeInfo, batch: pa.RecordBatch) -> list[Any]:
+    """The records of a batch whose columns stand in the order of the type's; nulls come back as None."""
+    if not of.is_compound:
+        return _read(of, batch.column(0))
+    columns = [_read(each, batch.column(i)) for i, (_, each) in enumerate(of.fields)]
+    return _rows_of(of, columns)
+
+
+def list_to_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
+    """One Arrow column of plain values.
+
+    Raises:
+        JobGraphError: a value does not fit the Arrow type.
+    """
+    of = arrow_type_info(arrow_type)
+    try:
+        return _build(of, values)
+    except _REFUSED as refusal:
+        raise _misfit(of, values, refusal) from refusal
+
+
+def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of one Arrow column; structs come back as rows, maps as dicts."""
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in column_to_list(chunk)]
+    return _read(arrow_type_info(array.type), array)
+
+
+def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
+    kind = of.kind
+    if kind in _PICKLED:
+        return pa.array(_pickled(values), pa.binary())
+    if of.codec is not None and of.form is not None:
+        to = of.codec.to
+        return _build(of.form, [None if value is None else to(value) for value in values])
+    if kind is Kind.DATETIME and of.arrow_type.tz is not None:
+        return _build_instants(of, list(values))
+    if not of.fields:
+        return pa.array(values, of.arrow_type)
+    values = list(values)
+    nulls = [value is None for value in values]
+    mask = pa.array(nulls) if any(nulls) else None
+    if kind is Kind.LIST or kind is Kind.MAP:
+        return _build_nested(of, values, mask)
+    if mask is not None:
+        blank = _Blank(len(of.fields))
+        values = [blank if value is None else value for value in values]
+    columns = [_build(each, column) for (_, each), column in zip(of.fields, columns_of(of, values), strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(of.arrow_type), mask=mask)
+
+
+_NAIVE = 1 << 60
+"""How many microseconds later a naive datetime stands in a column of instants: where no year up to 9999 reaches."""
+
+
+def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
+    """Aware datetimes as instants in UTC; naive ones as their own clock's time, told apart by `_NAIVE`."""
+    is_naive = [isinstance(value, datetime) and value.tzinfo is None for value in values]
+    if not any(is_naive):
+        return pa.array(values, of.arrow_type)
+    if of.arrow_type.unit != "us":
+        raise TypeError(f"a naive datetime has no place in {of.arrow_type}")
+    micros = pc.add(pa.array(values, of.arrow_type).cast(pa.int64()), pa.array([_NAIVE * each for each in is_naive]))
+    return micros.cast(of.arrow_type)
+
+
+class _Blank(tuple[None, ...]):
+    """Stands in for a null struct: every field of it is None, by position and by name."""
+
+    def __new__(cls, length: int) -> _Blank:
+        return super().__new__(cls, (None,) * length)
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def _build_nested(of: TypeInfo, values: list[Any], mask: pa.Array | None) -> pa.Array:
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets: Any = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    flat = itertools.chain.from_iterable(value for value in values if value is not None)
+    if of.kind is Kind.LIST:
+        _refuse_other_containers(values)
+        items = _build(of.fields[0][1], list(flat))
+        kind = pa.LargeListArray if pa.types.is_large_list(of.arrow_type) else pa.ListArray
+        wide = pa.int64() if kind is pa.LargeListArray else pa.int32()
+        return kind.from_arrays(pa.array(offsets, wide), items, type=of.arrow_type, mask=mask)
+    keys = _build(of.fields[0][1], list(flat))
+    of_values = itertools.chain.from_iterable(value.values() for value in values if value is not None)
+    items = _build(of.fields[1][1], list(of_values))
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, type=of.arrow_type, mask=mask)
+
+
+def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
+    """The fields of compound values, column by column; a value of another shape is refused."""
+    if of.kind is Kind.DATACLASS:
+        if of.maker is dict:
+            return _values_by_name(of, values)
+        return [list(map(operator.attrgetter(name), values)) for name, _ in of.fields]
+    _refuse_other_containers(values)
+    width = len(of.fields)
+    for length in set(map(len, values)) - {width}:
+        raise ValueError(f"expected {width} elements, got {length}")
+    return [list(map(operator.itemgetter(i), values)) for i in range(width)]  # far faster than zip(*values)
+
+
+def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
+    """The values of dicts that have exactly the type's keys."""
+    names = [name for name, _ in of.fields]
+    for value in values:
+        if not isinstance(value, _Blank) and (not isinstance(value, dict) or value.keys() != set(names)):
+            raise TypeError(f"expected a dict with the keys {', '.join(names)}")
+    return [[None if isinstance(value, _Blank) else value[name] for value in values] for name in names]
+
+
+def _refuse_other_containers(values: Sequence[Any]) -> None:
+    """Text and dicts can be iterated too, but their pieces are never what was declared."""
+    for kind in set(map(type, values)) & {str, bytes, dict}:
+        raise TypeError(f"expected a sequence of elements, got {kind.__name__}")
+
+
+def _rows_of(of: TypeInfo, columns: list[list[Any]]) -> list[Any]:
+    rows = zip(*columns, strict=True)
+    if of.maker is tuple:
+        return list(rows)
+    if of.kind is Kind.NAMED_TUPLE:
+        return list(map(of.maker._make, rows))
+    names = [name for name, _ in of.fields]
+    if of.maker is dict:  # a dataclass of a job whose code is not here
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    if any(each.kw_only for each in dataclasses.fields(of.maker)):
+        return [of.maker(**dict(zip(names, row, strict=True))) for row in rows]
+    return list(itertools.starmap(of.maker, rows))
+
+
+def _read(of: TypeInfo, array: pa.Array) -> list[Any]:
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if of.kind in _PICKLED:
+        return [None if payload is None else pickle.loads(payload) for payload in _plain(array)]
+    if of.codec is not None and of.form is not None:
+        from_ = of.codec.from_
+        return [None if value is None else from_(value) for value in _read(of.form, array)]
+    if not of.fields:
+        return _plain(array)
+    if of.kind is Kind.LIST or of.kind is Kind.MAP:
+        rows = _read_nested(of, array)
+    else:
+        columns = [_read(each, column) for (_, each), column in zip(of.fields, array.flatten(), strict=True)]
+        rows = _rows_of(of, columns)
+    if array.null_count:
+        rows = [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    return rows
+
+
+def _read_nested(of: TypeInfo, array: pa.Array) -> list[Any]:
+    if of.kind is Kind.MAP:  # seen as a list of entries, a map can be flattened
+        entry = pa.struct([pa.field("key", array.type.key_type, nullable=False), array.type.item_field])
+        array = array.cast(pa.list_(pa.field("entries", entry, nullable=False)))
+    ends = np.cumsum(pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    spans = zip([0, *ends[:-1]], ends, strict=True) if ends else ()
+    flat = array.flatten()
+    if of.kind is Kind.LIST:
+        items = _read(of.fields[0][1], flat)
+        return [items[first:last] for first, last in spans]
+    keys, values = (_read(each, column) for (_, each), column in zip(of.fields, flat.flatten(), strict=True))
+    return [dict(zip(keys[first:last], values[first:last], strict=True)) for first, last in spans]
+
+
+def _plain(array: pa.Array) -> list[Any]:
+    """The values of a column without fields, by whichever way is fastest for its type."""
+    arrow_type = array.type
+    if pa.types.is_dictionary(arrow_type):
+        return _plain(array.dictionary_decode())
+    if pa.types.is_binary(arrow_type) or pa.types.is_date32(arrow_type):
+        return list(array.to_numpy(zero_copy_only=False).tolist())
+    if array.null_count:
+        # numpy would turn these numbers into floats; the others are best left to Arrow, nulls or not
+        return list(_instants(array) if pa.types.is_timestamp(arrow_type) else array.to_pylist())
+    if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
+        return list(array.to_numpy(zero_copy_only=False).tolist())
+    return list(_instants(array) if pa.types.is_timestamp(arrow_type) else array.to_pylist())
+
+
+def _instants(array: pa.Array) -> list[Any]:
+    zone = array.type.tz
+    moments = array.cast(pa.timestamp("us", tz=zone)).to_numpy(zero_copy_only=False).tolist()
+    if zone is None:
+        return list(moments)
+    return [
+        moment if moment is None else moment.replace(tzinfo=UTC) if isinstance(moment, datetime) else _naive(moment)
+        for moment in moments
+    ]
+
+
+def microseconds(moment: datetime, arrow_type: pa.DataType) -> int:
+    """The number that stands for a datetime in a column of this type."""
+    if moment.tzinfo is not None:
+        return (moment - _EPOCH.replace(tzinfo=UTC)) // _MICROSECOND
+    return (moment - _EPOCH) // _MICROSECOND + (0 if arrow_type.tz is None else _NAIVE)
+
+
+def _naive(moment: int) -> datetime:
+    """NumPy gives a number where the year is beyond 9999, as that of a naive datetime is."""
+    return _EPOCH + timedelta(microseconds=moment - _NAIVE)
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  naive datetimes have none
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def _pickled(values: Iterable[Any]) -> list[bytes | None]:
+    """One payload a value; by cloudpickle, since a job's own classes are not importable in a slot."""
+    buffer = io.BytesIO()
+    pickler = cloudpickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+    payloads: list[bytes | None] = []
+    for value in values:
+        if value is None:
+            payloads.append(None)
+            continue
+        pickler.dump(value)
+        payloads.append(buffer.getvalue())
+        pickler.clear_memo()
+        buffer.seek(0)
+        buffer.truncate()
+    return payloads
+
+
+def _misfit(of: TypeInfo, values: list[Any], refusal: Exception) -> JobGraphError:
+    for value in values:
+        try:
+            if of.is_compound:
+                for (_, each), column in zip(of.fields, columns_of(of, [value]), strict=True):
+                    _build(each, column)
+            else:
+                _build(of, [value])
+        except (*_REFUSED, AttributeError) as why:
+            return _misfit_error(of, value, why)
+    return _misfit_error(of, values, refusal)
+
+
+def _misfit_error(of: TypeInfo, value: Any, why: Exception) -> JobGraphError:
+    return JobGraphError(
+        f"value {_short(value)} does not fit the declared type {of.name}: {_short_text(str(why))}",
+        hint="Declare the type that the values have, or convert them.",
+    )
+
+
+def _short(value: Any) -> str:
+    return _short_text(ascii(value))
+
+
+def _short_text(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "…"

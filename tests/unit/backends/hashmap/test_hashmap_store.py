@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+import statistics
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.backends.hashmap.hashmap_store import HashMapStore
+from checkdam.backends.state_file import read_state_file
+from checkdam.errors import CheckpointDamagedError
+from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
+from checkdam.state.key_groups import KeyGroupRange, key_group_range
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.ttl import (
+    CleanupFullSnapshot,
+    CleanupIncrementally,
+    CleanupOnCompaction,
+    StateTtlConfig,
+    TtlTime,
+)
+from checkdam.state.ttl_states import Expiry, fresh_element
+from checkdam.testing import MemoryStorage
+from checkdam.types.type_info import type_info
+
+COUNT = StateSpec("count", StateKind.VALUE, type_info(int))
+
+
+MAPS = StateSpec("maps", StateKind.MAP, type_info(int), type_info(int))
+OWNER = StoreOwner(OperatorUid("op"), SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 127), 128, type_info(str))
+
+
+def open_store(storage: MemoryStorage, handles: tuple[object, ...] = ()) -> HashMapStore:
+    return HashMapStateBackend().open(OWNER, handles, storage, "", claim=True)  # type: ignore[arg-type]
+
+
+def _seal_seconds(held: int) -> float:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+    keys = [f"key-{i}" for i in range(held)]
+    table.put_all(dict.fromkeys(keys, 1))
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    seconds = []
+    for number in range(2, 7):
+        for store.current_key in random.Random(number).sample(keys, 5000):
+            table.update(number)
+        start = time.perf_counter()
+        sealed = store.seal(CheckpointId(number))
+        seconds.append(time.perf_counter() - start)
+        sealed.write(storage, "shared")
+        store.completed(CheckpointId(number))
+    return statistics.median(seconds)
+
+
+def test_sealing_takes_as_long_as_what_changed_not_as_what_is_held() -> None:
+    assert _seal_seconds(200_000) < 0.02
+
+
+def test_nothing_but_the_entries_stays_in_memory_after_a_completed_checkpoint() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+    table.put_all({f"key-{i}": i for i in range(1000)})
+    store.seal(CheckpointId(1)).write(storage, "shared")
+
+    store.completed(CheckpointId(1))
+
+    assert table.changes == {}
+    assert store._seals == {}
+    assert sys.getsizeof(table.entries) <= 1.5 * sys.getsizeof(dict(table.entries))
+
+
+def test_a_delta_costs_little_more_than_its_serialized_entries() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+    words = [f"{random.Random(i).getrandbits(48):012x}" for i in range(20_000)]
+    table.put_all(dict.fromkeys(words, 1))
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    table.put_all(dict.fromkeys(words[:2000], 100000))
+
+    sealed = store.seal(CheckpointId(2))
+    sealed.write(storage, "shared")
+
+    assert sum(file.size for file in sealed.new_files) <= 1.5 * 2000 * (13 + 5)
+
+
+def test_blocks_are_about_64_kb_and_end_with_a_key_group() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    store.table(COUNT).put_all({f"key-{i}": i for i in range(100_000)})
+
+    (file,) = store.seal(CheckpointId(1)).write(storage, "shared").files
+
+    blocks = read_state_file(storage, file.path, file.size).info.blocks
+    groups = [group for block in blocks for group in block.groups]
+    assert groups == list(range(128))
+    assert all(64_000 <= block.raw_length <= 96_000 for block in blocks[:-1])
+
+
+def test_a_damaged_file_is_noticed_when_the_store_is_opened() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    store.table(COUNT).put_all({f"key-{i}": i for i in range(1000)})
+    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    data = bytearray(storage.read(handle.files[0].path))
+    data[100] ^= 1
+    storage.write(handle.files[0].path, bytes(data))
+
+    with pytest.raises(CheckpointDamagedError, match=handle.files[0].path):
+        open_store(storage, (handle,))
+
+
+def test_completing_what_was_never_written_is_refused() -> None:
+    store = open_store(MemoryStorage())
+    store.seal(CheckpointId(1))
+
+    with pytest.raises(RuntimeError, match="not written"):
+        store.completed(CheckpointId(1))
+
+
+def test_a_checkpoint_without_changes_writes_nothing() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    store.table(COUNT).put_all(dict.fromkeys(map(str, range(100)), 1))
+    first = store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+
+    sealed = store.seal(CheckpointId(2))
+
+    assert sealed.write(storage, "shared") == first
+    assert sealed.new_files == ()
+
+
+def test_when_half_changed_a_snapshot_stands_alone() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+    table.put_all(dict.fromkeys(map(str, range(100)), 1))
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    table.put_all(dict.fromkeys(map(str, range(50)), 2))
+
+    sealed = store.seal(CheckpointId(2))
+
+    assert sealed.write(storage, "shared").files == sealed.new_files
+
+
+def test_after_many_checkpoints_there_are_still_few_files() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+    table.put_all(dict.fromkeys(map(str, range(1000)), 1))
+
+    for number in range(1, 60):
+        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        store.completed(CheckpointId(number))
+        table.put_all({"1": number})
+
+    assert len(handle.files) <= 10
+
+
+def test_after_a_change_of_type_a_snapshot_stands_alone() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    store.table(COUNT).put_all(dict.fromkeys(map(str, range(100)), 1))
+    first = store.seal(CheckpointId(1)).write(storage, "shared")
+
+    migrated = open_store(storage, (first,))
+    migrated.cells(StateSpec("count", StateKind.VALUE, type_info(int | None)))
+    handle = migrated.seal(CheckpointId(2)).write(storage, "shared")
+
+    assert not set(handle.files) & set(first.files)
+
+
+class Counting(MemoryStorage):
+    """Notes what is read, by path and stretch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        data = super().read_range(path, offset, length)
+        self.bytes_read += len(data)
+        return data
+
+
+@pytest.mark.parametrize("of_maps", [False, True])
+def test_a_subtask_reads_only_the_blocks_of_its_key_groups(of_maps: bool) -> None:
+    storage = Counting()
+    store = open_store(storage)
+    numbers = random.Random(1)
+    if of_maps:
+        maps = store.maps(MAPS)
+        for store.current_key in (f"key-{i}" for i in range(50_000)):
+            maps.put(numbers.getrandbits(60), numbers.getrandbits(60))
+            maps.put(numbers.getrandbits(60), numbers.getrandbits(60))
+    else:
+        store.table(COUNT).put_all({f"key-{i}": numbers.getrandbits(60) for i in range(100_000)})
+    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    tail = 64 * 1024  # holds the index
+    total = sum(file.size for file in handle.files)
+
+    read = []
+    for subtask in range(8):
+        storage.bytes_read = 0
+        eighth = dataclasses.replace(
+            OWNER, subtask=SubtaskIndex(subtask), key_groups=key_group_range(subtask, 8, OWNER.max_parallelism)
+        )
+        HashMapStateBackend().open(eighth, [handle], storage, "", claim=False)
+        read.append(storage.bytes_read)
+
+    assert max(read) <= total / 8 + 3 * tail
+
+
+def test_the_last_removed_entry_leaves_no_empty_dict_behind() -> None:
+    store = open_store(MemoryStorage())
+    maps = store.maps(MAPS)
+    store.current_key = "a"
+    maps.put(1, 1)
+    maps.put(2, 2)
+    maps.remove(1)
+    maps.remove(2)
+    store.current_key = "b"
+    with pytest.raises(TypeError):
+        maps.put([], 1)
+
+    assert maps.entries == {}
+    assert maps.count == 0
+
+
+def test_one_entry_of_a_map_that_changed_is_one_change() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    maps = store.maps(MAPS)
+    store.current_key = "a"
+    for i in range(100):
+        maps.put(i, i)
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+
+    maps.put(7, 8)
+
+    assert maps.changes == {("a", 7): 8}
+
+
+def test_a_sweep_takes_as_long_as_what_it_looks_at_not_as_what_is_held() -> None:
+    ttl = StateTtlConfig(timedelta(seconds=1))
+    store = open_store(MemoryStorage())
+    touched = type_info(tuple[int, int])
+    cells = store.cells(StateSpec("cells", StateKind.VALUE, touched, ttl=ttl), lambda stored: stored)
+    maps = store.maps(StateSpec("maps", StateKind.MAP, touched, type_info(int), ttl=ttl), lambda stored: stored)
+    cells.put_all({f"key-{i}": (i, 0) for i in range(200_000)})
+    store.current_key = "a"
+    for i in range(200_000):
+        maps.put(i, (i, 0))
+    slowest = []
+    for state in (cells, maps):
+        seconds = []
+        for _ in range(200):
+            start = time.perf_counter()
+            state.sweep(5)
+            seconds.append(time.perf_counter() - start)
+        slowest.append(statistics.median(seconds))
+
+    assert max(slowest) < 0.0005
+
+
+def test_a_merge_drops_what_has_expired_and_hides_what_lies_below() -> None:
+    storage = MemoryStorage()
+    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(),))
+    spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
+    store = open_store(storage)
+    now = 0
+    cells = store.cells(spec, lambda stored: stored if stored[1] >= now else None)
+    numbers = random.Random(1)
+    many = {f"key-{i}": (numbers.getrandbits(60), 5) for i in range(120_000)}  # too large to be merged with the deltas
+    cells.put_all(many)
+    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    now = 10
+    for number in range(2, 13):
+        cells.put_all({f"key-{number}": (number, 7), f"new-{number}": (number, 20)})
+        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        store.completed(CheckpointId(number))
+
+    merged = [file for file in handle.files if file.path.endswith("-merged")]
+
+    found = [read_state_file(storage, file.path, file.size).info for file in merged]
+    assert [(info.kind, info.entries, sum(block.removed for block in info.blocks)) for info in found] == [
+        ("delta", 8, 8)
+    ]
+    longer = open_store(storage, (handle,)).cells(spec)
+    dropped = {f"key-{number}" for number in range(2, 10)}
+    assert not dropped & set(longer.entries)
+    assert len(longer.entries) == len(many) - 8 + 11
+
+
+@pytest.mark.parametrize("is_before_the_seal", [True, False])
+def test_in_event_time_a_merge_drops_what_had_expired_at_the_seal(is_before_the_seal: bool) -> None:
+    storage = MemoryStorage()
+    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(1),), time=TtlTime.EVENT_TIME)
+    spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
+    store = open_store(storage)
+    deadline = 0
+    cells = store.cells(spec, Expiry(lambda: deadline, fresh_element))
+    cells.put_all({f"key-{i}": (i, 7) for i in range(100)})
+    for number in range(1, 40):
+        cells.put_all({f"new-{number}": (number, 20)})
+        deadline = 10 if is_before_the_seal else 0
+        sealed = store.seal(CheckpointId(number))
+        deadline = 10
+        handle = sealed.write(storage, "shared")
+        store.completed(CheckpointId(number))
+
+    found = open_store(storage, (handle,)).cells(spec).entries
+
+    assert len([key for key in found if key.startswith("key")]) == (0 if is_before_the_seal else 100)
+    assert len(found) == (39 if is_before_the_seal else 139)
+
+
+def test_a_merge_reads_the_clock_once_in_so_many_entries() -> None:
+    storage = MemoryStorage()
+    ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(30),))
+    store = open_store(storage)
+    asked = [0]
+
+    def deadline() -> int:
+        asked[0] += 1
+        return 0
+
+    spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
+    cells = store.cells(spec, Expiry(deadline, fresh_element))
+    cells.put_all({f"key-{i}": (i, 7) for i in range(100)})
+    merged = []
+    for number in range(1, 12):
+        cells.put_all({f"new-{number}": (number, 20)})
+        before = asked[0]
+        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        store.completed(CheckpointId(number))
+        merged += [asked[0] - before] if any(file.path.endswith(f"{number}-a1-merged") for file in handle.files) else []
+
+    assert merged == [4]  # of 100 and a few entries
+
+
+def test_only_states_that_expire_on_compaction_are_decoded_in_a_merge() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    plain = store.cells(StateSpec("s", StateKind.VALUE, type_info(int)))
+    background = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupFullSnapshot(), CleanupIncrementally()))
+    store.cells(StateSpec("t", StateKind.VALUE, type_info(tuple[int, int]), ttl=background), lambda stored: None)
+    compacted = StateTtlConfig(timedelta(seconds=1))
+    store.cells(StateSpec("u", StateKind.VALUE, type_info(tuple[int, int]), ttl=compacted), lambda stored: None)
+    plain.put_all({"a": 1})
+
+    assert set(store.seal(CheckpointId(1))._prunings) == {"u"}

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import httpx
+import pytest
+from tests.unit.server.made_jobs import JOB, AskedControl, running_job
+from tests.unit.server.serving import Served
+
+from checkdam.config import Configuration
+from checkdam.server.app.rest_server import RestServer
+
+
+def test_a_second_server_takes_the_next_free_port() -> None:
+    with RestServer(Configuration().with_value("rest.port", 0)) as first:
+        second = RestServer(Configuration().with_value("rest.port", first.port))
+        with second:
+            assert second.port > first.port
+            assert httpx.get(f"{second.url}/config").status_code == 200
+
+
+def test_after_close_nobody_listens() -> None:
+    server = RestServer(Configuration().with_value("rest.port", 0))
+    server.start()
+    server.close()
+
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://localhost:{server.port}/config")
+
+
+def test_close_without_start_and_twice_is_no_error() -> None:
+    server = RestServer(Configuration().with_value("rest.port", 0))
+    server.close()
+    server.start()
+    server.close()
+    server.close()
+
+
+def test_close_waits_until_a_client_has_had_its_savepoint() -> None:
+    control = AskedControl()
+    server = RestServer(Configuration().with_value("rest.port", 0))
+    server.start()
+    server.job_started(running_job(control=control))
+    trigger = httpx.post(f"{server.url}/jobs/{JOB}/stop", json={}).json()["request-id"]
+    control.futures[0].set_result("/sp/one")
+    server.job_ended(JOB)
+
+    closing = threading.Thread(target=lambda: server.close(timedelta(seconds=60)))
+    closing.start()
+    answer = httpx.get(f"{server.url}/jobs/{JOB}/savepoints/{trigger}")
+    closing.join(30)
+
+    assert answer.json()["operation"] == {"location": "/sp/one"}
+    assert not closing.is_alive()
+
+
+def test_the_address_is_the_one_clients_are_told() -> None:
+    server = RestServer(Configuration().with_value("rest.port", 0).with_value("rest.address", "jobs.example"))
+
+    assert server.url == "http://jobs.example:0"
+
+
+def test_head_is_answered_without_a_body(served: Served) -> None:
+    answer = served.client.head("/overview")
+
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_the_overview_leaves_out_what_is_zero_and_counts_slots(served: Served) -> None:
+    body = served.get("/overview")
+
+    assert {name: body[name] for name in ("taskmanagers", "slots-total", "slots-available", "jobs-running")} == {
+        "taskmanagers": 2,
+        "slots-total": 2,
+        "slots-available": 0,
+        "jobs-running": 1,
+    }
+    assert "taskmanagers-blocked" not in body
+    assert body["flink-version"].startswith("2.3")
+
+
+def test_secrets_are_not_shown() -> None:
+    configuration = Configuration().with_value("rest.auth.token", "hidden-word").with_value("rest.port", 0)
+    with RestServer(configuration.with_value("spark.my.password", "other-word")) as server:
+        answer = httpx.get(f"{server.url}/jobmanager/config", headers={"Authorization": "Bearer hidden-word"})
+
+    assert {"key": "rest.auth.token", "value": "******"} in answer.json()
+    assert "hidden-word" not in answer.text
+    assert "other-word" not in answer.text
+
+
+def test_the_page_hears_how_often_to_ask(served: Served) -> None:
+    body = served.get("/config")
+
+    assert body["refresh-interval"] == 3000
+    assert body["features"] == {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False}
+
+
+def test_threads_are_told_by_name(served: Served) -> None:
+    infos = served.get("/jobmanager/thread-dump")["threadInfos"]
+    lite = served.get("/jobmanager/thread-dump", mode="lite")["threadInfos"]
+
+    main = next(info for info in infos if info["threadName"] == "MainThread")
+    assert "test_threads_are_told_by_name" in main["stringifiedThreadInfo"]
+    assert all("File" not in info["stringifiedThreadInfo"] for info in lite)
+
+
+def test_a_slot_is_a_task_manager(served: Served) -> None:
+    first, second = served.get("/taskmanagers")["taskmanagers"]
+    details = served.get(f"/taskmanagers/{first['id']}")
+
+    assert (first["id"], first["dataPort"], first["slotsNumber"], first["assignedTasks"]) == ("host:11", 4000, 1, 2)
+    assert (second["pid"], second["subtask"], second["jobId"]) == (12, 1, JOB)
+    assert details["metrics"]["heapUsed"] == 50 << 20
+    assert [slot["jobId"] for slot in details["allocatedSlots"]] == [JOB]
+    assert "blocked" not in first
+
+
+def test_the_slots_of_a_job_that_ended_are_gone(served: Served) -> None:
+    served.server.job_ended(JOB)
+
+    assert served.get("/taskmanagers") == {"taskmanagers": []}

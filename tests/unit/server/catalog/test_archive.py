@@ -1,0 +1,214 @@
+"""What the archive promises: what was saved is found again, and nothing bad in it harms anybody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+import msgspec
+import pytest
+from tests.unit.server.records import JOB_ID, checkpoint, job
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.errors import FencedError, JobFailedError
+from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.monitor.job_events import CheckpointStats
+from checkdam.runtime.monitor.job_records import JobRecord, JobStatus, SnapshotKind
+from checkdam.server.catalog import archive as archive_module
+from checkdam.server.catalog.archive import ArchivingListener, JobArchive
+from checkdam.testing.faulty_storage import Fault, FaultyStorage
+from checkdam.testing.memory_storage import MemoryStorage
+
+ENTRY = f"_jobs/{JOB_ID}.json"
+
+
+class Monitor:
+    def __init__(self) -> None:
+        self.now = job()
+        self.asked = threading.Event()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def record(self) -> JobRecord:
+        self.asked.set()
+        self.may_go_on.wait(10)
+        return self.now
+
+
+def _savepoint(kind: SnapshotKind) -> CheckpointStats:
+    return CheckpointStats(CheckpointId(1), Epoch(1), "file:///x", 0.1, 0.0, 0.0, 0, 0, kind=kind)
+
+
+def test_a_saved_job_comes_back_as_it_was() -> None:
+    storage = MemoryStorage()
+    JobArchive(storage).save(job())
+
+    assert JobArchive(storage).load(JOB_ID) == job()
+    assert JobArchive(storage).all() == [job()]
+
+
+def test_saving_again_replaces_what_was_saved_also_for_one_who_has_read_it() -> None:
+    storage = MemoryStorage()
+    archive, reader = JobArchive(storage), JobArchive(storage)
+    archive.save(job())
+    reader.all()
+
+    archive.save(job(status=JobStatus.FINISHED, restarts=12))
+
+    assert [(each.status, each.restarts) for each in reader.all()] == [(JobStatus.FINISHED, 12)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"id": 7}',
+        b'"text"',
+        msgspec.json.encode(job(id="d" * 32)),
+        msgspec.json.encode({**msgspec.to_builtins(job()), "format": 2}),
+    ],
+    ids=["empty", "cut off", "not text", "deep", "no record", "other JSON", "another job's", "newer"],
+)
+def test_an_entry_that_cannot_be_used_is_logged_and_the_others_are_listed(
+    content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = MemoryStorage()
+    archive = JobArchive(storage)
+    archive.save(job(id="b" * 32))
+    storage.write(ENTRY, content)
+
+    with caplog.at_level(logging.WARNING):
+        found = archive.all()
+
+    assert [each.id for each in found] == ["b" * 32]
+    assert ENTRY in caplog.text
+    assert archive.load(JOB_ID) is None
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    storage = MemoryStorage()
+    storage.write(ENTRY, msgspec.json.encode({**msgspec.to_builtins(job()), "added later": 1}))
+
+    assert JobArchive(storage).load(JOB_ID) == job()
+
+
+def test_a_huge_entry_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    JobArchive(storage).save(job())
+    monkeypatch.setattr(archive_module, "MOST_BYTES", 100)
+
+    assert JobArchive(storage).all() == []
+
+
+def test_what_is_no_job_id_is_looked_for_nowhere() -> None:
+    archive = JobArchive(MemoryStorage())
+
+    assert archive.load("../../etc/passwd") is None
+    assert archive.load("unknown") is None
+    assert archive.load("e" * 32) is None
+
+
+def test_details_of_older_checkpoints_are_left_out_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    monkeypatch.setattr(archive_module, "MOST_DETAILS", 4)
+    history = tuple(checkpoint(number) for number in (4, 3, 2, 1))
+
+    JobArchive(storage).save(job(checkpoints=history))
+
+    [saved] = JobArchive(storage).all()
+    assert [(each.id, bool(each.operators)) for each in saved.checkpoints] == [
+        (4, True),
+        (3, True),
+        (2, False),
+        (1, False),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- while a job runs
+
+
+def test_a_job_is_saved_at_its_start_and_its_end() -> None:
+    storage, monitor = MemoryStorage(), Monitor()
+    listener = ArchivingListener(JobArchive(storage), monitor)
+    listener.job_started(JobId(JOB_ID), "word count", 2)
+    assert listener.settle()
+    at_start = JobArchive(storage).load(JOB_ID)
+    monitor.now = job(status=JobStatus.FINISHED)
+
+    listener.job_ended(JobEnd.FINISHED, None)
+
+    at_end = JobArchive(storage).load(JOB_ID)
+    assert at_start is not None
+    assert at_start.status is JobStatus.RUNNING
+    assert at_end is not None
+    assert at_end.status is JobStatus.FINISHED
+
+
+def test_restarts_savepoints_and_rescales_are_saved_and_plain_checkpoints_are_not() -> None:
+    monitor = Monitor()
+    listener = ArchivingListener(JobArchive(MemoryStorage()), monitor)
+
+    def saves(event: object) -> bool:
+        monitor.asked.clear()
+        assert callable(event)
+        event()
+        assert listener.settle()
+        return monitor.asked.is_set()
+
+    assert saves(lambda: listener.restarting(JobFailedError("x"), timedelta(0)))
+    assert saves(lambda: listener.rescaled(4, None))
+    assert saves(lambda: listener.checkpoint_completed(_savepoint(SnapshotKind.SAVEPOINT)))
+    assert not saves(lambda: listener.checkpoint_completed(_savepoint(SnapshotKind.CHECKPOINT)))
+
+
+def test_a_slow_storage_keeps_the_job_waiting_for_nothing() -> None:
+    monitor = Monitor()
+    monitor.may_go_on.clear()
+    listener = ArchivingListener(JobArchive(MemoryStorage()), monitor)
+
+    for _ in range(100):
+        listener.restarting(JobFailedError("x"), timedelta(0))
+
+    assert not listener.settle(timedelta(0))
+    monitor.may_go_on.set()
+    assert listener.settle()
+
+
+def test_a_broken_storage_costs_a_log_only(caplog: pytest.LogCaptureFixture) -> None:
+    listener = ArchivingListener(JobArchive(FaultyStorage(MemoryStorage(), at=0, fault=Fault.REFUSED)), Monitor())
+
+    with caplog.at_level(logging.WARNING):
+        listener.job_ended(JobEnd.FINISHED, None)
+
+    assert "the job is not saved" in caplog.text
+
+
+def test_more_than_fits_in_memory_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = JobArchive(MemoryStorage())
+    for digit in "abc":
+        archive.save(job(id=digit * 32))
+    size = len(msgspec.json.encode(job()))
+    monkeypatch.setattr("checkdam.server.catalog.archive.MOST_BYTES_TOGETHER", 2 * size)
+
+    found = [archive.all(), archive.all()]
+
+    assert [len(each) for each in found] == [2, 2]
+    assert caplog.text.count("1 older jobs left out") == 1
+
+
+def test_a_driver_that_was_replaced_leaves_the_entry_to_its_successor() -> None:
+    storage, monitor = MemoryStorage(), Monitor()
+    listener = ArchivingListener(JobArchive(storage), monitor)
+    JobArchive(storage).save(job(restarts=7))  # the successor's
+
+    listener.failed(FencedError("another driver has the job"))
+    listener.job_ended(JobEnd.SUSPENDED, None)
+
+    assert listener.settle()
+    assert [each.restarts for each in JobArchive(storage).all()] == [7]
