@@ -87,6 +87,8 @@ class JobPlan:
     """For every operator behind an assignment of timestamps: the nearest TimestampsKind operators, or itself if it is
     one; an assignment behind another takes its place."""
     static_assigners: frozenset[int] = frozenset()  # those whose records have all come with epoch 0
+    ending_assigners: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Those that see nothing more once these source functions have ended."""
     strategies: Mapping[int, WatermarkStrategy] = field(default_factory=dict)  # of every assigner, wherever it runs
 
     @property
@@ -142,6 +144,7 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
     level_of, widths = _placed(operators, parallelism)
     check_parallelism(operators, parallelism, groups, widths)
     assigners = _assigners(operators)
+    ending = _ending_assigners(operators)
     edges = _edges(operators, level_of, widths, assigners)
     return JobPlan(
         name=name,
@@ -151,7 +154,8 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
         edges=edges,
         max_parallelism=groups,
         assigners=assigners,
-        static_assigners=_static_assigners(operators),
+        static_assigners=frozenset(assigner for assigner, functions in ending.items() if not functions),
+        ending_assigners={assigner: functions for assigner, functions in ending.items() if functions},
         strategies={op.id: op.kind.strategy for op in operators if isinstance(op.kind, TimestampsKind)},
     )
 
@@ -204,16 +208,19 @@ def _assigners(operators: Sequence[Operator]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _static_assigners(operators: Sequence[Operator]) -> frozenset[int]:
-    """Those that see nothing after epoch 0: only static sources in front, and no timer that could add to them."""
-    later: set[int] = set()
+def _ending_assigners(operators: Sequence[Operator]) -> dict[int, frozenset[int]]:
+    """Return the assigners that can end, each with the source functions that have to end before it.
+
+    In front of them are only static sources and source functions, and no timer that could add records later.
+    """
+    functions: dict[int, frozenset[int]] = {}  # of each operator whose records end
     for op in operators:
-        brings_later = isinstance(op.kind, SourceFunctionKind) or has_timers(op.function)
-        if isinstance(op.kind, SourceKind):
-            brings_later = not op.kind.spec.is_static
-        if brings_later or any(i in later for i in op.all_inputs):
-            later.add(op.id)
-    return frozenset(op.id for op in operators if isinstance(op.kind, TimestampsKind) and op.id not in later)
+        is_endless = has_timers(op.function) or (isinstance(op.kind, SourceKind) and not op.kind.spec.is_static)
+        if is_endless or any(i not in functions for i in op.all_inputs):
+            continue
+        own = {op.id} if isinstance(op.kind, SourceFunctionKind) else set()
+        functions[op.id] = frozenset(own.union(*(functions[i] for i in op.all_inputs)))
+    return {op.id: functions[op.id] for op in operators if isinstance(op.kind, TimestampsKind) and op.id in functions}
 
 
 def _edges(

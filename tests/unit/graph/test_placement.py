@@ -237,7 +237,7 @@ def test_records_that_go_back_to_spark_leave_their_timestamps_behind() -> None:
     assert [(edge.target is None, edge.has_timestamps) for edge in plan.edges] == [(False, True), (True, False)]
 
 
-def test_an_assigner_is_static_if_nothing_can_bring_records_after_epoch_0() -> None:
+def test_an_assigner_is_static_or_ends_with_source_functions_if_nothing_else_brings_records_after_epoch_0() -> None:
     def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
         scripted = env._source("script", ScriptedSource(()), s.type)
         alarms = s.key_by(0).process(Alarm()).uid("alarm")
@@ -248,13 +248,24 @@ def test_an_assigner_is_static_if_nothing_can_bring_records_after_epoch_0() -> N
             s.union(scripted),
             env.add_source(Numbers()).uid("numbers"),
             alarms,
+            s.union(env.add_source(Numbers()).uid("more"), env.add_source(Numbers()).uid("most").map(lambda p: p)),
+            scripted.union(env.add_source(Numbers()).uid("few")),
         ):
             stream.assign_timestamps_and_watermarks(BY_SECOND).name("assigner").print()
 
     plan = planned(build)
 
     static = [op.id in plan.static_assigners for op in plan.operators if op.name == "assigner"]
-    assert static == [True, True, False, False, False, False]
+    assert static == [True, True, False, False, False, False, False, False]
+    uids = {op.id: op.uid for op in plan.operators}
+    ending = [plan.ending_assigners.get(op.id) for op in plan.operators if op.name == "assigner"]
+    assert [each and {uids[op] for op in each} for each in ending] == [
+        *[None] * 4,
+        {"numbers"},
+        None,
+        {"more", "most"},
+        None,
+    ]
 
 
 class Frame:

@@ -424,3 +424,45 @@ def test_records_of_a_collection_come_before_its_event_time_ends_also_if_it_is_a
 
     assert str(("first", 5, MIN_WATERMARK)) in shown(before)
     assert shown(after) == sorted(map(str, [("added", 5, MIN_WATERMARK), ("t", 1)]))
+
+
+class _Once(SourceFunction):
+    """Yields one record on each subtask, and ends."""
+
+    def run(self, ctx: Any) -> Iterator[Event]:
+        yield "once", 5
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_source_function_that_has_ended_holds_nobody_back_also_after_a_restore(parallelism: int) -> None:
+    rings: list[list[Event]] = []  # by epoch
+
+    def ring(rows: list[Event], epoch: int) -> None:
+        if rows:
+            rings.append(sorted(set(rows)))
+
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
+        both = stream.assign_timestamps_and_watermarks(BY_TIME).union(once)
+        keyed(both).process(Alarm(), output_type=tuple[str, int]).uid("alarm").sink_to_spark(ring)
+
+    storage = MemoryStorage()
+    epochs = [[("a", 10)], [("b", 30)], [("c", 50)], [("d", 70)]]
+    job(build, *epochs[:2], parallelism=parallelism, storage=storage).run()
+    job(build, *epochs, parallelism=parallelism, storage=storage).run()
+
+    assert rings == [[("once", 5)], [("a", 10)], [("b", 30)], [("c", 50)], [("d", 70)]]
+
+
+def test_behind_ended_streams_alone_it_is_the_end_of_time_but_that_is_not_remembered() -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
+        there = environment.from_collection([("there", 7)]).assign_timestamps_and_watermarks(BY_TIME)
+        marks = keyed(once.union(there, stream)).process(Watermarks(), output_type=tuple[str, int, int])
+        marks.uid("marks").print()
+
+    running = job(build, [("x", 1)], [("y", 1)], [("z", 1)], parallelism=1)
+    heard = running.run()
+
+    assert shown(heard)[-1] == str(("z", None, MAX_WATERMARK))
+    assert running.checkpoint().watermarks == {}

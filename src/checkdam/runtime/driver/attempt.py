@@ -334,7 +334,8 @@ class AttemptRun:
         for operator in self.job.plan.operators:
             if unread.intersection(operator.all_inputs):
                 unread.add(operator.id)
-        return frozenset(self.job.plan.static_assigners & unread)
+        plan = self.job.plan
+        return frozenset((plan.static_assigners | plan.ending_assigners.keys()) & unread)
 
     # -- what hangs ---------------------------------------------------------------------------------------------
 

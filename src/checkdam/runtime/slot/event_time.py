@@ -29,17 +29,19 @@ class _Control(msgspec.Struct, array_like=True):
 
     largest: dict[int, int]
     active: list[int]  # the assigners that had records in this epoch
+    ended: list[tuple[int, int]] = []  # source functions that have ended, with the subtask
 
 
 _decode = msgspec.msgpack.Decoder(_Control).decode
 
 
 class SeenTimestamps:
-    """The largest timestamp of each assigner, and which of them had records in the epoch under way."""
+    """The largest timestamp of each assigner, which of them had records in the epoch under way, and what has ended."""
 
     def __init__(self, largest: Mapping[int, int] | None = None) -> None:
         self._largest: dict[int, int] = dict(largest or {})
         self._active: set[int] = set()
+        self._ended: set[tuple[int, int]] = set()
 
     @property
     def largest(self) -> Mapping[int, int]:
@@ -48,6 +50,14 @@ class SeenTimestamps:
     @property
     def active(self) -> frozenset[int]:
         return frozenset(self._active)
+
+    def end_source(self, source: int, subtask: int) -> None:
+        """Note that one subtask of a source function has no more records."""
+        self._ended.add((source, subtask))
+
+    def has_ended(self, source: int, subtasks: int) -> bool:
+        """Whether all subtasks of a source function are known to have ended."""
+        return self._ended.issuperset((source, subtask) for subtask in range(subtasks))
 
     def observe(self, assigner: int, timestamp: int) -> None:
         self._active.add(assigner)
@@ -58,15 +68,16 @@ class SeenTimestamps:
         """Take in what another task has seen."""
         control = _decode(content)
         self._active.update(control.active)
+        self._ended.update(control.ended)
         for assigner, timestamp in control.largest.items():
             if timestamp > self._largest.get(assigner, MIN_WATERMARK):
                 self._largest[assigner] = timestamp
 
     def control(self) -> bytes:
         """What to tell the tasks behind this one; empty if there is nothing to tell."""
-        if not self._largest:
+        if not self._largest and not self._ended:
             return b""
-        return msgspec.msgpack.encode(_Control(dict(self._largest), sorted(self._active)))
+        return msgspec.msgpack.encode(_Control(dict(self._largest), sorted(self._active), sorted(self._ended)))
 
     def end_epoch(self) -> None:
         self._active.clear()
@@ -82,13 +93,17 @@ class EventTime:
         largest: Mapping[int, int] | None = None,
         reached: Mapping[int, int] | None = None,
         *,
+        subtask: int = 0,
         last_epoch: int = -1,
         unread: frozenset[int] = frozenset(),
     ) -> None:
         self._plan = plan
         self._clock = clock
         self._seen = SeenTimestamps(largest)
+        self._subtask = subtask
+        self._subtasks = {op.id: op.parallelism or 1 for level in plan.levels for op in level.operators}
         self._static = plan.static_assigners - unread if last_epoch >= 0 else frozenset()
+        self._unread = unread  # assigners with static sources in front whose records have not come yet
         self._looked_at = self._now()  # the moment at which the last epoch judged who is idle
         self._is_looking = False  # the epoch under way has judged
         idle = (each for each, strategy in plan.strategies.items() if strategy.idleness is not None)
@@ -106,18 +121,21 @@ class EventTime:
     def reached(self) -> Mapping[int, int]:
         """Per operator, how far its watermark has come; kept in checkpoints.
 
-        Timestamps alone do not tell: who was idle before a restart counts as awake after it. What is the end of time
-        only since all records were there from the start is left out.
+        Timestamps alone do not tell: who was idle before a restart counts as awake after it. The end of time is left
+        out: a restored slot finds out anew that all streams have ended, and a job that was changed may have others.
         """
-        assigners = self._plan.assigners
         return {
             op: watermark
             for op, watermark in self._reached.items()
-            if watermark > MIN_WATERMARK and not self._static.issuperset(assigners.get(op, ()))
+            if watermark > MIN_WATERMARK and not self._have_all_ended(op)
         }
 
     def observe(self, assigner: int, timestamp: int) -> None:
         self._seen.observe(assigner, timestamp)
+
+    def end_source(self, source: int) -> None:
+        """Note that a source function of this slot has no more records; what is behind it hears of it in this epoch."""
+        self._seen.end_source(source, self._subtask)
 
     def merge_control(self, content: bytes) -> None:
         self._seen.merge_control(content)
@@ -126,17 +144,35 @@ class EventTime:
         return self._seen.control()
 
     def watermark_of(self, operator: int) -> int:
-        """How far event time has come for an operator: as far as the slowest stream that reaches it and is not idle."""
+        """How far event time has come for an operator: as far as the slowest stream that reaches it.
+
+        Streams that are idle or have ended do not count; once all have ended it is the end of time.
+        """
         if self._is_over:
             return MAX_WATERMARK
         before = self._reached.get(operator, MIN_WATERMARK)
-        behind = [self._watermark(each) for each in self._plan.assigners.get(operator, ()) if not self._is_idle(each)]
-        reached = self._reached[operator] = max(before, min(behind, default=before))
+        if self._have_all_ended(operator):
+            reached = MAX_WATERMARK
+        else:
+            assigners = self._plan.assigners.get(operator, ())
+            counting = (each for each in assigners if not self._has_ended(each) and not self._is_idle(each))
+            reached = max(before, min(map(self._watermark, counting), default=before))
+        self._reached[operator] = reached
         return reached
 
-    def _watermark(self, assigner: int) -> int:
+    def _have_all_ended(self, operator: int) -> bool:
+        assigners = self._plan.assigners.get(operator, ())
+        return bool(assigners) and all(map(self._has_ended, assigners))
+
+    def _has_ended(self, assigner: int) -> bool:
         if assigner in self._static:
-            return MAX_WATERMARK
+            return True
+        functions = self._plan.ending_assigners.get(assigner)
+        if functions is None or assigner in self._unread:
+            return False
+        return all(self._seen.has_ended(each, self._subtasks[each]) for each in functions)
+
+    def _watermark(self, assigner: int) -> int:
         largest = self._seen.largest.get(assigner)
         if largest is None:
             return MIN_WATERMARK
@@ -155,7 +191,7 @@ class EventTime:
     def _deadline(self, assigner: int) -> int | None:
         """When a stream counts as idle if it goes on bringing nothing."""
         idleness = self._plan.strategies[assigner].idleness
-        if idleness is None or assigner in self._static:
+        if idleness is None or self._has_ended(assigner):
             return None
         return self._last_active[assigner] + -(-idleness // _MILLISECOND)
 
@@ -174,8 +210,8 @@ class EventTime:
         self._seen.end_epoch()
         self._is_looking = False
         static = self._plan.static_assigners if epoch >= 0 else frozenset()
-        self._has_ended_now = static != self._static and self._plan.has_ticks
-        self._static = static
+        self._has_ended_now = (static != self._static or bool(self._unread)) and self._plan.has_ticks
+        self._static, self._unread = static, frozenset()
 
     def end_of_input(self) -> None:
         """No more records will ever come: from now on it is the end of time."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
-from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind
+from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind, SourceFunctionKind
 from checkdam.runtime.exchange_rows import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
@@ -48,6 +48,11 @@ class RunningOperator:
             return step(*arguments)
         finally:
             self.busy_seconds += time.perf_counter() - began
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is a source function that has no more records."""
+        return isinstance(self.operator.kind, SourceFunctionKind) and self.process.is_finished
 
     def take_counts(self, entries: int = 0) -> OperatorCounts:
         counts = OperatorCounts(
@@ -162,6 +167,8 @@ class RunningLevel:
             for held in self._take_held(op):
                 yield from self._given(op, running.work(process, held.batch, held.keys, 0))
             yield from self._given(op, running.work(process.pull))
+            if isinstance(self.event_time, EventTime) and running.has_ended:
+                self.event_time.end_source(op)
             yield from self._given(op, running.work(process.flush))
             if isinstance(self.event_time, EventTime):
                 yield from self._given(op, running.work(process.advance, self.event_time.watermark_of(op)))

@@ -50,6 +50,7 @@ class SlotTask:
             clock,
             setup.event_time,
             setup.watermarks,
+            subtask=setup.subtask,
             last_epoch=setup.last_epoch,
             unread=setup.unread_assigners,
         )

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from checkdam.errors import UserFunctionError
-from checkdam.graph.levels import JobPlan
-from checkdam.graph.operators import Operator, TimestampsKind
+from checkdam.graph.functions import SourceFunction
+from checkdam.graph.levels import JobPlan, Level
+from checkdam.graph.operators import Operator, SourceFunctionKind, TimestampsKind
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
 from checkdam.runtime.slot.event_time import AssignTimestamps, EventTime, SeenTimestamps
 from checkdam.testing import ManualClock
@@ -177,6 +179,74 @@ def test_what_is_there_from_the_start_is_over_when_epoch_0_is() -> None:
     assert time.watermark_of(BOTH) == 9
     restored = EventTime(plan(static=frozenset({TWO})), ManualClock(), {ONE: 10}, last_epoch=3)
     assert restored.watermark_of(BOTH) == 9
+
+
+SOURCE = 5  # a source function in front of TWO, with two subtasks
+
+
+def ending_plan(idleness: timedelta | None = None) -> JobPlan:
+    source = Operator(
+        id=SOURCE,
+        name="source",
+        kind=SourceFunctionKind(SourceFunction()),
+        inputs=(),
+        output_type=TEXT,
+        parallelism=2,
+    )
+    return replace(
+        plan(idleness),
+        operators=(source,),
+        levels=(Level(index=1, parallelism=2, operators=(source,), inputs=(), outputs=()),),
+        ending_assigners={TWO: frozenset({SOURCE})},
+    )
+
+
+def test_a_source_function_counts_until_its_last_subtask_has_ended_wherever_that_is() -> None:
+    here, there = (EventTime(ending_plan(), ManualClock(), subtask=subtask) for subtask in range(2))
+    here.observe(ONE, 10)
+    here.end_source(SOURCE)
+    before = here.watermark_of(BOTH)
+
+    there.end_source(SOURCE)
+    here.merge_control(there.control())
+
+    assert before == MIN_WATERMARK
+    assert (here.watermark_of(TWO), here.watermark_of(BOTH)) == (MAX_WATERMARK, 9)
+    assert here.reached == {BOTH: 9}
+
+
+def test_a_stream_with_static_sources_in_front_ends_when_they_have_been_read_too() -> None:
+    time = EventTime(ending_plan(), ManualClock(), last_epoch=3, unread=frozenset({TWO}))
+    for subtask in range(2):
+        time.merge_control(_ended(subtask))
+    before = time.watermark_of(TWO)
+
+    time.end_epoch(4)
+
+    assert before == MIN_WATERMARK
+    assert time.next_due() is not None  # an epoch in which timers behind it fire
+    assert time.watermark_of(TWO) == MAX_WATERMARK
+
+
+def test_beside_a_stream_that_is_idle_the_end_of_another_is_not_the_end_of_time() -> None:
+    clock = ManualClock()
+    idle = replace(ending_plan(timedelta(seconds=10)), ending_assigners={ONE: frozenset({SOURCE})})
+    time = EventTime(idle, clock)
+    time.observe(TWO, 2000)
+    for subtask in range(2):
+        time.merge_control(_ended(subtask))
+    assert time.watermark_of(BOTH) == 999
+    time.end_epoch(1)
+
+    clock.advance(10)
+
+    assert time.watermark_of(BOTH) == 999
+
+
+def _ended(subtask: int) -> bytes:
+    time = EventTime(ending_plan(), ManualClock(), subtask=subtask)
+    time.end_source(SOURCE)
+    return time.control()
 
 
 def test_at_the_end_of_input_it_is_the_end_of_time_for_all_and_that_is_not_remembered() -> None:
