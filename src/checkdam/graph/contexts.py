@@ -55,7 +55,7 @@ class RuntimeContext(KeyedStateAccess, Protocol):
 
 
 class OperatorStateStore(Protocol):
-    """The ways to ask for operator state, each name once, in `initialize_state`."""
+    """The ways to ask for operator state, in `initialize_state`. Asking again for a name returns the same state."""
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list per subtask; on rescaling the elements of all are dealt out evenly."""

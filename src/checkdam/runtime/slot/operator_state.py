@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError
+from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
@@ -25,14 +25,16 @@ _FIT_HINT = "Declare the state with the type that its values have, or convert th
 
 
 class OperatorStates:
-    """The operator states of one subtask of one operator; what a CheckpointedFunction knows as its store."""
+    """The operator states of one subtask of one operator; what a CheckpointedFunction knows as its store.
+
+    Asking again for a name returns the same state. With another kind or type it is a StateRequestError.
+    """
 
     def __init__(self, operator_name: str, restored: Restored, *, is_first_subtask: bool) -> None:
         self._operator_name = operator_name
         self._restored = dict(restored)
         self._is_first_subtask = is_first_subtask
         self._states: dict[str, tuple[Redistribution, _Codec, OperatorList | BroadcastMap]] = {}
-        self._declared: set[str] = set()
         self._checks = _Checks()
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
@@ -42,17 +44,11 @@ class OperatorStates:
         return self._list(descriptor, Redistribution.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        if descriptor.name in self._declared:
-            found = self._states[descriptor.name][2]
-            assert isinstance(found, BroadcastMap)
-            return found
         return self._map(descriptor)
 
     def declare_broadcast(self, descriptor: MapStateDescriptor) -> BroadcastMap:
-        """Open a state that the stream was broadcast with; the function may ask for it once more."""
-        found = self._map(descriptor)
-        self._declared.add(descriptor.name)
-        return found
+        """Open a state that the stream was broadcast with."""
+        return self._map(descriptor)
 
     def snapshot(self) -> tuple[OperatorStatePart, ...]:
         """Every state as of now, encoded element by element; what nobody asked for is carried on.
@@ -90,6 +86,10 @@ class OperatorStates:
 
     def _list(self, descriptor: ListStateDescriptor, redistribution: Redistribution) -> OperatorList:
         of = type_info(descriptor.type)
+        known = self._known(descriptor.name, redistribution, of)
+        if known is not None:
+            assert isinstance(known, OperatorList)
+            return known
         codec = self._open(descriptor, redistribution, of)
         named = f'list state "{descriptor.name}" of operator "{self._operator_name}"'
         elements = ElementFit(of, f"an element for {named}", hint=_FIT_HINT)
@@ -102,7 +102,12 @@ class OperatorStates:
     def _map(self, descriptor: MapStateDescriptor) -> BroadcastMap:
         of_key, of_value = type_info(descriptor.key_type), type_info(descriptor.value_type)
         named = f'broadcast state "{descriptor.name}" of operator "{self._operator_name}"'
-        codec = self._open(descriptor, Redistribution.BROADCAST, tuple_of([of_key, of_value]))
+        element = tuple_of([of_key, of_value])
+        known = self._known(descriptor.name, Redistribution.BROADCAST, element)
+        if known is not None:
+            assert isinstance(known, BroadcastMap)
+            return known
+        codec = self._open(descriptor, Redistribution.BROADCAST, element)
         if not is_hashable(of_key):
             raise JobGraphError(
                 f"{named} has keys of type {of_key.name}, which cannot be looked up by",
@@ -115,15 +120,25 @@ class OperatorStates:
         self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
         return state
 
+    def _known(
+        self, name: str, redistribution: Redistribution, element: TypeInfo
+    ) -> OperatorList | BroadcastMap | None:
+        """Return the state that was asked for before; None if this is the first time."""
+        if name not in self._states:
+            return None
+        first, codec, state = self._states[name]
+        if (first, codec.type) == (redistribution, element):
+            return state
+        raise StateRequestError(
+            f'operator "{self._operator_name}" asks for operator state "{name}" as {_WORDS[first]} of {codec.type.name}'
+            f" and then as {_WORDS[redistribution]} of {element.name}",
+            hint="Give each state of an operator its own name, or ask for it with the same descriptor each time.",
+        )
+
     def _open(
         self, descriptor: ListStateDescriptor | MapStateDescriptor, redistribution: Redistribution, element: TypeInfo
     ) -> _Codec:
         name = descriptor.name
-        if name in self._states:
-            raise JobGraphError(
-                f'operator "{self._operator_name}" asks twice for operator state "{name}"',
-                hint="Give each state of an operator its own name, and ask for it once, in initialize_state().",
-            )
         if descriptor.ttl is not None:
             raise JobGraphError(
                 f'operator state "{name}" of operator "{self._operator_name}" has a time to live, which only keyed'
@@ -158,6 +173,7 @@ class _Codec:
         self._which = f'operator state "{name}" of operator "{operator_name}"'
         with self._naming():
             self._serializer = serializer(element)
+        self.type = self._serializer.type
         self.spec = self._serializer.spec
 
     def fixed(self, elements: list[Any]) -> list[Any] | tuple[bytes, ...]:

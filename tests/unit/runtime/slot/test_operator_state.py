@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.runtime.slot.one_operator import OneOperator, restore_point
 
-from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, UserFunctionError
+from checkdam.errors import (
+    JobGraphError,
+    StateAccessError,
+    StateNotRestorableError,
+    StateRequestError,
+    UserFunctionError,
+)
 from checkdam.graph.contexts import FunctionInitializationContext, FunctionSnapshotContext, RuntimeContext, SinkContext
 from checkdam.graph.functions import CheckpointedFunction, MapFunction, SinkFunction
 from checkdam.graph.operators import MapKind, SinkFunctionKind
@@ -220,14 +226,33 @@ def test_a_broadcast_state_is_a_mapping_without_none() -> None:
         names["a"] = None
 
 
-@pytest.mark.parametrize("first", ["get_list_state", "get_union_list_state"])
-@pytest.mark.parametrize("second", ["get_list_state", "get_union_list_state"])
-def test_a_name_can_be_asked_for_once(first: str, second: str) -> None:
-    it = states()
-    getattr(it, first)(NUMBERS)
+@pytest.mark.parametrize("ask", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+def test_asking_again_for_a_name_returns_the_same_state_with_what_was_restored(ask: str) -> None:
+    descriptor = NAMES if ask == "get_broadcast_state" else NUMBERS
+    it = states(saved(ask, descriptor, lambda s: s.put("a", 1) if descriptor is NAMES else s.add(1)))
+    first = getattr(it, ask)(descriptor)
 
-    with pytest.raises(JobGraphError, match='asks twice for operator state "numbers"'):
-        getattr(it, second)(NUMBERS)
+    again = getattr(it, ask)(replace(descriptor))
+
+    assert again is first
+    assert list(again) == (["a"] if descriptor is NAMES else [1])
+    assert len(it.snapshot()) == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "descriptor", "told"),
+    [
+        ("get_union_list_state", NUMBERS, "as list state of int and then as union list state of int"),
+        ("get_list_state", ListStateDescriptor("numbers", str), "as list state of int and then as list state of str"),
+        ("get_broadcast_state", MapStateDescriptor("numbers", str, int), "and then as broadcast state of "),
+    ],
+)
+def test_asking_again_with_another_kind_or_type_is_an_error(ask: str, descriptor: Any, told: str) -> None:
+    it = states()
+    it.get_list_state(NUMBERS)
+
+    with pytest.raises(StateRequestError, match=f'"it" asks for operator state "numbers" .*{told}'):
+        getattr(it, ask)(descriptor)
 
 
 def test_a_declared_broadcast_state_may_be_asked_for_again() -> None:
@@ -235,8 +260,10 @@ def test_a_declared_broadcast_state_may_be_asked_for_again() -> None:
     declared = it.declare_broadcast(NAMES)
 
     assert it.get_broadcast_state(NAMES) is declared
-    with pytest.raises(JobGraphError, match="asks twice"):
+    with pytest.raises(StateRequestError, match='asks for operator state "names"'):
         it.get_list_state(ListStateDescriptor("names", int))
+    with pytest.raises(StateRequestError, match='asks for operator state "names"'):
+        it.get_broadcast_state(MapStateDescriptor("names", str, str))
 
 
 def test_operator_state_has_no_time_to_live() -> None:
