@@ -183,16 +183,19 @@ class _RecordingOperatorStates:
         self.has_refused = False
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: ListState[Any] = self._opened("get_list_state", descriptor)
         self._declared[descriptor.name] = Redistribution.SPLIT, type_info(descriptor.type)
-        return self._opened("get_list_state", descriptor)  # type: ignore[no-any-return]
+        return state
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: ListState[Any] = self._opened("get_union_list_state", descriptor)
         self._declared[descriptor.name] = Redistribution.UNION, type_info(descriptor.type)
-        return self._opened("get_union_list_state", descriptor)  # type: ignore[no-any-return]
+        return state
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        state: MapState[Any, Any] = self._opened("get_broadcast_state", descriptor)
         self._note_broadcast(descriptor)
-        return self._opened("get_broadcast_state", descriptor)  # type: ignore[no-any-return]
+        return state
 
     def declare_broadcast(self, descriptor: MapStateDescriptor) -> None:
         self._note_broadcast(descriptor)

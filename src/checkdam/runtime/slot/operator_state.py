@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
-from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.types.evolution import Compatibility, compare, restoring_value
@@ -38,12 +38,15 @@ class OperatorStates:
         self._checks = _Checks()
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        self._check_kind("get_list_state", ListStateDescriptor, descriptor)
         return self._list(descriptor, Redistribution.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        self._check_kind("get_union_list_state", ListStateDescriptor, descriptor)
         return self._list(descriptor, Redistribution.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        self._check_kind("get_broadcast_state", MapStateDescriptor, descriptor)
         return self._map(descriptor)
 
     def declare_broadcast(self, descriptor: MapStateDescriptor) -> BroadcastMap:
@@ -119,6 +122,15 @@ class OperatorStates:
         state = BroadcastMap(descriptor.name, entries, keys, values)
         self._states[descriptor.name] = Redistribution.BROADCAST, codec, state
         return state
+
+    def _check_kind(self, call: str, kind: type[StateDescriptor], given: Any) -> None:
+        if not isinstance(given, kind):
+            named = f' "{given.name}"' if isinstance(given, StateDescriptor) else ""
+            raise StateRequestError(
+                f'operator "{self._operator_name}" calls {call}() for operator state{named} with a '
+                f"{type(given).__name__}, which takes a {kind.__name__}",
+                hint=f"Make it a {kind.__name__}. Keyed state of other kinds is asked for in open(), behind key_by().",
+            )
 
     def _known(
         self, name: str, redistribution: Redistribution, element: TypeInfo

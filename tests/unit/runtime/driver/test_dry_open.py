@@ -9,15 +9,22 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.errors import UserFunctionError
-from checkdam.graph.contexts import OnTimerContext, ProcessContext, RuntimeContext
-from checkdam.graph.functions import AggregateFunction, KeyedProcessFunction, MapFunction
+from checkdam.errors import StateRequestError, UserFunctionError
+from checkdam.graph.contexts import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OnTimerContext,
+    ProcessContext,
+    RuntimeContext,
+)
+from checkdam.graph.functions import AggregateFunction, CheckpointedFunction, KeyedProcessFunction, MapFunction
 from checkdam.graph.operators import MapKind, Operator
 from checkdam.ids import OperatorUid
 from checkdam.runtime.driver.dry_open import states_of
 from checkdam.runtime.driver.restore import Restored
 from checkdam.runtime.driver.restore_check import Fate, check_restore
 from checkdam.runtime.source_position import SourceChoices
+from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.mounts import mount
@@ -110,3 +117,15 @@ def test_a_function_that_fails_in_open_is_closed_and_the_first_failure_is_told()
         declare(Telling("open", "close"))
 
     assert any("failed in close" in note for note in failure.value.__notes__)
+
+
+class WrongDescriptor(Telling, CheckpointedFunction):
+    def initialize_state(self, ctx: FunctionInitializationContext) -> None:
+        ctx.operator_state_store.get_list_state(MapStateDescriptor("names", str, int))  # type: ignore[arg-type]
+
+    def snapshot_state(self, ctx: FunctionSnapshotContext) -> None: ...
+
+
+def test_a_wrong_descriptor_is_told_as_in_a_slot() -> None:
+    with pytest.raises(StateRequestError, match='for operator state "names" with a MapStateDescriptor'):
+        declare(WrongDescriptor())

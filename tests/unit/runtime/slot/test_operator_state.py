@@ -255,6 +255,20 @@ def test_asking_again_with_another_kind_or_type_is_an_error(ask: str, descriptor
         getattr(it, ask)(descriptor)
 
 
+@pytest.mark.parametrize(
+    ("ask", "descriptor", "given"),
+    [
+        ("get_list_state", NAMES, 'state "names" with a MapStateDescriptor, which takes a ListStateDescriptor'),
+        ("get_union_list_state", ValueStateDescriptor("v", int), 'state "v" with a ValueStateDescriptor'),
+        ("get_broadcast_state", NUMBERS, 'state "numbers" with a ListStateDescriptor, which takes a Map'),
+        ("get_list_state", "numbers", "state with a str"),
+    ],
+)
+def test_the_descriptor_of_another_kind_is_refused(ask: str, descriptor: Any, given: str) -> None:
+    with pytest.raises(StateRequestError, match=rf'operator "it" calls {ask}\(\) for operator {given}'):
+        getattr(states(), ask)(descriptor)
+
+
 def test_a_declared_broadcast_state_may_be_asked_for_again() -> None:
     it = states()
     declared = it.declare_broadcast(NAMES)
