@@ -61,6 +61,7 @@ class StatusReporter(JobListener):
         self._restored: str | None = None  # what to tell once all slots have their state
         self._stopped_with: str | None = None  # the savepoint
         self._newest_savepoint: str | None = None  # if no checkpoint has completed since
+        self._has_checkpoints_in_memory = False
         self._unknown: CheckdamError | None = None  # why it could not be seen which checkpoint is left
         self._is_replaced = False  # another driver has the job
         self.started_any = False
@@ -74,6 +75,7 @@ class StatusReporter(JobListener):
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
         self._unknown = None
+        self._has_checkpoints_in_memory = False
         self._tell(f'job "{name}" started: id {job_id}, {number_format.counted(slots, "slot")}')
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
@@ -137,6 +139,8 @@ class StatusReporter(JobListener):
         if stats.kind is SnapshotKind.SYNC_SAVEPOINT:
             self._stopped_with = stats.path
         self._newest_savepoint = stats.path if stats.kind.is_savepoint else None
+        if not stats.kind.is_savepoint:
+            self._has_checkpoints_in_memory = stats.path.startswith("memory:")
         self._tell(
             f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
             f"{number_format.size(stats.state_bytes)} ({number_format.size(stats.new_bytes)} new), "
@@ -191,7 +195,10 @@ class StatusReporter(JobListener):
             self._tell(f"when the storage answers, resume with: {self._resume(None)}")
             return
         if last_checkpoint is None:
-            self._tell("job suspended: no checkpoint was completed, so there is nothing to resume from")
+            why = "no checkpoint was completed"
+            if self._has_checkpoints_in_memory:
+                why = "checkpoints in the memory of the driver end with it"
+            self._tell(f"job suspended: {why}, so there is nothing to resume from")
             return
         self._tell(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")
         self._tell(f"resume with: {self._resume(None)}")

@@ -131,6 +131,21 @@ def test_a_suspended_job_says_how_to_go_on_as_the_same_job(
     assert capsys.readouterr().err.splitlines() == [f"2026-01-02T03:04:05Z {line}" for line in told]
 
 
+def test_a_suspended_job_says_that_checkpoints_in_memory_end_with_the_driver(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = PlainReporter(resume=_resume, clock=ManualClock(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
+
+    reporter.checkpoint_completed(replace(CHECKPOINT, path="memory://jobmanager/j/chk-4"))
+    reporter.checkpoint_completed(SAVEPOINT)
+    reporter.job_ended(JobEnd.SUSPENDED, None)
+
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "2026-01-02T03:04:05Z job suspended: checkpoints in the memory of the driver end with it, so there is nothing "
+        "to resume from"
+    )
+
+
 STOPPED = replace(SAVEPOINT, path="/sp/savepoint-stop", kind=SnapshotKind.SYNC_SAVEPOINT)
 
 
