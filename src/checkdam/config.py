@@ -48,14 +48,14 @@ class ConfigOption(Generic[T]):
     aliases: tuple[str, ...] = ()
     implied: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 
-    def parse(self, value: object) -> Any:
+    def parse(self, value: object, *, spelling: str | None = None, where: str = "") -> Any:
         """The value in its Python form. Raises ConfigError naming the key, the value and what is expected.
 
-        None leaves unset an option that is unset by default.
+        None leaves unset an option that is unset by default. `spelling` and `where` tell how the user wrote it.
         """
         if value is None and self.default is None:
             return None
-        return parse_as(self.type, f'setting "{self.key}"', value)
+        return parse_as(self.type, f'setting "{spelling or self.key}"', value, where=where)
 
 
 _CHECKPOINTING = "execution.checkpointing."
@@ -358,6 +358,7 @@ WEB_EXCEPTION_HISTORY = ConfigOption(
 OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))
 """Every setting that Checkdam reads, in the order above."""
 
+_ON_COMMAND_LINE = " on the command line"
 _IMPLIED = "implied "  # before the key of a setting in a layer: the value that another setting gives it
 _KEYS = frozenset(option.key for option in OPTIONS)
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.key, *option.aliases)}
@@ -380,7 +381,7 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
         if option is not None and isinstance(value, tuple) and option.type is not DIRECTORIES:
             raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
         if option is not None:
-            layer[option.key] = option.parse(value)
+            layer[option.key] = option.parse(value, spelling=spelling, where="" if where == _ON_COMMAND_LINE else where)
             layer.update(_implied(option, value))
         elif spelling.startswith("spark."):
             layer[spelling] = _as_text(value)
@@ -463,7 +464,7 @@ class Configuration:
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
         """Read a settings file, or one of Flink, and the command line's settings. Raises ConfigError."""
-        command_line = [(key, value, " on the command line") for key, value in (overrides or {}).items()]
+        command_line = [(key, value, _ON_COMMAND_LINE) for key, value in (overrides or {}).items()]
         return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)) if file else {})
 
     def get(self, option: ConfigOption[T]) -> T:

@@ -131,11 +131,11 @@ def parse_memory_size(value: object) -> int:
     return parse_as(MEMORY, "memory size", value)
 
 
-def parse_as(kind: ValueType[T], name: str, value: object) -> T:
+def parse_as(kind: ValueType[T], name: str, value: object, *, where: str = "") -> T:
     """The value in its Python form. Raises ConfigError naming what it is for, the value and what is expected."""
     try:
         return kind.parse(value)
     except ValueError:
         raise ConfigError(
-            f'{name} is "{value}", which is not {kind.expected}', hint=f'Write for example "{kind.example}".'
+            f'{name} is "{value}"{where}, which is not {kind.expected}', hint=f'Write for example "{kind.example}".'
         ) from None

@@ -282,6 +282,8 @@ def test_only_a_value_that_does_not_hold_is_told(key: str, holds: str, asks_in_v
         "execution.batch-shuffle-mode",
         "external-resources",
         "flink.hadoop.fs.defaultFS",
+        "pipeline.serialization-config",
+        "pipeline.time-characteristic",
         "plugin.classloader.parent-first-patterns.additional",
         "s3a.endpoint",
         "scheduler-mode",
@@ -290,6 +292,13 @@ def test_only_a_value_that_does_not_hold_is_told(key: str, holds: str, asks_in_v
 )
 def test_flinks_rarer_keys_are_known(key: str) -> None:
     Configuration.load(None, {key: "x"})
+
+
+def test_an_ill_typed_value_is_told_with_the_key_as_it_is_spelled_and_the_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r'"state.backend.incremental" is "yes" \(.*/config.yaml, line 2\), which is not'
+    ):
+        loaded(tmp_path, "config.yaml", "parallelism.default: 2\nstate.backend.incremental: yes\n")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
