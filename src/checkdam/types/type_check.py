@@ -110,6 +110,9 @@ class Fit:
 
     def _misfit(self, value: Any) -> StateAccessError:
         came = "None" if value is None else f"{ascii(value)[:200]} of type {type(value).__name__}"
+        if self.exact in (int, str) and type(value) is self.exact:
+            why = "does not fit into 64 bits" if self.exact is int else "cannot be encoded as UTF-8"
+            came = f"{ascii(value)[:200]}, which {why}"
         return StateAccessError(f"{self._subject} must be of type {self._of.name}, but was {came}", hint=self._hint)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from checkdam.errors import StateAccessError
-from checkdam.types.type_check import KeyFit, are_exact
+from checkdam.types.type_check import Fit, KeyFit, are_exact
 from checkdam.types.type_info import type_info
 
 
@@ -93,3 +93,18 @@ def test_keys_are_looked_at_in_depth_and_are_never_nan(of: Any, key: Any, wrong:
 def test_a_plain_float_key_is_no_way_round_the_check() -> None:
     assert KeyFit(type_info(float), "a key", hint="Do.").exact is None
     assert KeyFit(type_info(str), "a key", hint="Do.").exact is str
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "told"),
+    [
+        (int, 2**63, f"but was {2**63}, which does not fit into 64 bits"),
+        (str, "\ud800", r"but was '\ud800', which cannot be encoded as UTF-8"),
+        (int, "1", "but was '1' of type str"),
+    ],
+)
+def test_a_value_of_the_right_class_that_cannot_be_kept_is_told_with_the_reason(of: Any, value: Any, told: str) -> None:
+    with pytest.raises(StateAccessError) as raised:
+        Fit(type_info(of), "the value", hint="…").check(value)
+
+    assert told in raised.value.message
