@@ -15,11 +15,15 @@ from checkdam.errors import CheckdamError
 from checkdam.graph.contexts import OnTimerContext, ProcessContext, RuntimeContext
 from checkdam.graph.functions import KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK, WatermarkStrategy
+from checkdam.ids import Attempt, Epoch, OperatorUid, SubtaskIndex
+from checkdam.runtime.slot.messages import RestorePoint, SlotSetup
+from checkdam.runtime.slot.task import SlotTask
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.ttl import StateTtlConfig, TtlTime
 from checkdam.testing import ManualClock, MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import Heard, LocalJob
+from checkdam.testing.mounts import mount
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, kill_slot
 from checkdam.types.type_info import type_info
@@ -461,8 +465,34 @@ def test_behind_ended_streams_alone_it_is_the_end_of_time_but_that_is_not_rememb
         marks = keyed(once.union(there, stream)).process(Watermarks(), output_type=tuple[str, int, int])
         marks.uid("marks").print()
 
-    running = job(build, [("x", 1)], [("y", 1)], [("z", 1)], parallelism=1)
+    running = job(build, [("x", 1)], [("y", 1)], [("z", 1)], parallelism=2)
     heard = running.run()
 
     assert shown(heard)[-1] == str(("z", None, MAX_WATERMARK))
     assert running.checkpoint().watermarks == {}
+
+
+@pytest.mark.parametrize(("finished", "reached"), [((True, True), MAX_WATERMARK), ((True, False), MIN_WATERMARK)])
+def test_a_restored_slot_knows_from_the_start_which_source_functions_have_ended(
+    finished: tuple[bool, ...], reached: int
+) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+        once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
+        keyed(once).process(Alarm(), output_type=tuple[str, int]).uid("alarm").print()
+
+    built = job(build, [], parallelism=2).job()
+    storage = MemoryStorage()
+    uri = mount(storage)
+    setup = SlotSetup(
+        job_id=built.job_id,
+        attempt=Attempt("try"),
+        subtask=SubtaskIndex(0),
+        plan=built.plan.for_slots(),
+        backend=built.backend,
+        last_epoch=Epoch(4),
+        storage=uri,
+        restore=RestorePoint("old", uri, keyed={}, claim=False, finished={OperatorUid("once"): finished}),
+    )
+    (alarm,) = (op.id for op in built.plan.operators if op.uid == "alarm")
+
+    assert SlotTask(setup)._event_time.watermark_of(alarm) == reached

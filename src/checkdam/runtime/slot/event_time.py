@@ -6,7 +6,7 @@ travels with the records, in control rows, to every subtask behind it: watermark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -96,10 +96,14 @@ class EventTime:
         subtask: int = 0,
         last_epoch: int = -1,
         unread: frozenset[int] = frozenset(),
+        ended: Iterable[tuple[int, int]] = (),
     ) -> None:
+        """`ended` are the source functions, each with a subtask, that had no more records when the state was saved."""
         self._plan = plan
         self._clock = clock
         self._seen = SeenTimestamps(largest)
+        for source, ended_subtask in ended:
+            self._seen.end_source(source, ended_subtask)
         self._subtask = subtask
         self._subtasks = {op.id: op.parallelism or 1 for level in plan.levels for op in level.operators}
         self._static = plan.static_assigners - unread if last_epoch >= 0 else frozenset()

@@ -10,7 +10,8 @@ from checkdam.backends.contract import KeyedStateStore
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import PrintWriter
 from checkdam.errors import CheckdamError, SlotLostError, UserFunctionError
-from checkdam.ids import CheckpointId, Epoch
+from checkdam.graph.operators import SourceFunctionKind
+from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.live_state.slot_queries import SlotQueries
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
@@ -53,6 +54,7 @@ class SlotTask:
             subtask=setup.subtask,
             last_epoch=setup.last_epoch,
             unread=setup.unread_assigners,
+            ended=_ended_sources(setup),
         )
         self.records_signal = RecordsSignal()
         self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
@@ -216,6 +218,17 @@ class SlotTask:
         self._broken = str(reason)
         if isinstance(reason, UserFunctionError):
             reason.subtask = self._setup.subtask
+
+
+def _ended_sources(setup: SlotSetup) -> Iterator[tuple[int, int]]:
+    """Yield the source functions that had no more records when the restored checkpoint was cut, with the subtask."""
+    for level in setup.plan.levels:
+        for op in level.operators:
+            if setup.restore is not None and op.uid is not None and isinstance(op.kind, SourceFunctionKind):
+                width = op.parallelism or 1
+                for subtask in map(SubtaskIndex, range(width)):
+                    if setup.restore.had_finished(op.uid, subtask, width):
+                        yield op.id, subtask
 
 
 def _files_to_restore(setup: SlotSetup) -> Storage | None:
