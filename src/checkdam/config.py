@@ -47,6 +47,7 @@ class ConfigOption(Generic[T]):
     description: str
     aliases: tuple[str, ...] = ()
     implied: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
+    unset: str | None = None  # the text by which Flink's files leave it unset
 
     def parse(self, value: object, *, spelling: str | None = None, where: str = "") -> Any:
         """The value in its Python form. Raises ConfigError naming the key, the value and what is expected.
@@ -231,6 +232,7 @@ MAX_PARALLELISM = ConfigOption(
     128,
     "Number of key groups; fixed by the first checkpoint.",
     ("execution.max-parallelism",),
+    unset="-1",
 )
 PIPELINE_NAME: ConfigOption[str | None] = ConfigOption("pipeline.name", TEXT, None, "Name of the job.")
 SPARK_MASTER = ConfigOption("spark.master", TEXT, "local[*]", "The Spark cluster to run on.")
@@ -380,6 +382,8 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
         option = _BY_SPELLING.get(spelling)
         if option is not None and isinstance(value, tuple) and option.type is not DIRECTORIES:
             raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
+        if option is not None and option.unset is not None and _as_text(value).strip() == option.unset:
+            continue
         if option is not None:
             layer[option.key] = option.parse(value, spelling=spelling, where="" if where == _ON_COMMAND_LINE else where)
             layer.update(_implied(option, value))

@@ -294,6 +294,14 @@ def test_flinks_rarer_keys_are_known(key: str) -> None:
     Configuration.load(None, {key: "x"})
 
 
+@pytest.mark.parametrize("file", ["config.yaml", "flink-conf.yaml"])
+def test_flinks_default_of_the_max_parallelism_leaves_it_unset(tmp_path: Path, file: str) -> None:
+    held = loaded(tmp_path, file, "pipeline.max-parallelism: -1\n")
+
+    assert held.get(config.MAX_PARALLELISM) == config.MAX_PARALLELISM.default
+    assert not held.is_set(config.MAX_PARALLELISM)
+
+
 def test_an_ill_typed_value_is_told_with_the_key_as_it_is_spelled_and_the_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'"state.backend.incremental" is "yes" \(.*/config.yaml, line 2\), which is not'
