@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.server.real_job import ServedJob, served_job
-from tests.unit.server.made_jobs import COUNT, JOB, RESCALE
+from tests.unit.server.made_jobs import COUNT, JOB
 from tests.unit.server.serving import Served, serving
 
 from checkdam.config import Configuration
@@ -45,7 +45,7 @@ SCHEMA: Any = schemathesis.openapi.from_dict(
     document(endpoints(Jobs(), Operations(timedelta(1)), Configuration(), dispose=lambda _: None))
 )
 OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
-ENDS_THE_JOB = ("/stop", "/yarn-cancel", "/yarn-stop", "/cancel", "/rescaling", "/resource-requirements")
+ENDS_THE_JOB = ("/stop", "/yarn-cancel", "/yarn-stop", "/rescaling", "/resource-requirements")
 HARMLESS = sorted(label for label in OPERATIONS if not label.endswith(ENDS_THE_JOB) and label != "PATCH /jobs/{jobid}")
 
 
@@ -87,7 +87,7 @@ def _at(**known: Any) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_whatever_is_sent_is_answered_as_published(made: Served, label: str) -> None:
-    at_the_job = _at(jobid=JOB, applicationid=JOB, vertexid=COUNT, rescaleuuid=RESCALE, checkpointid=2, subtaskindex=1)
+    at_the_job = _at(jobid=JOB, vertexid=COUNT, checkpointid=2, subtaskindex=1)
     turns: Iterator[Callable[[Any], None]] = cycle([at_the_job, lambda _: None])
 
     _fuzz(label, made.server.url, lambda case: next(turns)(case))

@@ -81,7 +81,8 @@ def test_a_rescale_goes_on_at_the_new_parallelism(job: ServedJob) -> None:
     assert (details["parallelism"], details["state"]) == (3, "RUNNING")
     options = job.client.get(f"{BASE}/config").json()["execution-config"]["options"]
     assert {"key": "parallelism.default", "value": "3", "origin": "rescaling"} in options
-    assert job.client.get(f"{BASE}/rescales/overview").json()["rescalesCounts"]["completed"] == 1
+    (rescale,) = job.client.get(f"{BASE}/rescales/history").json()
+    assert rescale["terminalState"] == "COMPLETED"
 
 
 def test_the_state_of_a_key_is_told(job: ServedJob) -> None:

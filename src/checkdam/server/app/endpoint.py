@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 HEX_ID = re.compile(r"[0-9a-fA-F]{32}")
-HEX_PARAMETERS = frozenset({"jobid", "vertexid", "triggerid", "applicationid", "rescaleuuid"})
+HEX_PARAMETERS = frozenset({"jobid", "vertexid", "triggerid"})
 """Path parameters that are 32 hex digits; handlers see them in lower case."""
 
 INTEGER_PARAMETERS = frozenset({"subtaskindex", "attempt", "checkpointid"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import threading
 import time
@@ -12,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 import checkdam
 from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
@@ -60,29 +58,6 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     value: str
 
 
-class Runtime(msgspec.Struct, frozen=True):
-    version: str
-    arch: str
-    options: list[str]
-
-
-class Environment(msgspec.Struct, frozen=True):
-    """Under Flink's name `jvm` stands what runs instead: the driver's Python."""
-
-    jvm: Runtime
-    classpath: list[str]
-
-
-class LogInfo(msgspec.Struct, frozen=True):
-    name: str
-    size: int
-    mtime: int
-
-
-class LogList(msgspec.Struct, frozen=True):
-    logs: list[LogInfo]
-
-
 class ThreadInfo(msgspec.Struct, frozen=True, rename="camel"):
     thread_name: str
     stringified_thread_info: str
@@ -90,10 +65,6 @@ class ThreadInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 class ThreadDump(msgspec.Struct, frozen=True, rename="camel"):
     thread_infos: list[ThreadInfo]
-
-
-class DataSets(msgspec.Struct, frozen=True, rename="camel"):
-    data_sets: list[dict[str, str]] | UnsetType = UNSET
 
 
 def _overview(jobs: Jobs, _: Call) -> ClusterOverview:
@@ -141,21 +112,6 @@ def _settings(configuration: Configuration, _: Call) -> list[ConfigEntry]:
     return settings(configuration)
 
 
-def _environment(_: Call) -> Environment:
-    return Environment(
-        Runtime(
-            f"{platform.python_implementation()} {platform.python_version()}",
-            platform.machine(),
-            list(sys.orig_argv[:1]),
-        ),
-        [entry for entry in sys.path if entry],
-    )
-
-
-def _logs(_: Call) -> LogList:
-    return LogList([])  # the driver writes to its terminal
-
-
 def _thread_dump(call: Call) -> ThreadDump:
     names = {thread.ident: thread for thread in threading.enumerate()}
     infos = []
@@ -168,18 +124,6 @@ def _thread_dump(call: Call) -> ThreadDump:
     return ThreadDump(sorted(infos, key=lambda info: info.thread_name))
 
 
-def _of_job(configuration: Configuration, jobs: Jobs, call: Call) -> list[ConfigEntry]:
-    record = jobs.record(call.path.get("jobid") or call.path["applicationid"])
-    return [ConfigEntry(key, value) for key, value in sorted(record.settings.configuration.items())] or settings(
-        configuration
-    )
-
-
-def _environment_of_job(jobs: Jobs, call: Call) -> Environment:
-    jobs.require_running(call.job_id)
-    return _environment(call)
-
-
 def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
     def get(path: str, handler: Callable[[Call], Any], summary: str, response: Any, **more: Any) -> Endpoint:
         return Endpoint("GET", path, handler, summary, response=response, tag="cluster", **more)
@@ -189,29 +133,5 @@ def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
         get("/overview", partial(_overview, jobs), "Slots and jobs in figures", ClusterOverview),
         get("/config", partial(_config, configuration), "What a page needs to know", DashboardConfiguration),
         get("/jobmanager/config", partial(_settings, configuration), "The settings", list[ConfigEntry]),
-        get("/jobmanager/environment", _environment, "What the driver runs on", Environment),
-        get("/jobmanager/logs", _logs, "Log files, of which there are none", LogList),
         get("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, query=(dump,)),
-        get(
-            "/jobs/{jobid}/jobmanager/config",
-            partial(_of_job, configuration, jobs),
-            "The settings the job had",
-            list[ConfigEntry],
-            errors=(404,),
-        ),
-        get(
-            "/jobs/{jobid}/jobmanager/environment",
-            partial(_environment_of_job, jobs),
-            "What the job's driver runs on",
-            Environment,
-            errors=(404, 409),
-        ),
-        get(
-            "/applications/{applicationid}/jobmanager/config",
-            partial(_of_job, configuration, jobs),
-            "The settings the application had",
-            list[ConfigEntry],
-            errors=(404,),
-        ),
-        get("/datasets", lambda _: DataSets([]), "Cached results, of which there are none", DataSets),
     ]

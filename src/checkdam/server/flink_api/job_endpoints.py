@@ -153,16 +153,6 @@ def _result(jobs: Jobs, call: Call) -> shapes.JobExecutionResult:
     return shapes.JobExecutionResult(shapes.ResultStatus("COMPLETED"), result)
 
 
-def _accumulators(jobs: Jobs, call: Call) -> shapes.JobAccumulators:
-    jobs.record(call.job_id)
-    return shapes.JobAccumulators([], [], {})
-
-
-def _heartbeat(jobs: Jobs, call: Call) -> dict[str, str]:
-    jobs.record(call.job_id)
-    return {}
-
-
 def routes(jobs: Jobs) -> list[Endpoint]:
     def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any, *query: Query) -> Endpoint:
         return Endpoint(
@@ -188,21 +178,4 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             Query("failureLabelFilter", str, "key:value pairs", is_list=True),
         ),
         get("/execution-result", _result, "How the job ended", shapes.JobExecutionResult),
-        get(
-            "/accumulators",
-            _accumulators,
-            "Accumulators, of which there are none",
-            shapes.JobAccumulators,
-            Query("includeSerializedValue", bool, "Accepted for Flink's sake"),
-        ),
-        Endpoint(
-            "PATCH",
-            "/jobs/{jobid}/clientHeartbeat",
-            partial(_heartbeat, jobs),
-            "Taken from attached clients, without effect",
-            response=dict[str, str],
-            body=shapes.JobClientHeartbeatRequestBody,
-            status=202,
-            errors=(403, 404),
-        ),
     ]

@@ -141,13 +141,3 @@ class JobResult(msgspec.Struct, rename="kebab"):
 class JobExecutionResult(msgspec.Struct, frozen=True, rename="kebab"):
     status: ResultStatus
     job_execution_result: JobResult | UnsetType = UNSET
-
-
-class JobAccumulators(msgspec.Struct, frozen=True, rename="kebab"):
-    job_accumulators: list[dict[str, str]]
-    user_task_accumulators: list[dict[str, str]]
-    serialized_user_task_accumulators: dict[str, str]
-
-
-class JobClientHeartbeatRequestBody(msgspec.Struct, frozen=True, rename="camel"):
-    expired_timestamp: int | None = None

@@ -79,11 +79,6 @@ def _watermarks(jobs: Jobs, call: Call) -> list[Metric]:
     return [Metric(name, value) for name, value in values.items() if name.endswith(".currentInputWatermark")]
 
 
-def _coordinator(jobs: Jobs, call: Call) -> list[Metric]:
-    find_vertex(jobs, call)
-    return []
-
-
 def _subtask(jobs: Jobs, call: Call) -> list[Metric]:
     record, operator = find_vertex(jobs, call)
     return _listed(subtask_metrics(record, operator, find_subtask(operator, call)), call.query["get"])
@@ -152,7 +147,6 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         get("/jobs/{jobid}/metrics", _job, "Metrics of a job"),
         get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask"),
         get(vertex + "/watermarks", _watermarks, "How far event time is", ()),
-        get(vertex + "/jm-operator-metrics", _coordinator, "Of coordinators, of which there are none"),
         get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", (_GET, _AGG, of_subtasks)),
         get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask"),
         get("/taskmanagers/metrics", _slots, "Metrics over slots", (_GET, _AGG, of_slots)),

@@ -1,8 +1,7 @@
 """The metrics of a job under Flink's names, for `…/metrics` and Prometheus.
 
-What Flink measures and cannot be here is 0 with a reason: nothing waits for a downstream buffer (back pressure), and a
-barrier falls between epochs (alignment, start delay). Metrics of a JVM are left out; those of the process stand under
-Status.Process.
+What cannot happen here has no metric: nothing waits for a downstream buffer (back pressure), and a barrier falls
+between epochs (alignment). Metrics of a JVM are left out; those of the process stand under Status.Process.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def _status_values(record: JobRecord, now: int) -> dict[str, Value]:
         values[f"{name}State"] = int(is_now)
         values[f"{name}Time"] = current
         values[f"{name}TimeTotal"] = record.spent.get(status, 0) + current
-    return values | {"deployingState": 0, "deployingTime": 0, "deployingTimeTotal": 0}  # a slot runs once it is there
+    return values
 
 
 def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
@@ -155,8 +154,6 @@ def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
         "lastCheckpointSize": last.checkpointed_bytes if last else NEVER,
         "lastCheckpointFullSize": last.state_bytes if last else NEVER,
         "lastCheckpointMetadataSize": last.metadata_bytes if last else NEVER,
-        "lastCheckpointProcessedData": 0 if last else NEVER,
-        "lastCheckpointPersistedData": 0 if last else NEVER,
         "lastCheckpointCompletedTimestamp": last.finished_at if last else NEVER,
         "lastCheckpointExternalPath": without_credentials((last.path if last else None) or "n/a"),
     }
@@ -180,12 +177,7 @@ def task_values(figures: SubtaskFigures) -> dict[str, Value]:
         "numBytesOutPerSecond": figures.bytes_out_per_second,
         "busyTimeMsPerSecond": busy,
         "idleTimeMsPerSecond": 1000 - busy,
-        "backPressuredTimeMsPerSecond": 0,
-        "softBackPressuredTimeMsPerSecond": 0,
-        "hardBackPressuredTimeMsPerSecond": 0,
         "accumulateBusyTimeMs": round(figures.busy_ms),
-        "accumulateBackPressuredTimeMs": 0,
-        "checkpointAlignmentTime": 0,
         "numStateEntries": figures.entries,
     }
     if figures.watermark is not None:
@@ -205,7 +197,6 @@ def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
         "numRunningJobs": len(working),
         "numRegisteredTaskManagers": slots,
         "taskSlotsTotal": slots,
-        "taskSlotsAvailable": 0,
         "Status.Process.CPU.Time": time.process_time_ns(),
         "Status.Process.Threads.Count": threading.active_count(),
     }

@@ -9,7 +9,6 @@ _JARS = "Jars are not run here: start a job with `checkdam run`."
 _SUBMIT = "A compiled job graph is not run here: start a job with `checkdam run`."
 _PROFILER = "Profiling is not available here."
 _LOGS = "The driver and its slots write to their terminal, not to files served here."
-_DATASETS = "There are no cached intermediate results here."
 _CLUSTER = "There is no cluster to shut down: each job ends with its driver; cancel it, or stop it with a savepoint."
 _COORDINATOR = "Operator coordinators are Flink's own; there are none here."
 
@@ -23,8 +22,6 @@ _PATHS: tuple[tuple[int, str, str, str], ...] = (
     (404, "POST", "/jars/{jarid}/run-application", _JARS),
     (405, "POST", "/jobs", _SUBMIT),
     (405, "DELETE", "/cluster", _CLUSTER),
-    (404, "DELETE", "/datasets/{datasetid}", _DATASETS),
-    (404, "GET", "/datasets/delete/{triggerid}", _DATASETS),
     (404, "GET", "/jobmanager/log", _LOGS),
     (404, "GET", "/jobmanager/stdout", _LOGS),
     (404, "GET", "/jobmanager/logs/{filename}", _LOGS),

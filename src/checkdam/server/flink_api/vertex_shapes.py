@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from checkdam.server.flink_api.statistics import TaskMetrics
@@ -106,33 +104,3 @@ class Backpressure(msgspec.Struct, frozen=True):
     level_again: str = msgspec.field(name="backpressure-level")
     end_timestamp: int = msgspec.field(name="end-timestamp")
     subtasks: list[SubtaskBackpressure]
-
-
-class VertexAccumulators(msgspec.Struct, frozen=True, rename="kebab"):
-    id: str
-    user_accumulators: list[dict[str, str]] = []
-
-
-class SubtaskAccumulators(msgspec.Struct, frozen=True, rename="kebab"):
-    subtask: int
-    attempt: int
-    endpoint: str
-    user_accumulators: list[dict[str, str]] = []
-
-
-class SubtasksAccumulators(msgspec.Struct, frozen=True):
-    id: str
-    parallelism: int
-    subtasks: list[SubtaskAccumulators]
-
-
-class AttemptAccumulators(msgspec.Struct, frozen=True, rename="kebab"):
-    subtask: int
-    attempt: int
-    id: str
-    user_accumulators: list[dict[str, str]] = []
-
-
-class FlameGraph(msgspec.Struct, frozen=True, rename="camel"):
-    end_timestamp: int
-    data: dict[str, Any] | None

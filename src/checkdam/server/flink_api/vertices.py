@@ -171,32 +171,6 @@ def _level(ratio: float) -> str:
     return "high" if ratio > _HIGH else "low" if ratio > _LOW else "ok"
 
 
-def _accumulators(jobs: Jobs, call: Call) -> shapes.VertexAccumulators:
-    return shapes.VertexAccumulators(find_vertex(jobs, call)[1].vertex_id)
-
-
-def _subtask_accumulators(jobs: Jobs, call: Call) -> shapes.SubtasksAccumulators:
-    record, operator = find_vertex(jobs, call)
-    return shapes.SubtasksAccumulators(
-        operator.vertex_id,
-        operator.parallelism,
-        [
-            shapes.SubtaskAccumulators(index, record.restarts, _place(slot_of(record, index)))
-            for index in range(operator.parallelism)
-        ],
-    )
-
-
-def _attempt_accumulators(jobs: Jobs, call: Call) -> shapes.AttemptAccumulators:
-    subtask = _attempt(jobs, call)
-    return shapes.AttemptAccumulators(subtask.subtask, subtask.attempt, call.path["vertexid"])
-
-
-def _flamegraph(jobs: Jobs, call: Call) -> shapes.FlameGraph:
-    find_vertex(jobs, call)
-    return shapes.FlameGraph(0, None)  # Flink's answer while rest.flamegraph.enabled is false
-
-
 def routes(jobs: Jobs) -> list[Endpoint]:
     def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any, *query: Query) -> Endpoint:
         return Endpoint(
@@ -218,20 +192,4 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         get("/subtasktimes", _times, "When its subtasks entered each state", shapes.SubtasksTimes),
         get("/taskmanagers", _taskmanagers, "The slots it runs in", shapes.VertexTaskManagers),
         get("/backpressure", _backpressure, "How busy its subtasks are", shapes.Backpressure),
-        get("/accumulators", _accumulators, "Accumulators, of which there are none", shapes.VertexAccumulators),
-        get("/subtasks/accumulators", _subtask_accumulators, "The same by subtask", shapes.SubtasksAccumulators),
-        get(
-            one + "/attempts/{attempt}/accumulators",
-            _attempt_accumulators,
-            "The same of one attempt",
-            shapes.AttemptAccumulators,
-        ),
-        get(
-            "/flamegraph",
-            _flamegraph,
-            "Not sampled here",
-            shapes.FlameGraph,
-            Query("type", choices=("FULL", "ON_CPU", "OFF_CPU")),
-            Query("subtaskindex", int, minimum=0),
-        ),
     ]

@@ -34,6 +34,27 @@ def test_an_unknown_path_is_not_found(served: Served, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
+        "/applications/overview",
+        f"/applications/{JOB}",
+        "/datasets",
+        "/jobmanager/environment",
+        "/jobmanager/logs",
+        f"/jobs/{JOB}/accumulators",
+        f"/jobs/{JOB}/rescales/overview",
+        f"/jobs/{JOB}/rescales/summary",
+        f"/jobs/{JOB}/rescales/config",
+        f"{V}/flamegraph",
+        f"{V}/accumulators",
+        f"{V}/jm-operator-metrics",
+    ],
+)
+def test_what_flink_serves_and_nobody_reads_here_is_an_unknown_path(served: Served, path: str) -> None:
+    assert served.errors("GET", path, 404) == [f"Not found: {path}"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
         "",
         "/plan",
         "/config",
@@ -44,13 +65,11 @@ def test_an_unknown_path_is_not_found(served: Served, path: str) -> None:
         "/checkpoints/config",
         "/checkpoints/details/1",
         "/metrics",
-        "/accumulators",
         "/resource-requirements",
-        "/rescales/overview",
+        "/rescales/history",
         "/savepoints",
         "/series",
         f"/vertices/{COUNT}",
-        "/jobmanager/config",
     ],
 )
 def test_an_unknown_job_is_not_found(served: Served, path: str) -> None:
@@ -82,7 +101,6 @@ def test_a_malformed_checkpoint_id_is_told(served: Served, checkpoint: str) -> N
         "/series?since=-5",
         f"/vertices/{COUNT}/subtasks/metrics?get=numRecordsIn&agg=median",
         f"/vertices/{COUNT}/subtasks/metrics?get=numRecordsIn&subtasks=a-b",
-        f"/vertices/{COUNT}/flamegraph?type=HALF",
     ],
 )
 def test_a_malformed_query_is_told(served: Served, path: str) -> None:
@@ -154,7 +172,6 @@ def test_a_parallelism_that_cannot_be_is_told(served: Served, query: str) -> Non
         f"/jobs/{JOB}/savepoints/{'0' * 32}",
         f"/jobs/{JOB}/rescaling/{'0' * 32}",
         f"/savepoint-disposal/{'0' * 32}",
-        f"/applications/{OTHER}",
     ],
 )
 def test_what_is_not_there_is_not_found(served: Served, path: str) -> None:

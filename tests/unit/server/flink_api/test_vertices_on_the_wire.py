@@ -125,14 +125,6 @@ def test_metrics_of_the_driver_and_its_slots(served: Served) -> None:
     ]
 
 
-def test_nothing_is_sampled_or_accumulated(served: Served) -> None:
-    assert served.of_job(VERTEX + "/flamegraph", type="FULL") == {"endTimestamp": 0, "data": None}
-    assert served.of_job(VERTEX + "/accumulators") == {"id": COUNT, "user-accumulators": []}
-    assert served.of_job(VERTEX + "/jm-operator-metrics") == []
-    assert len(served.of_job(VERTEX + "/subtasks/accumulators")["subtasks"]) == 2
-    assert served.of_job(VERTEX + "/subtasks/0/attempts/1/accumulators")["user-accumulators"] == []
-
-
 def test_the_hardware_of_a_slot_is_told_only_where_it_is_this_machines(served: Served) -> None:
     here, elsewhere = RECORD.slots
     served.tells(
@@ -143,4 +135,4 @@ def test_the_hardware_of_a_slot_is_told_only_where_it_is_this_machines(served: S
 
     assert first["cpuCores"] == os.cpu_count()
     assert first["physicalMemory"] > 0
-    assert second == {"cpuCores": -1, "physicalMemory": -1, "freeMemory": -1, "managedMemory": 0}
+    assert second == {"cpuCores": -1, "physicalMemory": -1, "freeMemory": -1}
