@@ -20,12 +20,10 @@ class Asking:
     name: str
     rate: float
     batch: int
-    is_gathered: bool = True  # by StateClient, whose threads share requests; else a GET on a kept connection for each
 
 
 NOBODY = Asking("nobody asks", 0, 1)
 SINGLE = Asking("1 000 single keys a second", 1000, 1)
-RAW = Asking("1 000 requests a second of a single key", 1000, 1, is_gathered=False)
 BATCH = Asking("1 000 keys a second in batches of 100", 10, 100)
 
 
@@ -54,7 +52,7 @@ class Queries:
         sizes = self._sizes
         epochs = [sizes.records] * (sizes.first_epochs + sizes.epochs)
         source = uniform(self._inputs / "queried", epochs, sizes.keys)
-        taken: dict[Asking, _Taken] = {asking: _Taken() for asking in (NOBODY, SINGLE, RAW, BATCH)}
+        taken: dict[Asking, _Taken] = {asking: _Taken() for asking in (NOBODY, SINGLE, BATCH)}
         for turn in range(1, sizes.rounds + 1):
             for asking, each in taken.items():
                 self._measure(asking, each, source, f"{asking.name}, {turn} of {sizes.rounds}")
@@ -65,14 +63,13 @@ class Queries:
                 Figure(
                     f"throughput while {asking.name} are asked for, against none",
                     bare / statistics.median(each.seconds),
-                    at_least=0.95 if asking.is_gathered else None,
+                    at_least=0.95,
                 )
                 for asking, each in asked.items()
             ),
             Figure(
                 "99th percentile of a single key's answer at full load", 1e3 * _p99(taken[SINGLE]), "ms", at_most=10
             ),
-            Figure("99th percentile of a single request's answer at full load", 1e3 * _p99(taken[RAW]), "ms"),
             Figure("99th percentile of the answer to a batch at full load", 1e3 * _p99(taken[BATCH]), "ms"),
             *(Figure(f"{asking.name}: answered", each.answered, "keys/s") for asking, each in asked.items()),
             *(
@@ -91,7 +88,6 @@ class Queries:
             keys=self._sizes.keys,
             rate=asking.rate,
             batch=asking.batch,
-            is_gathered=asking.is_gathered,
             first=self._sizes.first_epochs,
             backend="hashmap",
         )

@@ -11,22 +11,15 @@ import time
 
 from benchmarks.words import SEED, word
 from checkdam.client import StateClient
-from checkdam.client.keep_alive import KeptConnection
-from checkdam.errors import CheckdamError, RequestRefusedError
+from checkdam.errors import CheckdamError
 
 _CONNECTIONS = 16
-_TIMEOUT_SECONDS = 10.0
 
 
 class Asker:
-    """Sends `rate` questions a second, `batch` keys in each; one that is late is sent at once, and counts as late.
+    """Sends `rate` questions a second, `batch` keys in each; one that is late is sent at once, and counts as late."""
 
-    Single keys that are not gathered go without the client, each in a GET of its own.
-    """
-
-    def __init__(self, url: str, job: str, keys: int, rate: float, batch: int, *, is_gathered: bool) -> None:
-        self._url = url
-        self._is_gathered = is_gathered
+    def __init__(self, url: str, job: str, keys: int, rate: float, batch: int) -> None:
         self._client = StateClient(url)
         self._job = job
         self._keys = keys
@@ -53,7 +46,6 @@ class Asker:
 
     def _ask(self, number: int) -> None:
         draw = random.Random(SEED + number)
-        connection = KeptConnection(self._url, {"Accept": "application/json"}, _TIMEOUT_SECONDS)
         while not self._is_over.is_set():
             with self._lock:
                 due = self._next_at
@@ -61,21 +53,16 @@ class Asker:
             early = due - time.perf_counter()
             if early > 0 and self._is_over.wait(early):
                 return
-            self._one(draw, due, connection)
+            self._one(draw, due)
 
-    def _one(self, draw: random.Random, due: float, connection: KeptConnection) -> None:
+    def _one(self, draw: random.Random, due: float) -> None:
         try:
-            if not self._is_gathered:
-                key = word(draw.randrange(self._keys))
-                status, answer = connection.ask("GET", f"/jobs/{self._job}/state/count/count?key={key}")
-                if status != 200:
-                    raise RequestRefusedError(f"{status}: {answer[:200]!r}")
-            elif self._batch == 1:
+            if self._batch == 1:
                 self._client.get(self._job, "count", "count", word(draw.randrange(self._keys)))
             else:
                 wanted = [word(draw.randrange(self._keys)) for _ in range(self._batch)]
                 self._client.get_many(self._job, "count", "count", wanted)
-        except (CheckdamError, OSError) as error:
+        except CheckdamError as error:
             if not self._is_over.is_set():
                 self.failures.append(str(error))
             return
@@ -83,8 +70,8 @@ class Asker:
 
 
 def main() -> None:
-    url, job, keys, rate, batch, how = sys.argv[1:]
-    asker = Asker(url, job, int(keys), float(rate), int(batch), is_gathered=how == "gathered")
+    url, job, keys, rate, batch = sys.argv[1:]
+    asker = Asker(url, job, int(keys), float(rate), int(batch))
     started = time.perf_counter()
     asker.run()
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -26,10 +26,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class AskedWatch(Watch):
     """Lets the asking begin when the first epochs are over, and notes what processor time went where by then."""
 
-    def __init__(self, url: str, *, keys: int, rate: float, batch: int, is_gathered: bool, first: int) -> None:
+    def __init__(self, url: str, *, keys: int, rate: float, batch: int, first: int) -> None:
         super().__init__()
         self._url = url
-        self._arguments = [str(keys), str(rate), str(batch), "gathered" if is_gathered else "raw"]
+        self._arguments = [str(keys), str(rate), str(batch)]
         self._is_asked = rate > 0
         self._first = first
         self._job: JobId | None = None
@@ -75,14 +75,13 @@ def run(
     keys: int,
     rate: float,
     batch: int,
-    is_gathered: bool,
     first: int,
     backend: str,
 ) -> Any:
     """Count the words there; after the first epochs with so many questions a second, of so many keys each."""
     configuration = Configuration.load(None, {"rest.port": "0"})
     with RestServer(configuration) as server:
-        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, is_gathered=is_gathered, first=first)
+        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, first=first)
         launch = Launch(configuration, listener=watch)
         launch.host = server
         set_launch(launch)

@@ -99,31 +99,55 @@ class RestClient:
         return self._call(method, path, query, body)
 
     def _call(self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> Any:
+        connection = self.connection()
+        try:
+            return self.ask(connection, method, path + ("?" + urlencode(query) if query else ""), body)
+        finally:
+            connection.close()
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Return a connection to the server, which `ask` opens, and opens again after it was closed."""
+        # Not urllib: it would send what is meant for this machine to a proxy that the environment names.
         parts = urlsplit(self.url)
-        target = f"{parts.path.rstrip('/')}{path}{'?' + urlencode(query) if query else ''}"
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(
+                parts.netloc, timeout=self._timeout, context=ssl.create_default_context()
+            )
+        return http.client.HTTPConnection(parts.netloc, timeout=self._timeout)
+
+    def ask(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Send one request on this connection and return its answer; close the connection if it breaks."""
         headers = {"Accept": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         if body is not None:
             headers["Content-Type"] = "application/json; charset=UTF-8"
-        connection = _connection(parts.scheme, parts.netloc, self._timeout)
+        content = msgspec.json.encode(body) if body is not None else None
         try:
-            connection.request(method, target, msgspec.json.encode(body) if body is not None else None, headers)
+            connection.request(method, urlsplit(self.url).path + path, content, headers)
             response = connection.getresponse()
-            status, content = response.status, response.read()
+            status, answer = response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise self.unreachable(error) from error
-        finally:
             connection.close()
-        return self.read(status, content)
+            raise self._unreachable(error) from error
+        except BaseException:
+            connection.close()  # what is left of the answer must not be taken for that of the next request
+            raise
+        return self._read(status, answer)
 
-    def unreachable(self, error: Exception) -> ServerUnreachableError:
+    def _unreachable(self, error: Exception) -> ServerUnreachableError:
         return ServerUnreachableError(
             f"no answer from {self.url}: {_reason(error)}",
             hint="Is the job running? -m host:port names where it prints that it serves.",
         )
 
-    def read(self, status: int, content: bytes) -> Any:
+    def _read(self, status: int, content: bytes) -> Any:
         try:
             answer = json.loads(content)  # "NaN" and the like are told as they are
         except ValueError as error:
@@ -149,13 +173,6 @@ def url_of(address: str) -> str:
 def segment(text: str) -> str:
     """A name as one segment of a path, whatever signs it holds."""
     return quote(text, safe="")
-
-
-def _connection(scheme: str, netloc: str, timeout: float) -> http.client.HTTPConnection:
-    # Not urllib: it would send what is meant for this machine to a proxy that the environment names.
-    if scheme == "https":
-        return http.client.HTTPSConnection(netloc, timeout=timeout, context=ssl.create_default_context())
-    return http.client.HTTPConnection(netloc, timeout=timeout)
 
 
 def _refused(status: int, message: str) -> RequestRefusedError:

@@ -13,17 +13,15 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import quote
 
-from checkdam.client.gathering import Gathering
-from checkdam.client.keep_alive import KeptConnection
 from checkdam.client.rest_client import DEFAULT_TIMEOUT, RestClient
-from checkdam.errors import RequestRefusedError
+from checkdam.errors import RequestRefusedError, ServerUnreachableError
 from checkdam.types.json_values import to_json
 
 __all__ = ["StateAnswer", "StateClient"]
@@ -55,27 +53,17 @@ class StateClient:
 
     def __init__(self, address: str, token: str | None = None, *, timeout: timedelta = DEFAULT_TIMEOUT) -> None:
         self._rest = RestClient(address, token=token, timeout=timeout)
-        self._timeout = timeout.total_seconds()
-        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
         self._lock = threading.Lock()
-        self._idle: list[KeptConnection] = []
-        self._gatherings: dict[str, Gathering[Any, StateAnswer]] = {}
+        self._idle: list[HTTPConnection] = []
         self._ids: dict[str, str] = {}
 
     def get(self, job: str, uid: str, name: str, key: Any, *, map_key: Any = None) -> StateAnswer:
         """What one key holds. Of a map all its entries, or with `map_key` that one alone.
 
-        Keys that many threads ask for at the same time go to the server together.
+        Each call is a request: `get_many` costs far less for many keys.
         """
-        path = self._path(job, uid, name)
-        if map_key is not None:
-            return _answer(self._call("GET", f"{path}?key={_text(key)}&map-key={_text(map_key)}"))
-        gathering = self._gatherings.get(path)
-        if gathering is None:
-            gathering = self._gatherings.setdefault(path, Gathering(partial(self._ask, path), _AT_ONCE))
-        return gathering.get(to_json(key))
+        entry = "" if map_key is None else f"&map-key={_text(map_key)}"
+        return _answer(self._call("GET", f"{self._path(job, uid, name)}?key={_text(key)}{entry}"))
 
     def get_many(self, job: str, uid: str, name: str, keys: Iterable[Any], *, map_key: Any = None) -> list[StateAnswer]:
         """One answer a key, in their order. Those of one slot are as of the same epoch, up to 1000 keys."""
@@ -119,11 +107,6 @@ class StateClient:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, path: str, keys: Sequence[Any]) -> list[StateAnswer]:
-        if len(keys) == 1:
-            return [_answer(self._call("GET", f"{path}?key={quote(json.dumps(keys[0]), safe='')}"))]
-        return list(map(_answer, self._call("POST", path, {"keys": keys})["answers"]))
-
     def _path(self, job: str, uid: str, name: str) -> str:
         return f"/jobs/{self._id(job)}/state/{quote(uid, safe='')}/{quote(name, safe='')}"
 
@@ -140,28 +123,19 @@ class StateClient:
         return self._ids[job]
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        content = b"" if body is None else json.dumps(body).encode()
         with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is not None:
-            try:
-                return self._asked(connection, method, path, content)
-            except TimeoutError as error:
-                raise self._rest.unreachable(error) from error
-            except OSError:
-                pass  # the server may have closed it since: all calls only read, so this one goes out again
+            connection = self._idle.pop() if self._idle else self._rest.connection()
+        was_open = connection.sock is not None
         try:
-            new = KeptConnection(self._rest.url, self._headers, self._timeout)
-            return self._asked(new, method, path, content)
-        except OSError as error:
-            raise self._rest.unreachable(error) from error
-
-    def _asked(self, connection: KeptConnection, method: str, path: str, content: bytes) -> Any:
-        status, answer = connection.ask(method, path, content)
-        if connection.is_open:
+            return self._rest.ask(connection, method, path, body)
+        except ServerUnreachableError as error:
+            if not was_open or isinstance(error.__cause__, TimeoutError):
+                raise
+            # The server has closed it since the last call: all calls only read, so this one can be sent again.
+            return self._rest.ask(connection, method, path, body)
+        finally:
             with self._lock:
                 self._idle.append(connection)
-        return self._rest.read(status, answer)
 
 
 def _text(key: Any) -> str:

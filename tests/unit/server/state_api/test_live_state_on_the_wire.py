@@ -239,11 +239,23 @@ def test_while_the_job_fails_over_asking_again_is_the_advice(served: Served) -> 
     assert refused.value.status == 503
 
 
+def test_calls_after_each_other_share_a_connection_also_when_one_is_refused(served: Served) -> None:
+    served.client.get(JOB_ID, "a/count", "count", "w7")
+    [first] = served.client._idle
+    opened = first.sock
+
+    with pytest.raises(RequestRefusedError):
+        served.client.get(JOB_ID, "nobody", "count", "w7")
+    served.client.get_many(JOB_ID, "a/count", "count", ["w7"])
+
+    assert served.client._idle == [first]
+    assert first.sock is opened
+
+
 def test_a_connection_that_the_server_has_closed_is_opened_again(served: Served) -> None:
     served.client.get(JOB_ID, "a/count", "count", "w7")
     [connection] = served.client._idle
-    assert connection._socket is not None
-    connection._socket.shutdown(2)
+    connection.sock.shutdown(2)
 
     assert served.client.get(JOB_ID, "a/count", "count", "w7").value == 1
 
