@@ -13,7 +13,6 @@ from benchmarks.history import JOB_ID, job_with_history
 from checkdam.config import Configuration
 from checkdam.runtime.monitor.job_records import JobRecord
 from checkdam.server.app.rest_server import RestServer
-from checkdam.server.page import routes as page_routes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -47,7 +46,7 @@ def interactive(*, checkpoints: int, rounds: int) -> dict[str, Any]:
         raise SystemExit("There is no Chromium: sh tools/chromium.sh installs it.")
     record = job_with_history(checkpoints=checkpoints, now=time.time_ns() // 1_000_000)
     settings = Configuration.load(None, {"rest.port": "0"})
-    with RestServer(settings, _Kept(record), extra=page_routes()) as server, sync_playwright() as playwright:
+    with RestServer(settings, _Kept(record)) as server, sync_playwright() as playwright:
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
         views = {

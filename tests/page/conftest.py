@@ -21,7 +21,6 @@ from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.config import Configuration
 from checkdam.runtime.monitor.job_records import JobRecord
 from checkdam.server.app.rest_server import RestServer
-from checkdam.server.page import routes as page_routes
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import JOB_ID, LocalJob
@@ -118,7 +117,7 @@ def words(tmp_path: Path) -> Iterator[Words]:
         retention=CheckpointRetention.RETAIN_ON_CANCELLATION,
         num_retained=5,
     )
-    with RestServer(Configuration.load(None, SERVED), extra=page_routes()) as server:
+    with RestServer(Configuration.load(None, SERVED)) as server:
         gate = Gate()
         job = LocalJob(
             count_words,
@@ -156,5 +155,5 @@ class Kept:
 def history() -> Iterator[str]:
     """The address of a server that knows one job, with 200 checkpoints behind it."""
     record = job_with_history(checkpoints=200, now=time.time_ns() // 1_000_000)
-    with RestServer(Configuration.load(None, SERVED), Kept([record]), extra=page_routes()) as server:
+    with RestServer(Configuration.load(None, SERVED), Kept([record])) as server:
         yield server.url

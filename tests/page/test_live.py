@@ -11,7 +11,6 @@ from tests.page.conftest import JOB, MARKUP, SERVED, Words
 
 from checkdam.config import Configuration
 from checkdam.server.app.rest_server import RestServer
-from checkdam.server.page import routes as page_routes
 
 pytestmark = pytest.mark.slow
 
@@ -67,14 +66,14 @@ def test_it_goes_on_by_itself_when_the_server_is_back(words: Words, visit: Any) 
     words.server.close(timedelta(0))
     expect(page.get_by_text("The server does not answer.")).to_be_visible()
 
-    with RestServer(Configuration.load(None, {**SERVED, "rest.port": str(port)}), extra=page_routes()):
+    with RestServer(Configuration.load(None, {**SERVED, "rest.port": str(port)})):
         expect(page.get_by_text("The server does not answer.")).to_be_hidden()
         expect(page.get_by_text("No job is running on this server.")).to_be_visible()
 
 
 def test_a_server_with_a_token_is_let_in_to_once_it_is_typed(visit: Any) -> None:
     settings = {**SERVED, "rest.auth.token": "open sesame"}
-    with RestServer(Configuration.load(None, settings), extra=page_routes()) as server:
+    with RestServer(Configuration.load(None, settings)) as server:
         visitor = visit(server.url)
         page = visitor.page
         page.goto(server.url)

@@ -19,7 +19,6 @@ from checkdam.server.app.rest_server import RestServer
 from checkdam.server.catalog import registry
 from checkdam.server.catalog.archive import archiving
 from checkdam.server.catalog.job_index import JobIndex
-from checkdam.server.page import routes as page_routes
 
 _PATIENCE = timedelta(seconds=1)
 """How long an answer waits for jobs that do not run here: a job must be cancelled also while its storage hangs."""
@@ -39,7 +38,7 @@ class Hosting:
         self._lock = threading.Lock()
         self._directories = list(directories) or ([configured] if configured is not None else [])
         self._index = JobIndex(self._directories, patience=_PATIENCE)
-        self._server = RestServer(configuration, archive=self, extra=page_routes())
+        self._server = RestServer(configuration, archive=self)
         self._registry_directory = registry_directory
         self._registration: registry.Registration | None = None
 

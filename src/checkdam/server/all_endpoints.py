@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from checkdam.config import Configuration
 from checkdam.server.app import openapi
@@ -24,6 +24,7 @@ from checkdam.server.flink_api import (
     vertices,
 )
 from checkdam.server.flink_api.operations import Operations
+from checkdam.server.page import page_files
 from checkdam.server.state_api import live_state_endpoints, snapshot_endpoints
 
 
@@ -32,9 +33,8 @@ def endpoints(
     operations: Operations,
     configuration: Configuration,
     dispose: Callable[[str], None],
-    extra: Sequence[Endpoint] = (),
 ) -> list[Endpoint]:
-    """All of them, with those of rooms above this one (`extra`), and the description of all."""
+    """Return all of them, with the page and the description of all."""
     served = [
         *cluster.routes(known, configuration),
         *taskmanagers.routes(known),
@@ -51,6 +51,6 @@ def endpoints(
         *live_state_endpoints.routes(known),
         *snapshot_endpoints.routes(known),
         *unavailable.routes(),
-        *extra,
+        *page_files.routes(),
     ]
     return [*served, *openapi.routes(served)]

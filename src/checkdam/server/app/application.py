@@ -1,140 +1,181 @@
-"""The ASGI application: checks who asks, finds the endpoint, runs its handler in a thread, answers in Flink's form."""
+"""The ASGI application: Starlette routes and reads requests; the rules of Flink's wire and of security are ours."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
-from starlette.types import Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from checkdam.errors import CheckdamError
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Answer, Endpoint, Raw
-from checkdam.server.app.http_call import read_call
+from checkdam.server.app.endpoint import Endpoint
 from checkdam.server.app.http_errors import ErrorBody, RestError, status_of, unhandled
-from checkdam.server.app.routing import Router
 from checkdam.server.app.security import Guard
 
 _LOG = logging.getLogger(__name__)
 
-JSON = "application/json; charset=UTF-8"
+_JSON = "application/json; charset=UTF-8"
 _BODY_TIMEOUT = 30.0  # seconds until a body must have arrived
-_THREADS = 32  # handlers at work at once; the rest wait
-_ALWAYS = {
+_HEADERS = {
+    "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",  # no other page may put this one's buttons under somebody's mouse
     "Referrer-Policy": "same-origin",
 }
 
 
-class App:
-    """Serves endpoints. Whatever a handler does, the caller gets an answer and the process goes on."""
+def application(
+    endpoints: Iterable[Endpoint],
+    guard: Guard,
+    *,
+    is_open: Callable[[str], bool] = lambda path: False,
+    max_body: int = 16 << 20,
+    allow_origin: str | None = None,
+) -> Starlette:
+    """Serve the endpoints, with and without /v1 before their paths.
 
-    def __init__(
-        self, endpoints: Iterable[Endpoint], guard: Guard, *, max_body: int = 16 << 20, allow_origin: str | None = None
-    ) -> None:
-        self._router = Router(endpoints)
-        self._guard = guard
-        self._max_body = max_body
-        self._allow_origin = allow_origin
-        self._threads: CapacityLimiter | None = None  # belongs to the event loop
+    A path for which `is_open` holds needs no token. Whatever a handler does, its caller gets an answer in Flink's form
+    and the process goes on.
+    """
+    # A literal segment goes before a parameter, as in Flink, wherever its endpoint was declared.
+    routes = [_route(endpoint, guard, max_body) for endpoint in sorted(endpoints, key=_precedence)]
+    served = Router(routes, redirect_slashes=False)
+    app = Starlette(
+        routes=[Mount("/v1", app=served), *routes],
+        middleware=[Middleware(_Gate, guard=guard, is_open=is_open, allow_origin=allow_origin)],
+        exception_handlers={RestError: _refused, CheckdamError: _refused, HTTPException: _not_found},
+    )
+    app.router.redirect_slashes = False
+    return app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        answer = await self._answer(scope, receive)
-        headers = {
-            "Content-Type": answer.media_type,
-            "Content-Length": str(len(answer.content)),
-            "Cache-Control": "no-store",
-            **_ALWAYS,
-            **answer.headers,
-        }
-        if self._allow_origin is not None and scope["method"] in ("GET", "HEAD"):
-            headers["Access-Control-Allow-Origin"] = self._allow_origin
-        encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.content})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Raw:
+def _precedence(endpoint: Endpoint) -> list[int]:
+    segments = endpoint.path.split("/")
+    return [2 if segment.endswith(":path}") else int(segment.startswith("{")) for segment in segments]
+
+
+def _route(endpoint: Endpoint, guard: Guard, max_body: int) -> Route:
+    async def serve(request: Request) -> Response:
+        if endpoint.is_write:
+            guard.check_origin(request.headers)
+        body = await _body(request, max_body) if endpoint.body is not None else b""
+        call = endpoint.read(request.path_params, request.query_params, body, request.headers)
         try:
-            return await self._serve(scope, receive)
-        except RestError as error:
-            return _json(ErrorBody([without_credentials(error.message)]), error.status, error.headers)
-        except CheckdamError as error:
-            return _json(ErrorBody([without_credentials(str(error))]), status_of(error))
+            if endpoint.is_awaited:
+                result = await endpoint.handler(call)
+            else:
+                result = await run_in_threadpool(endpoint.handler, call)
+            return result if isinstance(result, Response) else _json(result, endpoint.status)
+        except (RestError, CheckdamError):
+            raise
         except Exception as error:  # noqa: BLE001  a fault of one answer is told to who asked; the job must not hear of it
-            _LOG.exception("rest: %s %s failed", scope["method"], scope["path"])
+            _LOG.exception("rest: %s %s failed", request.method, request.scope["path"])
             return _json(unhandled(error), 500)
 
-    async def _serve(self, scope: Scope, receive: Receive) -> Raw:
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        query = scope["query_string"].decode("latin-1")
-        path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
-        self._guard.check_host(headers)
-        is_shown = self._guard.token is not None and "token=" in query and "token" in parse_qs(query)
-        if is_shown and scope["method"] == "GET":
-            return self._let_in(path, query)
-        found = self._router.find(scope["method"], path)
-        if found is None or not found[0].is_open:
-            self._guard.check_token(headers)
-        if found is None:
-            raise RestError(404, f"Not found: {path}{'?' if query else ''}{query}")
-        endpoint, parameters = found
-        if endpoint.is_write:
-            self._guard.check_origin(headers)
-        body = await self._read(headers, receive) if endpoint.body is not None else b""
-        call = read_call(endpoint, parameters, query, body, headers)
-        if self._threads is None:
-            self._threads = CapacityLimiter(_THREADS)
-        if endpoint.is_awaited:
-            result = await endpoint.handler(call)
-        else:
-            result = await to_thread.run_sync(endpoint.handler, call, limiter=self._threads)
-        if isinstance(result, Raw):
-            return result
-        if isinstance(result, Answer):
-            return _json(result.body, result.status, result.headers)
-        return _json(result, endpoint.status)
+    route = Route(endpoint.path, serve, methods=[endpoint.method])
+    if endpoint.is_write and route.methods is not None:
+        route.methods.discard("HEAD")  # which Starlette adds to GET
+    return route
 
-    def _let_in(self, path: str, query: str) -> Raw:
-        """A browser shows the token once, in the address; from then on it has a cookie and the address is clean."""
-        given = parse_qs(query)
-        cookie = self._guard.cookie_for(given.pop("token", [""])[0])
-        if cookie is None:
-            raise RestError(401, "Unauthorized: that is not this server's token.", {"WWW-Authenticate": "Bearer"})
-        rest = urlencode(given, doseq=True)
-        # One slash: a path that begins with two names another machine, and browsers read "\\" as one.
-        location = "/" + path.lstrip("/\\") + ("?" + rest if rest else "")
-        return Raw(b"", "text/plain", {"Location": location, "Set-Cookie": cookie}, 303)
 
-    async def _read(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        too_large = RestError(413, f"The body of the request is larger than {self._max_body} bytes.")
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._max_body:
-            raise too_large
-        parts: list[bytes] = []
-        size = 0
+async def _body(request: Request, limit: int) -> bytes:
+    too_large = RestError(413, f"The body of the request is larger than {limit} bytes.")
+    length = request.headers.get("content-length", "0")
+    if length.isdigit() and int(length) > limit:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_TIMEOUT):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise RestError(408, f"The body did not arrive within {_BODY_TIMEOUT:.0f} s.") from None
+    except ClientDisconnect:
+        raise RestError(400, "The request ended early.") from None
+    return bytes(body)
+
+
+class _Gate:
+    """Stands before the router: checks Host and token of every request, and adds the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, guard: Guard, is_open: Callable[[str], bool], allow_origin: str | None) -> None:
+        self._app = app
+        self._guard = guard
+        self._is_open = is_open
+        self._allow_origin = allow_origin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The router sees the path as it was sent: a quoted slash stays within its segment. Handlers get it unquoted.
+        scope["path"] = "/" + _raw_path(scope).strip("/")
+        request = Request(scope)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if self._allow_origin is not None and request.method in ("GET", "HEAD"):
+                    headers["Access-Control-Allow-Origin"] = self._allow_origin
+            await send(message)
+
         try:
-            async with asyncio.timeout(_BODY_TIMEOUT):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RestError(400, "The request ended early.")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > self._max_body:
-                        raise too_large
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise RestError(408, f"The body did not arrive within {_BODY_TIMEOUT:.0f} s.") from None
+            answer: ASGIApp = self._admit(request) or self._app
+        except RestError as error:
+            answer = await _refused(request, error)
+        await answer(scope, receive, send_with_headers)
+
+    def _admit(self, request: Request) -> Response | None:
+        """Return None if the request may go on, or the answer to a browser that shows the token. Raises RestError."""
+        self._guard.check_host(request.headers)
+        if self._guard.token is not None and request.method == "GET" and "token" in request.query_params:
+            return self._let_in(request)
+        if not self._is_open(request.scope["path"]):
+            self._guard.check_token(request.headers, request.cookies)
+        return None
+
+    def _let_in(self, request: Request) -> Response:
+        """A browser shows the token once, in the address; from then on it has a cookie and the address is clean."""
+        self._guard.check_shown(request.query_params["token"])
+        rest = urlencode([each for each in request.query_params.multi_items() if each[0] != "token"])
+        # One slash: a path that begins with two names another machine, and browsers read "\\" as one.
+        location = "/" + _raw_path(request.scope).lstrip("/\\") + ("?" + rest if rest else "")
+        answer = RedirectResponse(location, 303)
+        answer.set_cookie(self._guard.cookie_name, self._guard.session, httponly=True, samesite="strict")
+        return answer
 
 
-def _json(body: Any, status: int, headers: Mapping[str, str] | None = None) -> Raw:
-    return Raw(msgspec.json.encode(body), JSON, headers or {}, status)
+def _raw_path(scope: Scope) -> str:
+    path: bytes = scope["raw_path"]
+    return path.decode("latin-1")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, RestError):
+        return _json(ErrorBody([without_credentials(error.message)]), error.status, error.headers)
+    assert isinstance(error, CheckdamError)
+    return _json(ErrorBody([without_credentials(str(error))]), status_of(error))
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    """An unknown path, and a method that a path does not have: Flink answers both in the same way."""
+    query = request.scope["query_string"].decode("latin-1")
+    return _json(ErrorBody([f"Not found: {_raw_path(request.scope)}{'?' if query else ''}{query}"]), 404)
+
+
+def _json(body: Any, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, _JSON)

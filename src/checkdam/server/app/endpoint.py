@@ -1,29 +1,40 @@
-"""How a module of this room declares what it serves: the router, the checks and the OpenAPI document come from this.
+"""How a module of this room declares what it serves: routes, checks and the OpenAPI document are made from this.
 
     def routes(jobs: Jobs) -> list[Endpoint]:
         return [Endpoint("GET", "/jobs/{jobid}/state", partial(_states, jobs), "The job's states", response=States)]
 
-A handler takes a `Call`, runs in a thread of its own, and returns what its JSON is made of. It raises RestError, or
-lets a CheckdamError through; anything else is a 500 in Flink's form and harms nobody.
+A handler takes a `Call`, runs in a thread of its own, and returns what its JSON is made of, or a Response of Starlette.
+It raises RestError, or lets a CheckdamError through; anything else is a 500 in Flink's form and harms nobody.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import unquote
 
 import msgspec
+from msgspec import Meta
+from starlette.datastructures import QueryParams
 
-HEX_ID = re.compile(r"[0-9a-fA-F]{32}")
-HEX_PARAMETERS = frozenset({"jobid", "vertexid", "triggerid"})
-"""Path parameters that are 32 hex digits; handlers see them in lower case."""
+from checkdam.server.app.http_errors import RestError
 
-INTEGER_PARAMETERS = frozenset({"subtaskindex", "attempt", "checkpointid"})
-"""Path parameters that are whole numbers of 64 bits, not negative."""
+_MAX_INTEGER = 2**63 - 1
+HexId = Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$", max_length=32)]
+Natural = Annotated[int, Meta(ge=0, le=_MAX_INTEGER)]
+Positive = Annotated[int, Meta(ge=1, le=_MAX_INTEGER)]
+Name = Annotated[str, Meta(min_length=1)]
 
-MAX_INTEGER = 2**63 - 1
+PATH_TYPES: Mapping[str, Any] = {
+    "jobid": HexId,
+    "vertexid": HexId,
+    "triggerid": HexId,
+    "subtaskindex": Natural,
+    "attempt": Natural,
+    "checkpointid": Natural,
+}
+"""Path parameters that are not any text. Handlers see ids in lower case."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
@@ -35,32 +46,12 @@ class Query:
     """One query parameter. A list is comma-separated in one parameter; `choices` are compared without case."""
 
     name: str
-    type: type = str  # str, int, bool
+    type: Any = str  # a msgspec type that is made of text
     description: str = ""
     default: Any = None
     is_list: bool = False
     choices: tuple[str, ...] = ()
-    minimum: int | None = None  # of a number; a smaller one is a 400
     required: bool = False
-
-
-@dataclass(frozen=True)
-class Raw:
-    """An answer that is not JSON."""
-
-    content: bytes
-    media_type: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status: int = 200
-
-
-@dataclass(frozen=True)
-class Answer:
-    """JSON with a status or headers other than the endpoint's own."""
-
-    body: Any
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class Call:
     path: Mapping[str, Any]
     query: Mapping[str, Any]  # every declared parameter is there, with its default if it was not given
     body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in any case
 
     @property
     def job_id(self) -> str:
@@ -99,16 +90,62 @@ class Endpoint:
     body_name: str | None = None  # Flink's class, named when a body does not fit; None: the type's own name
     is_documented: bool = True  # in openapi.json
     is_awaited: bool = False  # the handler is a coroutine function: it runs on the event loop, and must not block it
-    is_open: bool = False  # needs no token: the page's own files, which tell nothing of a job
 
     @property
     def is_write(self) -> bool:
         return self.method != "GET" if self.writes is None else self.writes
 
-    @property
-    def segments(self) -> tuple[str, ...]:
-        return tuple(self.path.strip("/").split("/")) if self.path != "/" else ()
+    def read(self, path: Mapping[str, str], query: QueryParams, body: bytes, headers: Mapping[str, str]) -> Call:
+        """Return the request as the endpoint declares it. Raises RestError 400 in Flink's words if it does not fit."""
+        return Call(
+            {name: _path_value(name, unquote(text)) for name, text in path.items()},
+            {each.name: _query_value(each, query.getlist(each.name)) for each in self.query},
+            self._decoded(body) if self.body is not None else None,
+            headers,
+        )
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(s[1:-1].removesuffix(":path") for s in self.segments if s.startswith("{"))
+    def _decoded(self, body: bytes) -> Any:
+        try:
+            return msgspec.json.decode(body.strip() or b"{}", type=self.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            name = self.body_name or getattr(self.body, "__name__", "RequestBody")
+            raise RestError(400, f"Request did not match expected format {name}. {error}") from error
+
+
+def bad_parameters(problem: str) -> RestError:
+    return RestError(400, f"Bad request, could not parse parameters: {problem}")
+
+
+def _path_value(name: str, text: str) -> Any:
+    kind = PATH_TYPES.get(name, Name)
+    try:
+        value = msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        value = None
+    if (
+        value is None or "\x00" in text or "�" in text
+    ):  # no name holds these: bytes that are not UTF-8, or a C string's end
+        raise bad_parameters(f'Cannot resolve path parameter ({name}) from value "{text}".')
+    return text.lower() if kind is HexId else value
+
+
+def _query_value(parameter: Query, given: list[str]) -> Any:
+    if not given:
+        if parameter.required:
+            raise bad_parameters(f"Missing mandatory query parameter ({parameter.name}).")
+        return parameter.default
+    if parameter.is_list:
+        parts = [part.strip() for text in given for part in text.split(",")]
+        return [_scalar(parameter, part) for part in parts if part]
+    if len(given) > 1:
+        raise bad_parameters(f"Query parameter ({parameter.name}) is given {len(given)} times.")
+    return _scalar(parameter, given[0])
+
+
+def _scalar(parameter: Query, text: str) -> Any:
+    try:
+        if parameter.choices:
+            return next(choice for choice in parameter.choices if choice.lower() == text.lower())
+        return msgspec.convert(text, parameter.type, strict=False)
+    except (msgspec.ValidationError, StopIteration):
+        raise bad_parameters(f'Cannot resolve query parameter ({parameter.name}) from value "{text}".') from None

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import checkdam
-from checkdam.server.app.endpoint import HEX_PARAMETERS, INTEGER_PARAMETERS, MAX_INTEGER, Call, Endpoint, Query
+from checkdam.server.app.endpoint import PATH_TYPES, Call, Endpoint, Name, Query
 from checkdam.server.app.http_errors import ErrorBody
 
 _REF = "#/components/schemas/{name}"
@@ -66,7 +66,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[int, Any]) -> dict[str, Any]:
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
         "parameters": [
-            *(_path_parameter(name) for name in endpoint.parameters),
+            *(_path_parameter(name) for name in re.findall(r"{(\w+)", endpoint.path)),
             *(_query_parameter(query) for query in endpoint.query),
         ],
         "responses": _responses(endpoint, schema_of),
@@ -99,20 +99,11 @@ def _reason(status: int) -> str:
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "minLength": 1}
-    if name in HEX_PARAMETERS:
-        schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-    elif name in INTEGER_PARAMETERS:
-        schema = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+    return {"name": name, "in": "path", "required": True, "schema": msgspec.json.schema(PATH_TYPES.get(name, Name))}
 
 
 def _query_parameter(query: Query) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": {str: "string", int: "integer", bool: "boolean"}[query.type]}
-    if query.choices:
-        schema["enum"] = list(query.choices)
-    if query.type is int:
-        schema |= {"maximum": MAX_INTEGER} | ({} if query.minimum is None else {"minimum": query.minimum})
+    schema = {"type": "string", "enum": list(query.choices)} if query.choices else msgspec.json.schema(query.type)
     parameter: dict[str, Any] = {"name": query.name, "in": "query", "required": query.required}
     if query.description:
         parameter["description"] = query.description

@@ -1,16 +1,19 @@
-"""The REST server of a process: serves the jobs that run in it, from a thread of its own."""
+"""The REST server of a process: serves the jobs that run in it, and the page, from a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import re
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
 
 import uvicorn
+from starlette.applications import Starlette
 
 from checkdam.checkpoint.savepoints import dispose as dispose_savepoint
 from checkdam.clock import Clock
@@ -18,24 +21,27 @@ from checkdam.config import (
     REST_ADDRESS,
     REST_ASYNC_STORE_DURATION,
     REST_BIND_ADDRESS,
+    REST_BIND_PORT,
     REST_MAX_CONTENT_LENGTH,
+    REST_PORT,
     WEB_ALLOW_ORIGIN,
     Configuration,
 )
-from checkdam.errors import CheckdamError
+from checkdam.errors import CheckdamError, ConfigError
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import RunningJob
 from checkdam.server.all_endpoints import endpoints
-from checkdam.server.app.application import App
-from checkdam.server.app.endpoint import Endpoint
-from checkdam.server.app.ports import candidate_ports, listen
+from checkdam.server.app.application import application
 from checkdam.server.app.security import Guard, check_binding, rest_token
 from checkdam.server.catalog.known_jobs import Archive, Jobs
 from checkdam.server.flink_api.operations import Operations
+from checkdam.server.page.page_files import is_page
 
 _LOG = logging.getLogger(__name__)
 _START_TIMEOUT = 30.0  # seconds
 _STOP_TIMEOUT = 5
+_NEXT_PORTS = 100  # after rest.port, tried when it is taken
+_PORTS = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
 
 class RestServer:
@@ -45,7 +51,6 @@ class RestServer:
         self,
         configuration: Configuration,
         archive: Archive | None = None,
-        extra: Sequence[Endpoint] = (),
         *,
         dispose: Callable[[str], None] = dispose_savepoint,
         clock: Clock | None = None,
@@ -54,7 +59,6 @@ class RestServer:
         self.operations = Operations(configuration.get(REST_ASYNC_STORE_DURATION), clock)
         self.token = rest_token(configuration)
         self._configuration = configuration
-        self._extra = extra
         self._dispose = dispose
         self._port = 0
         self._uvicorn: uvicorn.Server | None = None
@@ -126,11 +130,12 @@ class RestServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _app(self) -> App:
+    def _app(self) -> Starlette:
         configuration = self._configuration
-        return App(
-            endpoints(self.jobs, self.operations, configuration, self._dispose, self._extra),
+        return application(
+            endpoints(self.jobs, self.operations, configuration, self._dispose),
             Guard.of(configuration.get(REST_BIND_ADDRESS), self._port, self.token, configuration.get(REST_ADDRESS)),
+            is_open=is_page,
             max_body=configuration.get(REST_MAX_CONTENT_LENGTH),
             allow_origin=configuration.get(WEB_ALLOW_ORIGIN),
         )
@@ -146,3 +151,52 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.is_ready.set()
+
+
+def candidate_ports(configuration: Configuration) -> list[int]:
+    """`rest.bind-port` says exactly which; `rest.port` alone means it or the next free one. Raises ConfigError."""
+    text = configuration.get(REST_BIND_PORT)
+    if text is None:
+        first = configuration.get(REST_PORT)
+        return [0] if first == 0 else list(range(first, min(first + _NEXT_PORTS, 65535) + 1))
+    ports: list[int] = []
+    for part in text.split(","):
+        match = _PORTS.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last <= 65535:
+            raise ConfigError(
+                f'setting "{REST_BIND_PORT.key}" is "{text}", which is not a list of ports',
+                hint='Write for example "8081,8085-8090".',
+            )
+        ports += range(first, last + 1)
+    return ports
+
+
+def listen(address: str, ports: Iterable[int]) -> socket.socket:
+    """A listening socket on the first port that is free. Raises CheckdamError if none is."""
+    tried: list[int] = []
+    resolved = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = min(resolved, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4: every client has it
+    for port in ports:
+        # The protocol is named because asyncio looks for it: without, answers wait 40 ms for an acknowledgement.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            # A port that a server before this one has just left may be had at once; one in use may not.
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((place[0], port, *place[2:]))
+            found.listen(128)
+        except OSError as error:
+            found.close()
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise CheckdamError(
+                    f"the REST server cannot listen on {address}:{port}: {error.strerror}",
+                    hint="Check rest.bind-address.",
+                ) from error
+            tried.append(port)
+        else:
+            return found
+    span = f"{tried[0]} to {tried[-1]}" if len(tried) > 1 else str(tried[0])
+    raise CheckdamError(
+        f"the REST server finds no free port on {address}: tried {span}",
+        hint="Set rest.port to a free one, or to 0 for any.",
+    )

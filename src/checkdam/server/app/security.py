@@ -15,7 +15,6 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -89,7 +88,7 @@ class Guard:
     names: frozenset[str] = _OWN_NAMES  # that a Host header may carry
     is_any_address: bool = False  # listens on all: any address in figures is a name too
     cookie_name: str = "checkdam"
-    _session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # the cookie that stands for the token
 
     @classmethod
     def of(cls, bind_address: str, port: int, token: str | None, address: str | None = None) -> Guard:
@@ -117,33 +116,23 @@ class Guard:
         ):
             raise RestError(403, "Forbidden: requests that change something are not taken from pages of other sites.")
 
-    def check_token(self, headers: Mapping[str, str]) -> None:
+    def check_token(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
         """Raises RestError 401 unless the request carries the token, or the cookie the page got for it."""
         if self.token is None:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _same(given.strip(), self.token):
-            return
-        if _same(self._cookie(headers), self._session):
-            return
-        raise RestError(
-            401,
-            'Unauthorized: this server needs its token, sent as "Authorization: Bearer <token>".',
-            {"WWW-Authenticate": "Bearer"},
-        )
+        is_known = scheme.lower() == "bearer" and _same(given.strip(), self.token)
+        if not is_known and not _same(cookies.get(self.cookie_name, ""), self.session):
+            raise _unauthorized('this server needs its token, sent as "Authorization: Bearer <token>".')
 
-    def cookie_for(self, given: str) -> str | None:
-        """The Set-Cookie that lets a browser in which has shown the token; None if it is not the token."""
+    def check_shown(self, given: str) -> None:
+        """Raises RestError 401 unless a browser that wants to have the cookie has shown the token."""
         if self.token is None or not _same(given, self.token):
-            return None
-        return f"{self.cookie_name}={self._session}; HttpOnly; SameSite=Strict; Path=/"
+            raise _unauthorized("that is not this server's token.")
 
-    def _cookie(self, headers: Mapping[str, str]) -> str:
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie_name)
-        except CookieError:
-            return ""
-        return cookie.value if cookie is not None else ""
+
+def _unauthorized(reason: str) -> RestError:
+    return RestError(401, f"Unauthorized: {reason}", {"WWW-Authenticate": "Bearer"})
 
 
 def _same(given: str, expected: str) -> bool:

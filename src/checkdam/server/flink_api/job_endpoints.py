@@ -9,7 +9,7 @@ from typing import Any
 
 from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, JobStatus, OperatorRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api import job_shapes as shapes
 from checkdam.server.flink_api.execution_states import (
@@ -174,7 +174,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             _exceptions,
             "The job's failures, the latest first",
             shapes.JobExceptionsInfo,
-            Query("maxExceptions", int, "How many at most", default=20, minimum=1),
+            Query("maxExceptions", Positive, "How many at most", default=20),
             Query("failureLabelFilter", str, "key:value pairs", is_list=True),
         ),
         get("/execution-result", _result, "How the job ended", shapes.JobExecutionResult),

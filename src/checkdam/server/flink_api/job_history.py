@@ -9,7 +9,7 @@ import msgspec
 from checkdam.errors import CheckdamError
 from checkdam.runtime.monitor.job_records import CheckpointRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Natural, Query
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import now_ms
 from checkdam.storage.filesystem import open_storage
@@ -120,7 +120,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             partial(_series, jobs),
             "Epochs and checkpoints over time, oldest first",
             response=Series,
-            query=(Query("since", int, "Only what ended at or after this, in ms", default=0, minimum=0),),
+            query=(Query("since", Natural, "Only what ended at or after this, in ms", default=0),),
             errors=(404,),
         ),
     ]

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from checkdam.server.app.endpoint import Call, Endpoint, Query
-from checkdam.server.app.http_call import bad_parameters
+from checkdam.server.app.endpoint import Call, Endpoint, Query, bad_parameters
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.metrics import (
     aggregate,

@@ -15,9 +15,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorRecord, SlotRecord, SubtaskFigures
-from checkdam.server.app.endpoint import Call, Endpoint, Raw
+from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.metrics import Metrics, job_values, jobmanager_values, task_values, taskmanager_values
 
@@ -41,8 +42,8 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     return [Endpoint("GET", "/metrics", partial(_scrape, jobs), summary, tag="metrics", media_type="text/plain")]
 
 
-def _scrape(jobs: Jobs, call: Call) -> Raw:
-    return Raw(exposition(jobs.running_records()), CONTENT_TYPE)
+def _scrape(jobs: Jobs, call: Call) -> Response:
+    return Response(exposition(jobs.running_records()), media_type=CONTENT_TYPE)
 
 
 def exposition(records: Iterable[JobRecord]) -> bytes:

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from checkdam.config import SAVEPOINT_DIR, Configuration
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.monitor.masking import MASKED, without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.failure_cause import FailureCause, failure_cause
@@ -245,7 +245,7 @@ def routes(
     triggers = Triggers(jobs, operations, configuration, dispose)
     job = "/jobs/{jobid}"
     mode = Query("mode", description="What to do", default="cancel", choices=("cancel", "stop"))
-    parallelism = Query("parallelism", int, "The new number of slots", minimum=1, required=True)
+    parallelism = Query("parallelism", Positive, "The new number of slots", required=True)
 
     def trigger(method: str, path: str, handler: Callable[[Call], Any], summary: str, **more: Any) -> Endpoint:
         return Endpoint(method, path, handler, summary, response=TriggerResponse, errors=(403,), **more)

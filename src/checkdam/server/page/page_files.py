@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from checkdam.server.app.endpoint import Call, Endpoint, Raw
+from starlette.responses import Response
+
+from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.app.http_errors import RestError
 
 _TYPES = {  # of our own: the machine's table of types may lack or change some
@@ -61,28 +63,33 @@ def _collect(directory: Traversable, prefix: str, found: dict[str, StaticFile]) 
         found[prefix + entry.name] = StaticFile(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
+def is_page(path: str) -> bool:
+    """Whether this is a path of the page's files, which hold nothing of any job and so need no token."""
+    return path == "/" or path.startswith("/ui/")
+
+
 def routes() -> list[Endpoint]:
-    """`/` is the page, `/ui/…` its files. They hold nothing of any job, so they need no token."""
+    """Serve the page at `/` and its files at `/ui/…`."""
     found = static_files()
 
-    def page(call: Call) -> Raw:
+    def page(call: Call) -> Response:
         return _answer(call, found["index.html"])
 
-    def file(call: Call) -> Raw:
+    def file(call: Call) -> Response:
         path = call.path["path"]
         if path not in found:
             raise RestError(404, f"Not found: /ui/{path}")
         return _answer(call, found[path])
 
     return [
-        Endpoint("GET", "/", page, "The web page", media_type="text/html", is_documented=False, is_open=True),
-        Endpoint("GET", "/ui/{path:path}", file, "A file of the web page", is_documented=False, is_open=True),
+        Endpoint("GET", "/", page, "The web page", is_documented=False),
+        Endpoint("GET", "/ui/{path:path}", file, "A file of the web page", is_documented=False),
     ]
 
 
-def _answer(call: Call, known: StaticFile) -> Raw:
+def _answer(call: Call, known: StaticFile) -> Response:
     headers = {**_HEADERS, "ETag": known.etag}
     had = call.headers.get("if-none-match", "").split(",")
     if known.etag in (tag.strip().removeprefix("W/") for tag in had):
-        return Raw(b"", known.type, headers, 304)
-    return Raw(known.content, known.type, headers)
+        return Response(b"", 304, headers, known.type)
+    return Response(known.content, 200, headers, known.type)

@@ -19,7 +19,7 @@ from checkdam.runtime.job_control import QueryableState, QueryAnswer
 from checkdam.runtime.live_state.queried_state import QueriedState
 from checkdam.runtime.live_state.state_queries import LiveState, Question
 from checkdam.runtime.monitor.job_records import OperatorRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.types.json_values import key_from_json, key_from_text, to_json
@@ -125,7 +125,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             response=Page,
             query=(
                 Query("cursor", str, "The `next` of the page before"),
-                Query("limit", int, f"At most so many, up to {_MOST_LISTED}", default=50, minimum=1),
+                Query("limit", Positive, f"At most so many, up to {_MOST_LISTED}", default=50),
             ),
             errors=errors,
             tag="state",

@@ -15,7 +15,7 @@ from checkdam.errors import StateAccessError, UsageError
 from checkdam.flink.metadata import operator_id
 from checkdam.runtime.monitor.job_records import CheckpointRecord, CheckpointStatus, JobRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Natural, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.state_api import snapshot_shapes as shapes
@@ -235,7 +235,7 @@ def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | No
 
 
 _CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
-_LIMIT = Query("limit", int, f"how many at most, {_LARGEST_PAGE} if more", default=50, minimum=1)
+_LIMIT = Query("limit", Positive, f"how many at most, {_LARGEST_PAGE} if more", default=50)
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
@@ -247,7 +247,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     key = Query("key", str, "JSON, or a bare word where keys are text", required=True)
     map_key = Query("map-key", str, "of a map, only this entry; written as a key is")
     which = (Query("uid", str, "of one operator"), Query("name", str, "one state"))
-    examples = Query("limit", int, "examples of each state", default=100, minimum=0)
+    examples = Query("limit", Natural, "examples of each state", default=100)
     return [
         get(
             "/jobs/{jobid}/snapshots",

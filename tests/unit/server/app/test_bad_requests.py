@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from tests.unit.server.made_jobs import COUNT, JOB, OTHER
 from tests.unit.server.serving import Served, serving
@@ -19,14 +18,12 @@ from checkdam.errors import (
     StateAccessError,
     UsageError,
 )
-from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.app.http_errors import status_of
-from checkdam.server.app.rest_server import RestServer
 
 V = f"/jobs/{JOB}/vertices/{COUNT}"
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/v2/jobs", "/v1", "/jobs/x/y/z/1"])
+@pytest.mark.parametrize("path", ["/nothing", "/v2/jobs", "/v1", "/jobs/x/y/z/1"])
 def test_an_unknown_path_is_not_found(served: Served, path: str) -> None:
     assert served.errors("GET", path + "?a=1", 404) == [f"Not found: {path}?a=1"]
 
@@ -250,15 +247,3 @@ def test_a_fault_in_a_handler_is_two_messages_and_the_server_goes_on(served: Ser
 )
 def test_our_own_errors_have_a_status(error: CheckdamError, status: int) -> None:
     assert status_of(error) == status
-
-
-def test_our_own_errors_are_told_with_their_hint() -> None:
-    def fail(_: Call) -> None:
-        raise StateAccessError("no such state", hint="Look at /state.")
-
-    failing = Endpoint("GET", "/fails", fail, "Fails")
-    server = RestServer(Configuration().with_value("rest.port", 0), extra=[failing])
-    with server:
-        answer = httpx.get(f"{server.url}/fails")
-
-    assert (answer.status_code, answer.json()) == (404, {"errors": ["no such state. Look at /state."]})

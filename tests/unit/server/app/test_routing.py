@@ -1,21 +1,38 @@
+"""Which endpoint answers a request, and what it sees of the path."""
+
 from __future__ import annotations
 
+import asyncio
+import re
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import httpx
 import pytest
 
+from checkdam.config import Configuration
+from checkdam.errors import StateAccessError
+from checkdam.server.all_endpoints import endpoints
+from checkdam.server.app.application import application
 from checkdam.server.app.endpoint import Call, Endpoint
-from checkdam.server.app.routing import Router
+from checkdam.server.app.security import Guard
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.operations import Operations
+
+ONE = "1" * 32
 
 
 def _endpoint(path: str, method: str = "GET", *, writes: bool | None = None) -> Endpoint:
-    def handler(_: Call) -> str:
-        return path
+    def handler(call: Call) -> Any:
+        return [path, call.path]
 
     return Endpoint(method, path, handler, path, writes=writes)
 
 
-ROUTER = Router(
+APP = application(
     [
-        _endpoint("/jobs/{jobid}/checkpoints/{triggerid}"),
+        _endpoint("/jobs/{jobid}/checkpoints/{name}"),
         _endpoint("/jobs/{jobid}/checkpoints/config"),
         _endpoint("/jobs/{jobid}/checkpoints/details/{checkpointid}"),
         _endpoint("/jobs/overview"),
@@ -25,13 +42,23 @@ ROUTER = Router(
         _endpoint("/state/{uid}/{name}"),
         _endpoint("/"),
         _endpoint("/ui/{file:path}"),
-    ]
+    ],
+    Guard(),
 )
 
 
-def _found(path: str, method: str = "GET") -> tuple[str, dict[str, str]] | None:
-    found = ROUTER.find(method, path)
-    return (found[0].path, found[1]) if found else None
+def _asked(app: Any, path: str, method: str = "GET") -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.request(method, path)
+
+    return asyncio.run(ask())
+
+
+def _found(path: str, method: str = "GET") -> tuple[str, dict[str, Any]] | None:
+    answer = _asked(APP, path, method)
+    assert answer.status_code in (200, 404)
+    return tuple(answer.json()) if answer.status_code == 200 else None
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
@@ -40,10 +67,10 @@ def test_a_path_is_served_with_and_without_the_version(prefix: str) -> None:
 
 
 def test_a_literal_goes_before_a_parameter_that_was_declared_first() -> None:
-    assert _found("/jobs/1/checkpoints/config") == ("/jobs/{jobid}/checkpoints/config", {"jobid": "1"})
-    assert _found("/jobs/1/checkpoints/details") == (
-        "/jobs/{jobid}/checkpoints/{triggerid}",
-        {"jobid": "1", "triggerid": "details"},
+    assert _found(f"/jobs/{ONE}/checkpoints/config") == ("/jobs/{jobid}/checkpoints/config", {"jobid": ONE})
+    assert _found(f"/jobs/{ONE}/checkpoints/details") == (
+        "/jobs/{jobid}/checkpoints/{name}",
+        {"jobid": ONE, "name": "details"},
     )
 
 
@@ -64,15 +91,34 @@ def test_the_root_is_served() -> None:
     assert _found("/") == ("/", {})
 
 
+def test_a_slash_at_the_end_changes_nothing() -> None:
+    assert _found("/jobs/overview/") == ("/jobs/overview", {})
+
+
 def test_head_finds_what_get_would_unless_that_changes_something() -> None:
-    assert _found("/jobs/overview", "HEAD") == ("/jobs/overview", {})
-    assert _found("/jobs/1/yarn-cancel", "HEAD") is None
+    assert _asked(APP, "/jobs/overview", "HEAD").status_code == 200
+    assert _asked(APP, f"/jobs/{ONE}/yarn-cancel", "HEAD").status_code == 404
+    assert _asked(APP, f"/jobs/{ONE}/yarn-cancel").status_code == 200
 
 
 def test_a_method_that_a_path_does_not_have_is_not_found() -> None:
-    assert _found("/jobs/overview", "DELETE") is None
+    answer = _asked(APP, "/jobs/overview", "DELETE")
+
+    assert (answer.status_code, answer.json()) == (404, {"errors": ["Not found: /jobs/overview"]})
 
 
-def test_two_endpoints_for_one_path_are_refused() -> None:
-    with pytest.raises(ValueError, match="two endpoints"):
-        Router([_endpoint("/a/{x}"), _endpoint("/a/{y}")])
+def test_our_own_errors_are_told_with_their_hint() -> None:
+    def fail(_: Call) -> None:
+        raise StateAccessError("no such state", hint="Look at /state.")
+
+    answer = _asked(application([Endpoint("GET", "/fails", fail, "Fails")], Guard()), "/fails")
+
+    assert (answer.status_code, answer.json()) == (404, {"errors": ["no such state. Look at /state."]})
+
+
+def test_no_two_endpoints_have_the_same_method_and_path() -> None:
+    served = endpoints(Jobs(), Operations(timedelta(1)), Configuration(), dispose=lambda _: None)
+
+    counted = Counter((endpoint.method, re.sub(r"{\w+}", "{}", endpoint.path)) for endpoint in served)
+
+    assert [each for each, count in counted.items() if count > 1] == []

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from starlette.responses import Response
 from tests.unit.server.made_jobs import JOB, RECORD, AskedControl, running_job
 
 from checkdam.ids import JobId
 from checkdam.runtime.monitor.job_records import JobRecord
-from checkdam.server.app.endpoint import Call, Raw
+from checkdam.server.app.endpoint import Call
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog import known_jobs
 from checkdam.server.catalog.known_jobs import Jobs
@@ -69,9 +70,9 @@ class Asked:
 
 def _scraped(jobs: Jobs) -> bytes:
     [endpoint] = prometheus.routes(jobs)
-    raw = endpoint.handler(Call({}, {}))
-    assert isinstance(raw, Raw)
-    return raw.content
+    answer = endpoint.handler(Call({}, {}))
+    assert isinstance(answer, Response)
+    return bytes(answer.body)
 
 
 def test_no_storage_is_asked_for_jobs_that_run_here() -> None:

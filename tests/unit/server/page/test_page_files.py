@@ -10,7 +10,6 @@ import pytest
 
 from checkdam.config import Configuration
 from checkdam.server.app.rest_server import RestServer
-from checkdam.server.page import routes as page_routes
 from checkdam.server.page.page_files import static_files
 
 VENDOR = "vendor/"
@@ -20,7 +19,7 @@ REPOSITORY = Path(__file__).parents[4]
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    server = RestServer(Configuration.load(None, {"rest.port": "0", "rest.auth.token": "secret"}), extra=page_routes())
+    server = RestServer(Configuration.load(None, {"rest.port": "0", "rest.auth.token": "secret"}))
     server.start()
     with httpx.Client(base_url=server.url) as opened:
         yield opened
