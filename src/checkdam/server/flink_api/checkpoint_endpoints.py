@@ -1,10 +1,15 @@
-"""What became of the job's checkpoints: counts, history, summary, and one of them down to its subtasks."""
+"""What became of the job's checkpoints: counts, history, summary, and one of them down to its subtasks.
+
+`className` tells the kinds of entries apart and comes from the struct's tag.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from checkdam import config
 from checkdam.runtime.monitor.job_records import (
@@ -20,8 +25,7 @@ from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.flink_api import checkpoint_shapes as shapes
-from checkdam.server.flink_api.statistics import ZERO, statistics
+from checkdam.server.flink_api.statistics import ZERO, Statistics, statistics
 
 _NO_PERIOD = 2**63 - 1  # how Flink writes that there are no periodic checkpoints
 _FIELDS = {
@@ -39,15 +43,195 @@ _FIELDS = {
 _BACKENDS = {"hashmap": "HashMapStateBackend", "rocksdb": "EmbeddedRocksDBStateBackend"}
 
 
-def _statistics(jobs: Jobs, call: Call) -> shapes.CheckpointingStatistics:
+class Counts(msgspec.Struct, frozen=True):
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    checkpointed_size: Statistics
+    state_size: Statistics
+    end_to_end_duration: Statistics
+    alignment_buffered: Statistics
+    processed_data: Statistics
+    persisted_data: Statistics
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One operator's part of a checkpoint."""
+
+    id: int
+    status: str
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="className"):
+    id: int
+    status: str
+    is_savepoint: bool
+    savepoint_format: str | None = msgspec.field(name="savepointFormat")
+    checkpoint_type: str
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    end_to_end_duration: int
+    checkpointed_size: int
+    state_size: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    tasks: dict[str, Task]
+
+
+class CompletedEntry(_Entry, frozen=True, kw_only=True, tag="completed"):
+    external_path: str | None
+    discarded: bool
+
+
+class FailedEntry(_Entry, frozen=True, kw_only=True, tag="failed"):
+    failure_timestamp: int
+    failure_message: str | None
+
+
+class InProgressEntry(_Entry, frozen=True, kw_only=True, tag="in_progress"):
+    pass
+
+
+Entry: TypeAlias = CompletedEntry | FailedEntry | InProgressEntry
+
+
+class Restored(msgspec.Struct, frozen=True):
+    id: int
+    restore_timestamp: int
+    is_savepoint: bool
+    external_path: str | None
+
+
+class Latest(msgspec.Struct, frozen=True):
+    completed: Entry | None
+    savepoint: Entry | None
+    failed: Entry | None
+    restored: Restored | None
+
+
+class CheckpointingStatistics(msgspec.Struct, frozen=True):
+    counts: Counts
+    summary: Summary
+    latest: Latest
+    history: list[Entry]
+
+
+class DurationSummary(msgspec.Struct, frozen=True):
+    sync: Statistics
+    async_: Statistics = msgspec.field(name="async")
+
+
+class AlignmentSummary(msgspec.Struct, frozen=True):
+    buffered: Statistics
+    processed: Statistics
+    persisted: Statistics
+    duration: Statistics
+
+
+class TaskSummary(msgspec.Struct, frozen=True):
+    checkpointed_size: Statistics
+    state_size: Statistics
+    end_to_end_duration: Statistics
+    checkpoint_duration: DurationSummary
+    alignment: AlignmentSummary
+    start_delay: Statistics
+
+
+class SubtaskDuration(msgspec.Struct, frozen=True):
+    sync: int
+    async_: int = msgspec.field(name="async")
+
+
+class SubtaskAlignment(msgspec.Struct, frozen=True):
+    buffered: int
+    processed: int
+    persisted: int
+    duration: int
+
+
+class CompletedSubtask(msgspec.Struct, frozen=True, kw_only=True, tag_field="className", tag="completed"):
+    index: int
+    status: Literal["completed"] = "completed"
+    ack_timestamp: int
+    end_to_end_duration: int
+    checkpointed_size: int
+    state_size: int
+    checkpoint: SubtaskDuration
+    alignment: SubtaskAlignment
+    start_delay: int
+    unaligned_checkpoint: bool = False
+    aborted: bool = False
+
+
+class PendingSubtask(msgspec.Struct, frozen=True, tag_field="className", tag="pending"):
+    """Not acknowledged yet, or never going to be."""
+
+    index: int
+    status: Literal["pending_or_failed"] = "pending_or_failed"
+
+
+class TaskDetails(Task, frozen=True, kw_only=True):
+    summary: TaskSummary
+    subtasks: list[CompletedSubtask | PendingSubtask]
+
+
+class Externalization(msgspec.Struct, frozen=True):
+    enabled: bool
+    delete_on_cancellation: bool
+
+
+class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What has no meaning here has Flink's default: no unaligned checkpoints, no changelog.
+
+    From `num_retained` on the fields are ours. `origins` tells of each field where its value comes from.
+    """
+
+    mode: str
+    interval: int
+    timeout: int
+    min_pause: int
+    max_concurrent: int
+    externalization: Externalization
+    state_backend: str
+    checkpoint_storage: str
+    unaligned_checkpoints: bool = False
+    aligned_checkpoint_timeout: int = 0
+    tolerable_failed_checkpoints: int
+    checkpoints_after_tasks_finish: bool = True
+    state_changelog_enabled: bool = False
+    changelog_periodic_materialization_interval: int = 600_000
+    changelog_storage: str | None = None
+    num_retained: int
+    directory: str | None
+    origins: dict[str, str]
+
+
+def _statistics(jobs: Jobs, call: Call) -> CheckpointingStatistics:
     record = jobs.record(call.job_id)
     if record.settings.storage is None and not record.checkpoints and not record.savepoints:
         raise RestError(404, "Checkpointing has not been enabled.")
     completed = [c for c in record.checkpoints if c.status is CheckpointStatus.COMPLETED]
     counts = record.checkpoint_counts
-    return shapes.CheckpointingStatistics(
-        shapes.Counts(counts.restored, counts.total, counts.in_progress, counts.completed, counts.failed),
-        shapes.Summary(
+    return CheckpointingStatistics(
+        Counts(counts.restored, counts.total, counts.in_progress, counts.completed, counts.failed),
+        Summary(
             statistics(c.checkpointed_bytes for c in completed),
             statistics(c.state_bytes for c in completed),
             statistics(c.duration for c in completed),
@@ -55,7 +239,7 @@ def _statistics(jobs: Jobs, call: Call) -> shapes.CheckpointingStatistics:
             ZERO,
             ZERO,
         ),
-        shapes.Latest(
+        Latest(
             _entry_or_none(record, [c for c in completed if not c.kind.is_savepoint]),
             _entry_or_none(record, record.savepoints or [c for c in completed if c.kind.is_savepoint]),
             _entry_or_none(record, [c for c in record.checkpoints if c.status is CheckpointStatus.FAILED]),
@@ -65,19 +249,19 @@ def _statistics(jobs: Jobs, call: Call) -> shapes.CheckpointingStatistics:
     )
 
 
-def _entry_or_none(record: JobRecord, found: Sequence[CheckpointRecord]) -> shapes.Entry | None:
+def _entry_or_none(record: JobRecord, found: Sequence[CheckpointRecord]) -> Entry | None:
     return _entry(record, found[0], {}) if found else None
 
 
-def _restored(record: JobRecord) -> shapes.Restored | None:
+def _restored(record: JobRecord) -> Restored | None:
     restored = record.restored
     if restored is None:
         return None
     path = without_credentials(restored.path)
-    return shapes.Restored(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
+    return Restored(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
 
 
-def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, shapes.Task]) -> shapes.Entry:
+def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
     acknowledged = [subtask for operator in checkpoint.operators for subtask in operator.subtasks]
     latest = max((subtask.acknowledged_at for subtask in acknowledged), default=NEVER)
     is_done = checkpoint.status is CheckpointStatus.COMPLETED
@@ -107,19 +291,19 @@ def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, sha
     }
     if is_done:
         path = None if checkpoint.path is None else without_credentials(checkpoint.path)
-        return shapes.CompletedEntry(**facts, external_path=path, discarded=checkpoint.is_discarded)
+        return CompletedEntry(**facts, external_path=path, discarded=checkpoint.is_discarded)
     if checkpoint.status is CheckpointStatus.FAILED:
         reason = None if checkpoint.failure is None else without_credentials(checkpoint.failure)
-        return shapes.FailedEntry(**facts, failure_timestamp=checkpoint.finished_at, failure_message=reason)
-    return shapes.InProgressEntry(**facts)
+        return FailedEntry(**facts, failure_timestamp=checkpoint.finished_at, failure_message=reason)
+    return InProgressEntry(**facts)
 
 
-def _details(jobs: Jobs, call: Call) -> shapes.Entry:
+def _details(jobs: Jobs, call: Call) -> Entry:
     record = jobs.record(call.job_id)
     checkpoint = _find(record, call.path["checkpointid"])
     vertices = {operator.id: operator for operator in record.operators}
     tasks = {
-        vertices[part.operator].vertex_id: shapes.Task(**_task(checkpoint, part))
+        vertices[part.operator].vertex_id: Task(**_task(checkpoint, part))
         for part in checkpoint.operators
         if part.operator in vertices
     }
@@ -151,7 +335,7 @@ def _task(checkpoint: CheckpointRecord, part: OperatorCheckpoint) -> dict[str, A
     }
 
 
-def _subtasks(jobs: Jobs, call: Call) -> shapes.TaskDetails:
+def _subtasks(jobs: Jobs, call: Call) -> TaskDetails:
     record = jobs.record(call.job_id)
     checkpoint = _find(record, call.path["checkpointid"])
     operator = _vertex(record, call.path["vertexid"])
@@ -162,11 +346,11 @@ def _subtasks(jobs: Jobs, call: Call) -> shapes.TaskDetails:
             f"There is no task statistics for checkpoint {checkpoint.id} and vertex {call.path['vertexid']}.",
         )
     by_index = {subtask.subtask: subtask for subtask in part.subtasks}
-    return shapes.TaskDetails(
+    return TaskDetails(
         **_task(checkpoint, part),
         summary=_task_summary(part.subtasks),
         subtasks=[
-            _completed(by_index[index]) if index in by_index else shapes.PendingSubtask(index)
+            _completed(by_index[index]) if index in by_index else PendingSubtask(index)
             for index in range(part.num_subtasks)
         ],
     )
@@ -176,13 +360,13 @@ def _vertex(record: JobRecord, vertex_id: str) -> OperatorRecord | None:
     return next((operator for operator in record.operators if operator.vertex_id == vertex_id), None)
 
 
-def _task_summary(subtasks: Sequence[SubtaskCheckpoint]) -> shapes.TaskSummary:
-    return shapes.TaskSummary(
+def _task_summary(subtasks: Sequence[SubtaskCheckpoint]) -> TaskSummary:
+    return TaskSummary(
         statistics(s.checkpointed_bytes for s in subtasks),
         statistics(s.state_bytes for s in subtasks),
         statistics(s.end_to_end_ms for s in subtasks),
-        shapes.DurationSummary(statistics(s.sync_ms for s in subtasks), statistics(s.async_ms for s in subtasks)),
-        shapes.AlignmentSummary(ZERO, ZERO, ZERO, ZERO),
+        DurationSummary(statistics(s.sync_ms for s in subtasks), statistics(s.async_ms for s in subtasks)),
+        AlignmentSummary(ZERO, ZERO, ZERO, ZERO),
         statistics(_start_delay(s) for s in subtasks),
     )
 
@@ -192,30 +376,30 @@ def _start_delay(subtask: SubtaskCheckpoint) -> int:
     return max(0, int(subtask.end_to_end_ms - subtask.sync_ms - subtask.async_ms))
 
 
-def _completed(subtask: SubtaskCheckpoint) -> shapes.CompletedSubtask:
-    return shapes.CompletedSubtask(
+def _completed(subtask: SubtaskCheckpoint) -> CompletedSubtask:
+    return CompletedSubtask(
         index=subtask.subtask,
         ack_timestamp=subtask.acknowledged_at,
         end_to_end_duration=int(subtask.end_to_end_ms),
         checkpointed_size=subtask.checkpointed_bytes,
         state_size=subtask.state_bytes,
-        checkpoint=shapes.SubtaskDuration(int(subtask.sync_ms), int(subtask.async_ms)),
-        alignment=shapes.SubtaskAlignment(0, 0, 0, 0),
+        checkpoint=SubtaskDuration(int(subtask.sync_ms), int(subtask.async_ms)),
+        alignment=SubtaskAlignment(0, 0, 0, 0),
         start_delay=_start_delay(subtask),
     )
 
 
-def _config(jobs: Jobs, call: Call) -> shapes.CheckpointConfig:
+def _config(jobs: Jobs, call: Call) -> CheckpointConfig:
     settings = jobs.record(call.job_id).settings
     if settings.storage is None:
         raise RestError(404, f"Checkpointing is not enabled for this job ({call.job_id}).")
-    return shapes.CheckpointConfig(
+    return CheckpointConfig(
         mode=settings.mode.lower(),
         interval=settings.interval if settings.interval >= 0 else _NO_PERIOD,
         timeout=settings.timeout,
         min_pause=settings.min_pause,
         max_concurrent=settings.max_concurrent,
-        externalization=shapes.Externalization(
+        externalization=Externalization(
             enabled=settings.retention.upper() != "NO_EXTERNALIZED_CHECKPOINTS",
             delete_on_cancellation=settings.retention.upper() != "RETAIN_ON_CANCELLATION",
         ),
@@ -231,38 +415,15 @@ def _config(jobs: Jobs, call: Call) -> shapes.CheckpointConfig:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    base = "/jobs/{jobid}/checkpoints"
+    def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any) -> Endpoint:
+        return Endpoint(
+            "GET", "/jobs/{jobid}/checkpoints" + path, partial(handler, jobs), summary, response=response, errors=(404,)
+        )
+
+    one = "/details/{checkpointid}"
     return [
-        Endpoint(
-            "GET",
-            base,
-            partial(_statistics, jobs),
-            "Counts, summary, latest and history of the job's checkpoints",
-            response=shapes.CheckpointingStatistics,
-            errors=(404,),
-        ),
-        Endpoint(
-            "GET",
-            base + "/config",
-            partial(_config, jobs),
-            "How the job takes checkpoints",
-            response=shapes.CheckpointConfig,
-            errors=(404,),
-        ),
-        Endpoint(
-            "GET",
-            base + "/details/{checkpointid}",
-            partial(_details, jobs),
-            "One checkpoint, by operator",
-            response=shapes.Entry,
-            errors=(404,),
-        ),
-        Endpoint(
-            "GET",
-            base + "/details/{checkpointid}/subtasks/{vertexid}",
-            partial(_subtasks, jobs),
-            "One operator of a checkpoint, by subtask",
-            response=shapes.TaskDetails,
-            errors=(404,),
-        ),
+        get("", _statistics, "Counts, summary, latest and history of the job's checkpoints", CheckpointingStatistics),
+        get("/config", _config, "How the job takes checkpoints", CheckpointConfig),
+        get(one, _details, "One checkpoint, by operator", Entry),
+        get(one + "/subtasks/{vertexid}", _subtasks, "One operator of a checkpoint, by subtask", TaskDetails),
     ]

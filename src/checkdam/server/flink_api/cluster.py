@@ -1,7 +1,8 @@
-"""The process that serves: what it is, how it is configured, what its threads do. In Flink's words, the job manager."""
+"""The process that serves and the slots of its jobs: in Flink's words, the job manager and its task managers."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -14,13 +15,17 @@ import msgspec
 
 import checkdam
 from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, SlotRecord
 from checkdam.runtime.monitor.masking import masked
 from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.statistics import now_ms
+from checkdam.server.flink_api.vertices import slot_id
 
 FLINK_VERSION = "2.3.0"
 """The version whose wire this server speaks; clients choose by it what they may ask."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ClusterOverview(msgspec.Struct, frozen=True, rename="kebab"):
@@ -124,9 +129,124 @@ def _thread_dump(call: Call) -> ThreadDump:
     return ThreadDump(sorted(infos, key=lambda info: info.thread_name))
 
 
+class Resource(msgspec.Struct, frozen=True, rename="camel"):
+    """Memory in megabytes."""
+
+    cpu_cores: float
+    task_heap_memory: int
+
+
+class Hardware(msgspec.Struct, frozen=True, rename="camel"):
+    """In bytes, of the machine that serves; -1 for a slot elsewhere."""
+
+    cpu_cores: int
+    physical_memory: int
+    free_memory: int
+
+
+class TaskManager(msgspec.Struct, frozen=True, rename="camel"):
+    """From `pid` on the fields are ours."""
+
+    id: str
+    path: str
+    data_port: int
+    time_since_last_heartbeat: int
+    slots_number: int
+    free_slots: int
+    assigned_tasks: int
+    total_resource: Resource
+    hardware: Hardware
+    pid: int
+    subtask: int
+    job_id: str
+    memory: int
+
+
+class TaskManagers(msgspec.Struct, frozen=True):
+    taskmanagers: list[TaskManager]
+
+
+class AllocatedSlot(msgspec.Struct, frozen=True, rename="camel"):
+    job_id: str
+    resource: Resource
+    assigned_tasks: int
+
+
+class TaskManagerMetrics(msgspec.Struct, frozen=True, rename="camel"):
+    """The resident memory of the slot's process."""
+
+    heap_used: int
+
+
+class TaskManagerDetails(TaskManager, frozen=True, rename="camel"):
+    allocated_slots: list[AllocatedSlot]
+    metrics: TaskManagerMetrics
+
+
+def live_slots(jobs: Jobs) -> list[tuple[JobRecord, SlotRecord]]:
+    """Of the jobs that run in this process."""
+    return [(record, slot) for record in jobs.running_records() for slot in record.slots]
+
+
+def find_slot(jobs: Jobs, call: Call) -> tuple[JobRecord, SlotRecord]:
+    """Raises RestError 404."""
+    wanted = call.path["taskmanagerid"]
+    for record, slot in live_slots(jobs):
+        if slot_id(slot) == wanted:
+            return record, slot
+    raise RestError(404, f"TaskExecutor {wanted} is not registered.")
+
+
+def _facts(record: JobRecord, slot: SlotRecord) -> dict[str, Any]:
+    memory = max(0, slot.memory)
+    host, _, port = slot.location.rpartition(":")
+    resource = Resource(1.0, memory >> 20)
+    return {
+        "id": slot_id(slot),
+        "path": slot.location,
+        "data_port": int(port) if host and port.isdigit() else -1,
+        "time_since_last_heartbeat": now_ms(),
+        "slots_number": 1,
+        "free_slots": 0,
+        "assigned_tasks": _tasks(record, slot),
+        "total_resource": resource,
+        "hardware": _hardware(slot),
+        "pid": slot.pid,
+        "subtask": slot.subtask,
+        "job_id": record.id,
+        "memory": slot.memory,
+    }
+
+
+def _hardware(slot: SlotRecord) -> Hardware:
+    if slot.host != os.uname().nodename:
+        return Hardware(NEVER, NEVER, NEVER)
+    return Hardware(os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * _PAGE, os.sysconf("SC_AVPHYS_PAGES") * _PAGE)
+
+
+def _tasks(record: JobRecord, slot: SlotRecord) -> int:
+    return sum(slot.subtask < operator.parallelism for operator in record.operators)
+
+
+def _slots(jobs: Jobs, _: Call) -> TaskManagers:
+    return TaskManagers([TaskManager(**_facts(record, slot)) for record, slot in live_slots(jobs)])
+
+
+def _slot(jobs: Jobs, call: Call) -> TaskManagerDetails:
+    record, slot = find_slot(jobs, call)
+    memory = max(0, slot.memory)
+    facts = _facts(record, slot)
+    return TaskManagerDetails(
+        **facts,
+        allocated_slots=[AllocatedSlot(record.id, facts["total_resource"], facts["assigned_tasks"])],
+        metrics=TaskManagerMetrics(memory),
+    )
+
+
 def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
     def get(path: str, handler: Callable[[Call], Any], summary: str, response: Any, **more: Any) -> Endpoint:
-        return Endpoint("GET", path, handler, summary, response=response, tag="cluster", **more)
+        tag = "slots" if path.startswith("/taskmanagers") else "cluster"
+        return Endpoint("GET", path, handler, summary, response=response, tag=tag, **more)
 
     dump = Query("mode", description="LITE: names only", default="FULL", choices=("LITE", "FULL"))
     return [
@@ -134,4 +254,6 @@ def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
         get("/config", partial(_config, configuration), "What a page needs to know", DashboardConfiguration),
         get("/jobmanager/config", partial(_settings, configuration), "The settings", list[ConfigEntry]),
         get("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, query=(dump,)),
+        get("/taskmanagers", partial(_slots, jobs), "The slots of the running jobs", TaskManagers),
+        get("/taskmanagers/{taskmanagerid}", partial(_slot, jobs), "One slot", TaskManagerDetails, errors=(404,)),
     ]

@@ -1,18 +1,30 @@
-"""One job: its state, vertices, configuration, failures and result; and what of it changes over time."""
+"""One job: its state, vertices, plan, configuration, failures and result. The spelling of fields is Flink's."""
 
 from __future__ import annotations
 
 import hashlib
+import html
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, JobStatus, OperatorRecord
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.flink_api import job_shapes as shapes
-from checkdam.server.flink_api.execution_states import (
+from checkdam.server.flink_api.operations import FailureCause, named_cause
+from checkdam.server.flink_api.statistics import (
+    TaskMetrics,
+    duration,
+    figures_of,
+    now_ms,
+    operator_figures,
+    task_metrics,
+)
+from checkdam.server.flink_api.vertices import (
     STATES,
     running_for,
     running_since,
@@ -20,11 +32,187 @@ from checkdam.server.flink_api.execution_states import (
     subtask_states,
     task_state,
 )
-from checkdam.server.flink_api.failure_cause import named_cause
-from checkdam.server.flink_api.plans import plan
-from checkdam.server.flink_api.statistics import duration, figures_of, now_ms, operator_figures, task_metrics
 
 _RESULTS = {JobStatus.FINISHED: "SUCCEEDED", JobStatus.FAILED: "FAILED", JobStatus.CANCELED: "CANCELED"}
+
+
+class PlanInput(msgspec.Struct, frozen=True):
+    num: int
+    id: str
+    ship_strategy: str
+    exchange: str
+
+
+class PlanNode(msgspec.Struct, frozen=True):
+    """`inputs` is left out for a source."""
+
+    id: str
+    parallelism: int
+    operator: str
+    operator_strategy: str
+    description: str
+    optimizer_properties: dict[str, str]
+    inputs: list[PlanInput] | UnsetType = UNSET
+
+
+class Plan(msgspec.Struct, frozen=True):
+    jid: str
+    name: str
+    type: str
+    nodes: list[PlanNode]
+
+
+class JobPlanInfo(msgspec.Struct, frozen=True):
+    plan: Plan
+
+
+def plan(record: JobRecord) -> Plan:
+    vertices = {operator.id: operator.vertex_id for operator in record.operators}
+    return Plan(record.id, record.name, "STREAMING", [_node(operator, vertices) for operator in record.operators])
+
+
+def _node(operator: OperatorRecord, vertices: dict[int, str]) -> PlanNode:
+    inputs = [
+        PlanInput(num, vertices[edge.operator], edge.ship_strategy, "pipelined_bounded")
+        for num, edge in enumerate(operator.inputs)
+        if edge.operator in vertices
+    ]
+    description = html.escape(operator.name).replace("\n", "<br/>")
+    return PlanNode(operator.vertex_id, operator.parallelism, "", "", description, {}, inputs or UNSET)
+
+
+def _plan(jobs: Jobs, call: Call) -> JobPlanInfo:
+    return JobPlanInfo(plan(jobs.record(call.job_id)))
+
+
+class Vertex(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
+    """From `uid` on the fields are ours."""
+
+    id: str
+    slot_sharing_group_id: str = msgspec.field(name="slotSharingGroupId")
+    name: str
+    max_parallelism: int = msgspec.field(name="maxParallelism")
+    parallelism: int
+    status: str
+    start_time: int
+    end_time: int
+    duration: int
+    tasks: dict[str, int]
+    metrics: TaskMetrics
+    uid: str | None
+    kind: str
+    level: int
+    state_size: int
+    entries: int
+    busy_ratio: float
+    watermark: int | None
+    is_stateful: bool
+
+
+class JobDetailsInfo(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
+    """From `progress` on the fields are ours."""
+
+    jid: str
+    name: str
+    is_stoppable: bool = msgspec.field(default=False, name="isStoppable")
+    state: JobStatus
+    job_type: str = "STREAMING"
+    scheduler_type: str = msgspec.field(default="Adaptive", name="schedulerType")
+    application_id: str | None
+    start_time: int
+    end_time: int
+    duration: int
+    max_parallelism: int = msgspec.field(name="maxParallelism")
+    now: int
+    timestamps: dict[str, int]
+    vertices: list[Vertex]
+    status_counts: dict[str, int]
+    plan: Plan
+    pending_operators: int = 0
+    progress: str | None
+    savepoint_directory: str | None
+    epoch: int
+    keys: int
+    restarts: int
+    parallelism: int
+
+
+class JobStatusInfo(msgspec.Struct, frozen=True):
+    status: JobStatus
+
+
+class Option(msgspec.Struct, frozen=True):
+    """A setting with the value that holds; null: unset. `origin`: code, command line, file, default …"""
+
+    key: str
+    value: str | None
+    origin: str
+
+
+class ExecutionConfig(msgspec.Struct, frozen=True, rename="kebab"):
+    """`options` is ours: every setting, also those that have their default."""
+
+    restart_strategy: str
+    job_parallelism: int
+    user_config: dict[str, str]
+    object_reuse_mode: bool = False
+    options: list[Option] = []
+
+
+class JobConfigInfo(msgspec.Struct, frozen=True, rename="kebab"):
+    jid: str
+    name: str
+    execution_config: ExecutionConfig
+
+
+class ExceptionInfo(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """`message` is ours."""
+
+    exception_name: str
+    stacktrace: str
+    timestamp: int
+    failure_labels: dict[str, str]
+    concurrent_exceptions: list[dict[str, Any]] = []
+    message: str
+
+
+class TaskExceptionInfo(ExceptionInfo, frozen=True, rename="camel", kw_only=True):
+    """Of a failure that one task met."""
+
+    task_name: str
+    endpoint: str
+    task_manager_id: str
+
+
+class ExceptionHistory(msgspec.Struct, frozen=True):
+    # Two shapes that no field tells apart: the schema is that of their common part.
+    entries: list[ExceptionInfo]
+    truncated: bool
+
+
+class JobExceptionsInfo(msgspec.Struct, frozen=True, rename="camel"):
+    exception_history: ExceptionHistory
+
+
+class ResultStatus(msgspec.Struct, frozen=True):
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+class JobResult(msgspec.Struct, rename="kebab"):
+    id: str
+    name: str
+    application_status: str
+    accumulator_results: dict[str, str]
+    net_runtime: int
+    application_id: str
+    start_time: int
+    end_time: int
+    failure_cause: FailureCause | UnsetType = UNSET
+
+
+class JobExecutionResult(msgspec.Struct, frozen=True, rename="kebab"):
+    status: ResultStatus
+    job_execution_result: JobResult | UnsetType = UNSET
 
 
 def slot_sharing_group(job_id: str) -> str:
@@ -32,10 +220,10 @@ def slot_sharing_group(job_id: str) -> str:
     return hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()
 
 
-def _details(jobs: Jobs, call: Call) -> shapes.JobDetailsInfo:
+def _details(jobs: Jobs, call: Call) -> JobDetailsInfo:
     record, now = jobs.record(call.job_id), now_ms()
     states = [task_state(record, operator) for operator in record.operators]
-    return shapes.JobDetailsInfo(
+    return JobDetailsInfo(
         jid=record.id,
         name=record.name,
         state=record.status,
@@ -58,10 +246,10 @@ def _details(jobs: Jobs, call: Call) -> shapes.JobDetailsInfo:
     )
 
 
-def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> shapes.Vertex:
+def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> Vertex:
     figures, running = figures_of(record, operator.id, operator.parallelism), running_for(record, now)
     marks = [subtask.watermark for subtask in figures if subtask.watermark is not None]
-    return shapes.Vertex(
+    return Vertex(
         id=operator.vertex_id,
         slot_sharing_group_id=slot_sharing_group(record.id),
         name=operator.name,
@@ -84,36 +272,34 @@ def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> shapes.Ver
     )
 
 
-def _status(jobs: Jobs, call: Call) -> shapes.JobStatusInfo:
-    return shapes.JobStatusInfo(jobs.record(call.job_id).status)
+def _status(jobs: Jobs, call: Call) -> JobStatusInfo:
+    return JobStatusInfo(jobs.record(call.job_id).status)
 
 
-def _config(jobs: Jobs, call: Call) -> shapes.JobConfigInfo:
+def _config(jobs: Jobs, call: Call) -> JobConfigInfo:
     record = jobs.record(call.job_id)
-    return shapes.JobConfigInfo(
+    return JobConfigInfo(
         record.id,
         record.name,
-        shapes.ExecutionConfig(
+        ExecutionConfig(
             record.settings.restart_strategy,
             record.parallelism,
             record.settings.configuration,
-            options=[shapes.Option(each.key, each.value, each.origin) for each in record.settings.options],
+            options=[Option(each.key, each.value, each.origin) for each in record.settings.options],
         ),
     )
 
 
-def _exceptions(jobs: Jobs, call: Call) -> shapes.JobExceptionsInfo:
+def _exceptions(jobs: Jobs, call: Call) -> JobExceptionsInfo:
     record = jobs.record(call.job_id)
     # No failure carries a label here, so one that is asked for is carried by none.
     found = () if call.query["failureLabelFilter"] else record.exceptions
     shown = found[: call.query["maxExceptions"]]
-    return shapes.JobExceptionsInfo(
-        shapes.ExceptionHistory([_exception(record, entry) for entry in shown], len(shown) < len(found))
-    )
+    return JobExceptionsInfo(ExceptionHistory([_exception(record, entry) for entry in shown], len(shown) < len(found)))
 
 
-def _exception(record: JobRecord, entry: ExceptionRecord) -> shapes.ExceptionInfo:
-    info = shapes.ExceptionInfo(
+def _exception(record: JobRecord, entry: ExceptionRecord) -> ExceptionInfo:
+    info = ExceptionInfo(
         exception_name=entry.name,
         stacktrace=entry.stacktrace,
         timestamp=entry.at,
@@ -125,7 +311,7 @@ def _exception(record: JobRecord, entry: ExceptionRecord) -> shapes.ExceptionInf
     of = next((operator.parallelism for operator in record.operators if operator.name == entry.task), 0)
     subtask = f" ({entry.subtask + 1}/{of})" if entry.subtask is not None and of else ""
     place = entry.slot or "(unassigned)"
-    return shapes.TaskExceptionInfo(
+    return TaskExceptionInfo(
         **{name: getattr(info, name) for name in info.__struct_fields__},
         task_name=entry.task + subtask,
         endpoint=place,
@@ -133,11 +319,11 @@ def _exception(record: JobRecord, entry: ExceptionRecord) -> shapes.ExceptionInf
     )
 
 
-def _result(jobs: Jobs, call: Call) -> shapes.JobExecutionResult:
+def _result(jobs: Jobs, call: Call) -> JobExecutionResult:
     record = jobs.record(call.job_id)
     if not record.status.is_terminal:
-        return shapes.JobExecutionResult(shapes.ResultStatus("IN_PROGRESS"))
-    result = shapes.JobResult(
+        return JobExecutionResult(ResultStatus("IN_PROGRESS"))
+    result = JobResult(
         id=record.id,
         name=record.name,
         application_status=_RESULTS[record.status],
@@ -150,7 +336,7 @@ def _result(jobs: Jobs, call: Call) -> shapes.JobExecutionResult:
     if record.status is JobStatus.FAILED and record.exceptions:
         cause = record.exceptions[0]
         result.failure_cause = named_cause(cause.name, cause.message, cause.stacktrace)
-    return shapes.JobExecutionResult(shapes.ResultStatus("COMPLETED"), result)
+    return JobExecutionResult(ResultStatus("COMPLETED"), result)
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
@@ -166,16 +352,17 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         )
 
     return [
-        get("", _details, "The job with its vertices", shapes.JobDetailsInfo),
-        get("/status", _status, "The job's status", shapes.JobStatusInfo),
-        get("/config", _config, "How the job was configured", shapes.JobConfigInfo),
+        get("", _details, "The job with its vertices", JobDetailsInfo),
+        get("/status", _status, "The job's status", JobStatusInfo),
+        get("/plan", _plan, "The job's graph", JobPlanInfo),
+        get("/config", _config, "How the job was configured", JobConfigInfo),
         get(
             "/exceptions",
             _exceptions,
             "The job's failures, the latest first",
-            shapes.JobExceptionsInfo,
+            JobExceptionsInfo,
             Query("maxExceptions", Positive, "How many at most", default=20),
             Query("failureLabelFilter", str, "key:value pairs", is_list=True),
         ),
-        get("/execution-result", _result, "How the job ended", shapes.JobExecutionResult),
+        get("/execution-result", _result, "How the job ended", JobExecutionResult),
     ]

@@ -10,8 +10,8 @@ import msgspec
 from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord, JobStatus
 from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.flink_api.execution_states import STATES, subtask_states
 from checkdam.server.flink_api.statistics import duration, now_ms
+from checkdam.server.flink_api.vertices import STATES, subtask_states
 
 
 class JobIdWithStatus(msgspec.Struct, frozen=True):

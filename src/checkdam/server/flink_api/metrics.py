@@ -1,4 +1,4 @@
-"""The metrics of a job under Flink's names, for `…/metrics` and Prometheus.
+"""The metrics of a job under Flink's names, and the endpoints that list them; prometheus.py has them for Prometheus.
 
 What cannot happen here has no metric: nothing waits for a downstream buffer (back pressure), and a barrier falls
 between epochs (alignment). Metrics of a JVM are left out; those of the process stand under Status.Process.
@@ -7,10 +7,16 @@ between epochs (alignment). Metrics of a JVM are left out; those of the process 
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from checkdam.runtime.monitor.job_records import (
     NEVER,
@@ -25,6 +31,10 @@ from checkdam.runtime.monitor.job_records import (
 )
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.slot.process_memory import resident_bytes
+from checkdam.server.app.endpoint import Call, Endpoint, Query, bad_parameters
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.cluster import find_slot, live_slots
+from checkdam.server.flink_api.vertices import find_subtask, find_vertex, slot_id
 
 Value = int | float | str
 Metrics = Mapping[str, Value]
@@ -39,9 +49,10 @@ _TIMED = (
 )
 _AT_WORK = frozenset({JobStatus.CREATED, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.INITIALIZING})
 _DOWN = frozenset({JobStatus.FAILING, JobStatus.RESTARTING})
-
-
-# ---------------------------------------------------------------------------------------------- as on the wire
+_GET = Query("get", description="Names; left out: the list of names", is_list=True)
+_KINDS = ("min", "max", "avg", "sum", "skew")
+_AGG = Query("agg", description="Which figures; left out: all", is_list=True, choices=_KINDS)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def job_metrics(record: JobRecord, now: int | None = None) -> dict[str, str]:
@@ -53,14 +64,14 @@ def vertex_metrics(record: JobRecord, operator: OperatorRecord) -> dict[str, str
     """What all subtasks of an operator have, each name with the subtask's index in front."""
     return {
         f"{figures.subtask}.{name}": text
-        for figures in _subtasks(record, operator)
+        for figures in _figures(record, operator)
         for name, text in _texts(task_values(figures)).items()
     }
 
 
 def subtask_metrics(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, str]:
     """What one subtask has; nothing where Spark runs the operator and does not tell its subtasks apart."""
-    found = next((each for each in _subtasks(record, operator) if each.subtask == subtask), None)
+    found = next((each for each in _figures(record, operator) if each.subtask == subtask), None)
     return {} if found is None else _texts(task_values(found))
 
 
@@ -108,9 +119,6 @@ def _texts(values: Metrics) -> dict[str, str]:
 
 def _text(value: float) -> str:
     return str(value) if isinstance(value, int) else repr(round(value, 6))
-
-
-# ---------------------------------------------------------------------------------------------- as values
 
 
 def job_values(record: JobRecord, now: int | None = None) -> dict[str, Value]:
@@ -204,6 +212,131 @@ def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
     return values | ({"Status.Process.Memory.RSS": memory} if memory != NEVER else {})
 
 
-def _subtasks(record: JobRecord, operator: OperatorRecord) -> Sequence[SubtaskFigures]:
+def _figures(record: JobRecord, operator: OperatorRecord) -> Sequence[SubtaskFigures]:
     figures: OperatorFigures | None = next((each for each in record.figures if each.operator == operator.id), None)
     return figures.subtasks if figures is not None else ()
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Without `value` in a list of names."""
+
+    id: str
+    value: str | UnsetType = UNSET
+
+
+class AggregatedMetric(msgspec.Struct, frozen=True):
+    id: str
+    min: float | UnsetType = UNSET
+    max: float | UnsetType = UNSET
+    avg: float | UnsetType = UNSET
+    sum: float | UnsetType = UNSET
+    skew: float | UnsetType = UNSET
+
+
+def _listed(values: Mapping[str, str], names: Sequence[str] | None) -> list[Metric]:
+    """A name nobody knows is left out without a word, as in Flink."""
+    if names is None:
+        return [Metric(name) for name in values]
+    return [Metric(name, values[name]) for name in dict.fromkeys(names) if name in values]
+
+
+def _over_many(many: Iterable[Mapping[str, str]], call: Call) -> list[AggregatedMetric]:
+    found = list(many)
+    names, kinds = call.query["get"], call.query["agg"] or _KINDS
+    if names is None:
+        return [AggregatedMetric(name) for name in dict.fromkeys(name for values in found for name in values)]
+    figures = [(name, aggregate(values[name] for values in found if name in values)) for name in dict.fromkeys(names)]
+    return [
+        AggregatedMetric(name, **{kind: getattr(figure, kind) for kind in kinds})
+        for name, figure in figures
+        if figure is not None
+    ]
+
+
+def _job(jobs: Jobs, call: Call) -> list[Metric]:
+    return _listed(job_metrics(jobs.record(call.job_id)), call.query["get"])
+
+
+def _vertex(jobs: Jobs, call: Call) -> list[Metric]:
+    return _listed(vertex_metrics(*find_vertex(jobs, call)), call.query["get"])
+
+
+def _watermarks(jobs: Jobs, call: Call) -> list[Metric]:
+    values = vertex_metrics(*find_vertex(jobs, call))
+    return [Metric(name, value) for name, value in values.items() if name.endswith(".currentInputWatermark")]
+
+
+def _subtask(jobs: Jobs, call: Call) -> list[Metric]:
+    record, operator = find_vertex(jobs, call)
+    return _listed(subtask_metrics(record, operator, find_subtask(operator, call)), call.query["get"])
+
+
+def _slot(jobs: Jobs, call: Call) -> list[Metric]:
+    return _listed(taskmanager_metrics(*find_slot(jobs, call)), call.query["get"])
+
+
+def _driver(jobs: Jobs, call: Call) -> list[Metric]:
+    return _listed(jobmanager_metrics(jobs.records()), call.query["get"])
+
+
+def _jobs(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+    wanted = call.query["jobs"]
+    records = [record for record in jobs.records() if wanted is None or record.id in wanted]
+    return _over_many((job_metrics(record) for record in records), call)
+
+
+def _slots(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+    wanted = call.query["taskmanagers"]
+    slots = [(record, slot) for record, slot in live_slots(jobs) if wanted is None or slot_id(slot) in wanted]
+    return _over_many((taskmanager_metrics(record, slot) for record, slot in slots), call)
+
+
+def _subtasks(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+    record, operator = find_vertex(jobs, call)
+    wanted = call.query["subtasks"]
+    chosen = range(operator.parallelism) if wanted is None else _indices(wanted, operator.parallelism)
+    return _over_many((subtask_metrics(record, operator, index) for index in chosen), call)
+
+
+def _indices(parts: Sequence[str], parallelism: int) -> list[int]:
+    """Of "0", "3-5": those the operator has."""
+    found: set[int] = set()
+    for part in parts:
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise bad_parameters(f'Cannot resolve query parameter (subtasks) from value "{part}".')
+        first, last = int(match[1]), int(match[2] or match[1])
+        found |= set(range(first, min(last, parallelism - 1) + 1))
+    return sorted(found)
+
+
+def routes(jobs: Jobs) -> list[Endpoint]:
+    def get(
+        path: str, handler: Callable[[Jobs, Call], Any], summary: str, query: tuple[Query, ...] = (_GET,)
+    ) -> Endpoint:
+        return Endpoint(
+            "GET",
+            path,
+            partial(handler, jobs),
+            summary,
+            response=list[AggregatedMetric] if _AGG in query else list[Metric],
+            query=query,
+            errors=(404,) if "{" in path else (),
+            tag="metrics",
+        )
+
+    vertex = "/jobs/{jobid}/vertices/{vertexid}"
+    of_jobs = Query("jobs", description="Job ids; left out: all", is_list=True)
+    of_slots = Query("taskmanagers", description="Slots; left out: all", is_list=True)
+    of_subtasks = Query("subtasks", description="Such as 0,3-5; left out: all", is_list=True)
+    return [
+        get("/jobs/metrics", _jobs, "Metrics over jobs", (_GET, _AGG, of_jobs)),
+        get("/jobs/{jobid}/metrics", _job, "Metrics of a job"),
+        get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask"),
+        get(vertex + "/watermarks", _watermarks, "How far event time is", ()),
+        get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", (_GET, _AGG, of_subtasks)),
+        get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask"),
+        get("/taskmanagers/metrics", _slots, "Metrics over slots", (_GET, _AGG, of_slots)),
+        get("/taskmanagers/{taskmanagerid}/metrics", _slot, "Metrics of a slot"),
+        get("/jobmanager/metrics", _driver, "Metrics of the driver"),
+    ]

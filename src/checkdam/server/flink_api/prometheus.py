@@ -21,6 +21,7 @@ from checkdam.runtime.monitor.job_records import JobRecord, OperatorRecord, Slot
 from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.metrics import Metrics, job_values, jobmanager_values, task_values, taskmanager_values
+from checkdam.server.flink_api.vertices import slot_id
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -92,7 +93,7 @@ def _add_job(families: _Families, record: JobRecord) -> None:
     operators = {operator.id: operator for operator in record.operators}
     families.add("flink_jobmanager_job", job_values(record), job)
     for slot in record.slots:
-        families.add("flink_taskmanager", taskmanager_values(slot), {"host": slot.host, "tm_id": tm_id(slot)})
+        families.add("flink_taskmanager", taskmanager_values(slot), {"host": slot.host, "tm_id": slot_id(slot)})
     for figures in record.figures:
         for subtask in figures.subtasks:
             _add_task(families, record, operators[figures.operator], subtask, slots.get(subtask.subtask), job)
@@ -109,7 +110,7 @@ def _add_task(
     where = slot if operator.level else None  # Spark runs the source side wherever it likes
     labels = {
         "host": where.host if where is not None else "",
-        "tm_id": tm_id(where) if where is not None else "",
+        "tm_id": slot_id(where) if where is not None else "",
         **job,
         "task_id": operator.vertex_id,
         "task_name": operator.name,
@@ -121,8 +122,3 @@ def _add_task(
     own = {"operator_id": operator.vertex_id, "operator_name": operator.name}
     common = {name: value for name, value in values.items() if name in _OF_OPERATORS}
     families.add("flink_taskmanager_job_task_operator", common, labels | own)
-
-
-def tm_id(slot: SlotRecord) -> str:
-    """A slot as Flink's task manager id: free text, and another one after a failover."""
-    return f"{slot.host}:{slot.pid}"

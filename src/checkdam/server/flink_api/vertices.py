@@ -1,4 +1,7 @@
-"""One operator of a job, which is a vertex on Flink's wire, and its subtasks."""
+"""One operator of a job, which is a vertex on Flink's wire, and its subtasks.
+
+The states of tasks follow from the status of their job: all slots start, run and end together.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,169 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from checkdam.runtime.monitor.job_records import NEVER, JobRecord, OperatorRecord, SlotRecord
+import msgspec
+
+from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, OperatorRecord, SlotRecord
 from checkdam.server.app.endpoint import Call, Endpoint, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.flink_api import vertex_shapes as shapes
-from checkdam.server.flink_api.execution_states import STATES, running_for, running_since, state_counts, task_state
-from checkdam.server.flink_api.statistics import figures_of, now_ms, percentile, task_metrics
+from checkdam.server.flink_api.statistics import TaskMetrics, figures_of, now_ms, percentile, task_metrics
 
+STATES = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+    "INITIALIZING",
+)
+
+_OF_JOB = {
+    JobStatus.INITIALIZING: "CREATED",
+    JobStatus.CREATED: "CREATED",
+    JobStatus.RUNNING: "RUNNING",
+    JobStatus.FAILING: "CANCELING",
+    JobStatus.FAILED: "CANCELED",
+    JobStatus.CANCELLING: "CANCELING",
+    JobStatus.CANCELED: "CANCELED",
+    JobStatus.FINISHED: "FINISHED",
+    JobStatus.RESTARTING: "CANCELED",
+    JobStatus.SUSPENDED: "CANCELED",
+    JobStatus.RECONCILING: "RECONCILING",
+}
 _HIGH, _LOW = 0.5, 0.1  # Flink's bounds for a ratio of backpressure
+
+
+def task_state(record: JobRecord, operator: OperatorRecord, subtask: int | None = None) -> str:
+    """Of a vertex, or of one subtask of it. The one whose failure ended the job is FAILED."""
+    if record.status in (JobStatus.FAILED, JobStatus.FAILING, JobStatus.RESTARTING) and record.exceptions:
+        latest = record.exceptions[0]
+        if latest.task == operator.name and subtask in (None, latest.subtask):
+            return "FAILED"
+    return _OF_JOB[record.status]
+
+
+def state_counts(states: list[str]) -> dict[str, int]:
+    """Every state is there, in capitals."""
+    return {state: states.count(state) for state in STATES}
+
+
+def subtask_states(record: JobRecord, operator: OperatorRecord) -> list[str]:
+    return [task_state(record, operator, subtask) for subtask in range(operator.parallelism)]
+
+
+def running_since(record: JobRecord) -> int:
+    """When the tasks of the current attempt started; -1 if none has."""
+    return record.timestamps.get(JobStatus.RUNNING, NEVER)
+
+
+def running_for(record: JobRecord, now: int) -> int:
+    """Milliseconds since then, until the job's end; -1 if it has not started."""
+    since, end = running_since(record), record.ended_at
+    return NEVER if since < 0 else max(0, (end if end >= 0 else now) - since)
+
+
+def wire_name(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A figure over all subtasks."""
+
+    min: int
+    max: int
+    avg: int
+    sum: int
+    median: int
+    p25: int
+    p75: int
+    p95: int
+
+
+class Aggregated(msgspec.Struct, frozen=True, rename="kebab"):
+    metrics: dict[str, Spread]
+    status_duration: dict[str, Spread]
+
+
+class Subtask(msgspec.Struct, frozen=True, rename="kebab"):
+    """The start time is there twice: Flink keeps an older spelling."""
+
+    subtask: int
+    status: str
+    attempt: int
+    endpoint: str
+    start_time: int
+    start_time_again: int = msgspec.field(name="start_time")
+    end_time: int
+    duration: int
+    metrics: TaskMetrics
+    taskmanager_id: str
+    status_duration: dict[str, int]
+
+
+class JobVertexDetails(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    parallelism: int
+    max_parallelism: int = msgspec.field(name="maxParallelism")
+    now: int
+    subtasks: list[Subtask]
+    aggregated: Aggregated
+
+
+class SubtaskTimes(msgspec.Struct, frozen=True):
+    subtask: int
+    endpoint: str
+    duration: int
+    timestamps: dict[str, int]
+
+
+class SubtasksTimes(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    now: int
+    subtasks: list[SubtaskTimes]
+
+
+class VertexTaskManager(msgspec.Struct, frozen=True, rename="kebab"):
+    endpoint: str
+    taskmanager_id: str
+    status: str
+    start_time: int
+    end_time: int
+    duration: int
+    metrics: TaskMetrics
+    status_counts: dict[str, int]
+    aggregated: Aggregated
+
+
+class VertexTaskManagers(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    now: int
+    taskmanagers: list[VertexTaskManager]
+
+
+class SubtaskBackpressure(msgspec.Struct, frozen=True):
+    subtask: int
+    attempt_number: int = msgspec.field(name="attempt-number")
+    level: str = msgspec.field(name="backpressureLevel")
+    level_again: str = msgspec.field(name="backpressure-level")
+    ratio: float
+    idle_ratio: float = msgspec.field(name="idleRatio")
+    busy_ratio: float = msgspec.field(name="busyRatio")
+
+
+class Backpressure(msgspec.Struct, frozen=True):
+    status: str
+    level: str = msgspec.field(name="backpressureLevel")
+    level_again: str = msgspec.field(name="backpressure-level")
+    end_timestamp: int = msgspec.field(name="end-timestamp")
+    subtasks: list[SubtaskBackpressure]
 
 
 def find_vertex(jobs: Jobs, call: Call) -> tuple[JobRecord, OperatorRecord]:
@@ -36,7 +193,7 @@ def find_subtask(operator: OperatorRecord, call: Call) -> int:
 
 
 def slot_id(slot: SlotRecord) -> str:
-    """What a slot is called as a task manager."""
+    """Return a slot's id as a task manager: free text, and another one after a failover."""
     return f"{slot.host}:{slot.pid}"
 
 
@@ -48,11 +205,11 @@ def _place(slot: SlotRecord | None) -> str:
     return (slot.location or slot.host) if slot is not None else "(unassigned)"
 
 
-def _details(jobs: Jobs, call: Call) -> shapes.JobVertexDetails:
+def _details(jobs: Jobs, call: Call) -> JobVertexDetails:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     subtasks = [_subtask(record, operator, index, now) for index in range(operator.parallelism)]
-    return shapes.JobVertexDetails(
+    return JobVertexDetails(
         operator.vertex_id,
         operator.name,
         operator.parallelism,
@@ -63,9 +220,9 @@ def _details(jobs: Jobs, call: Call) -> shapes.JobVertexDetails:
     )
 
 
-def _subtask(record: JobRecord, operator: OperatorRecord, index: int, now: int) -> shapes.Subtask:
+def _subtask(record: JobRecord, operator: OperatorRecord, index: int, now: int) -> Subtask:
     slot, state, running = slot_of(record, index), task_state(record, operator, index), running_for(record, now)
-    return shapes.Subtask(
+    return Subtask(
         subtask=index,
         status=state,
         attempt=record.restarts,
@@ -80,21 +237,21 @@ def _subtask(record: JobRecord, operator: OperatorRecord, index: int, now: int) 
     )
 
 
-def _aggregated(subtasks: Sequence[shapes.Subtask]) -> shapes.Aggregated:
+def _aggregated(subtasks: Sequence[Subtask]) -> Aggregated:
     if not subtasks:
-        return shapes.Aggregated({}, {})
+        return Aggregated({}, {})
     metrics = {
-        shapes.wire_name(name): _spread([float(getattr(subtask.metrics, name)) for subtask in subtasks])
+        wire_name(name): _spread([float(getattr(subtask.metrics, name)) for subtask in subtasks])
         for name in subtasks[0].metrics.__struct_fields__
         if not name.endswith("_complete")
     }
     states = {name: _spread([float(subtask.status_duration[name]) for subtask in subtasks]) for name in STATES}
-    return shapes.Aggregated(metrics, states)
+    return Aggregated(metrics, states)
 
 
-def _spread(values: Sequence[float]) -> shapes.Spread:
+def _spread(values: Sequence[float]) -> Spread:
     ordered = sorted(values)
-    return shapes.Spread(
+    return Spread(
         int(ordered[0]),
         int(ordered[-1]),
         int(sum(ordered) / len(ordered)),
@@ -103,12 +260,12 @@ def _spread(values: Sequence[float]) -> shapes.Spread:
     )
 
 
-def _one_subtask(jobs: Jobs, call: Call) -> shapes.Subtask:
+def _one_subtask(jobs: Jobs, call: Call) -> Subtask:
     record, operator = find_vertex(jobs, call)
     return _subtask(record, operator, find_subtask(operator, call), now_ms())
 
 
-def _attempt(jobs: Jobs, call: Call) -> shapes.Subtask:
+def _attempt(jobs: Jobs, call: Call) -> Subtask:
     record, operator = find_vertex(jobs, call)
     subtask = _subtask(record, operator, find_subtask(operator, call), now_ms())
     if call.path["attempt"] != subtask.attempt:  # of those before it nothing is kept but their failures
@@ -116,12 +273,12 @@ def _attempt(jobs: Jobs, call: Call) -> shapes.Subtask:
     return subtask
 
 
-def _times(jobs: Jobs, call: Call) -> shapes.SubtasksTimes:
+def _times(jobs: Jobs, call: Call) -> SubtasksTimes:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     started, end = running_since(record), record.ended_at
     times = [
-        shapes.SubtaskTimes(
+        SubtaskTimes(
             index,
             _place(slot_of(record, index)),
             running_for(record, now),
@@ -131,17 +288,17 @@ def _times(jobs: Jobs, call: Call) -> shapes.SubtasksTimes:
         )
         for index in range(operator.parallelism)
     ]
-    return shapes.SubtasksTimes(operator.vertex_id, operator.name, now, times)
+    return SubtasksTimes(operator.vertex_id, operator.name, now, times)
 
 
-def _taskmanagers(jobs: Jobs, call: Call) -> shapes.VertexTaskManagers:
+def _taskmanagers(jobs: Jobs, call: Call) -> VertexTaskManagers:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     found = []
     for index in range(operator.parallelism):
         subtask = _subtask(record, operator, index, now)
         found.append(
-            shapes.VertexTaskManager(
+            VertexTaskManager(
                 subtask.endpoint,
                 subtask.taskmanager_id,
                 subtask.status,
@@ -153,18 +310,18 @@ def _taskmanagers(jobs: Jobs, call: Call) -> shapes.VertexTaskManagers:
                 _aggregated([subtask]),
             )
         )
-    return shapes.VertexTaskManagers(operator.vertex_id, operator.name, now, found)
+    return VertexTaskManagers(operator.vertex_id, operator.name, now, found)
 
 
-def _backpressure(jobs: Jobs, call: Call) -> shapes.Backpressure:
+def _backpressure(jobs: Jobs, call: Call) -> Backpressure:
     """An operator that is always busy holds back those before it; that share is all there is to tell here."""
     record, operator = find_vertex(jobs, call)
     subtasks = []
     for figures in figures_of(record, operator.id, operator.parallelism):
         busy = min(1.0, max(0.0, figures.busy_ratio))
-        subtasks.append(shapes.SubtaskBackpressure(figures.subtask, record.restarts, "ok", "ok", 0.0, 1.0 - busy, busy))
+        subtasks.append(SubtaskBackpressure(figures.subtask, record.restarts, "ok", "ok", 0.0, 1.0 - busy, busy))
     level = _level(max((subtask.ratio for subtask in subtasks), default=0.0))
-    return shapes.Backpressure("ok", level, level, now_ms(), subtasks)
+    return Backpressure("ok", level, level, now_ms(), subtasks)
 
 
 def _level(ratio: float) -> str:
@@ -186,10 +343,10 @@ def routes(jobs: Jobs) -> list[Endpoint]:
 
     one = "/subtasks/{subtaskindex}"
     return [
-        get("", _details, "A vertex with its subtasks", shapes.JobVertexDetails),
-        get(one, _one_subtask, "One subtask", shapes.Subtask),
-        get(one + "/attempts/{attempt}", _attempt, "One attempt of a subtask", shapes.Subtask),
-        get("/subtasktimes", _times, "When its subtasks entered each state", shapes.SubtasksTimes),
-        get("/taskmanagers", _taskmanagers, "The slots it runs in", shapes.VertexTaskManagers),
-        get("/backpressure", _backpressure, "How busy its subtasks are", shapes.Backpressure),
+        get("", _details, "A vertex with its subtasks", JobVertexDetails),
+        get(one, _one_subtask, "One subtask", Subtask),
+        get(one + "/attempts/{attempt}", _attempt, "One attempt of a subtask", Subtask),
+        get("/subtasktimes", _times, "When its subtasks entered each state", SubtasksTimes),
+        get("/taskmanagers", _taskmanagers, "The slots it runs in", VertexTaskManagers),
+        get("/backpressure", _backpressure, "How busy its subtasks are", Backpressure),
     ]

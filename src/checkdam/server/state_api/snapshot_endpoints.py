@@ -18,7 +18,6 @@ from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import Call, Endpoint, Natural, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.state_api import snapshot_shapes as shapes
 from checkdam.server.state_api.live_state_endpoints import Entry, KeyAnswer, Page
 from checkdam.state_reader.columns import is_hashable, positional
 from checkdam.state_reader.descriptions import StateDescription
@@ -32,6 +31,90 @@ from checkdam.types.type_info import TypeInfo
 _T = TypeVar("_T")
 _CACHED = 64  # results: descriptions, key groups and differences, none of which grows with the state
 _LARGEST_PAGE = 1_000
+_CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
+_LIMIT = Query("limit", Positive, f"how many at most, {_LARGEST_PAGE} if more", default=50)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    ref: str
+    path: str
+    kind: str
+    epoch: int
+    completed: int
+    state_size: int
+
+
+class Snapshots(msgspec.Struct, frozen=True):
+    snapshots: list[Snapshot]
+
+
+class KeyedStateView(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+    name: str
+    kind: str
+    key_type: str
+    type: str
+    entries: int | None
+    ttl: bool
+    map_key_type: str | msgspec.UnsetType = msgspec.UNSET
+    namespace_type: str | msgspec.UnsetType = msgspec.UNSET
+    entries_are_exact: bool | msgspec.UnsetType = msgspec.UNSET
+    bytes: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class OperatorStateView(msgspec.Struct, frozen=True):
+    name: str
+    mode: str
+    type: str
+    elements: int
+
+
+class OperatorView(msgspec.Struct, frozen=True, rename="kebab"):
+    uid: str
+    name: str
+    vertex: str
+    parallelism: int
+    max_parallelism: int
+    states: list[KeyedStateView]
+    operator_states: list[OperatorStateView]
+
+
+class SnapshotState(msgspec.Struct, frozen=True):
+    epoch: int
+    operators: list[OperatorView]
+
+
+class KeyGroup(msgspec.Struct, frozen=True, rename="kebab"):
+    key_group: int
+    entries: int
+    bytes: int
+    subtask: int
+
+
+class KeyGroups(msgspec.Struct, frozen=True, rename="kebab"):
+    key_groups: list[KeyGroup]
+    max_parallelism: int
+
+
+class Difference(msgspec.Struct, frozen=True):
+    what: str
+    key: Any
+    before: Any
+    after: Any
+
+
+class StateDifference(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    kind: str
+    added: int
+    changed: int
+    removed: int
+    unchanged: int
+    examples: list[Difference]
+
+
+class Differences(msgspec.Struct, frozen=True):
+    states: list[StateDifference]
 
 
 class Cache:
@@ -73,10 +156,10 @@ class _Snapshots:
     jobs: Jobs
     cache: Cache
 
-    def listed(self, call: Call) -> shapes.Snapshots:
-        return shapes.Snapshots([_listed(each) for each in _known(self.jobs.record(call.job_id)).values()])
+    def listed(self, call: Call) -> Snapshots:
+        return Snapshots([_listed(each) for each in _known(self.jobs.record(call.job_id)).values()])
 
-    def states(self, call: Call) -> shapes.SnapshotState:
+    def states(self, call: Call) -> SnapshotState:
         record, savepoint = self._opened(call)
         return self.cache.get(("states", savepoint.path), lambda: _states(record, savepoint))
 
@@ -96,12 +179,12 @@ class _Snapshots:
         limit = min(call.query["limit"], _LARGEST_PAGE)
         return _page(savepoint, state, call.query["cursor"], limit)
 
-    def key_groups(self, call: Call) -> shapes.KeyGroups:
+    def key_groups(self, call: Call) -> KeyGroups:
         _, savepoint = self._opened(call)
         state = _keyed(savepoint, call)
         return self.cache.get(("key groups", savepoint.path, state.description), lambda: _key_groups(state))
 
-    def differences(self, call: Call) -> shapes.Differences:
+    def differences(self, call: Call) -> Differences:
         known = _known(self.jobs.record(call.job_id))
         old, new = (_open(known, call.path[ref]) for ref in ("ref", "other"))
         uid, name, limit = call.query["uid"], call.query["name"], min(call.query["limit"], _LARGEST_PAGE)
@@ -135,8 +218,8 @@ def _open(known: dict[str, CheckpointRecord], ref: str) -> Savepoint:
     return Savepoint.load(str(known[ref].path))
 
 
-def _listed(snapshot: CheckpointRecord) -> shapes.Snapshot:
-    return shapes.Snapshot(
+def _listed(snapshot: CheckpointRecord) -> Snapshot:
+    return Snapshot(
         _ref(snapshot),
         without_credentials(snapshot.path or ""),
         snapshot.kind.value,
@@ -146,13 +229,13 @@ def _listed(snapshot: CheckpointRecord) -> shapes.Snapshot:
     )
 
 
-def _states(record: JobRecord, savepoint: Savepoint) -> shapes.SnapshotState:
+def _states(record: JobRecord, savepoint: Savepoint) -> SnapshotState:
     vertices = {operator.uid: operator.vertex_id for operator in record.operators if operator.uid}
     operators = []
     for operator in savepoint.operators:
         states = savepoint.states(operator.uid)
         operators.append(
-            shapes.OperatorView(
+            OperatorView(
                 operator.uid,
                 operator.name,
                 vertices.get(operator.uid) or operator_id(operator.uid).hex(),
@@ -160,17 +243,17 @@ def _states(record: JobRecord, savepoint: Savepoint) -> shapes.SnapshotState:
                 operator.max_parallelism,
                 [_keyed_view(state) for state in states if state.is_keyed],
                 [
-                    shapes.OperatorStateView(state.name, state.kind, state.type, state.entries or 0)
+                    OperatorStateView(state.name, state.kind, state.type, state.entries or 0)
                     for state in states
                     if not state.is_keyed
                 ],
             )
         )
-    return shapes.SnapshotState(savepoint.epoch, operators)
+    return SnapshotState(savepoint.epoch, operators)
 
 
-def _keyed_view(state: StateDescription) -> shapes.KeyedStateView:
-    return shapes.KeyedStateView(
+def _keyed_view(state: StateDescription) -> KeyedStateView:
+    return KeyedStateView(
         state.name,
         state.kind,
         state.key_type or "",
@@ -211,15 +294,15 @@ def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: in
     return Page(savepoint.epoch, entries, following)
 
 
-def _key_groups(state: KeyedState) -> shapes.KeyGroups:
-    sizes = [shapes.KeyGroup(each.key_group, each.entries, each.bytes, each.subtask) for each in state.key_groups()]
-    return shapes.KeyGroups(sizes, state.max_parallelism)
+def _key_groups(state: KeyedState) -> KeyGroups:
+    sizes = [KeyGroup(each.key_group, each.entries, each.bytes, each.subtask) for each in state.key_groups()]
+    return KeyGroups(sizes, state.max_parallelism)
 
 
-def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | None, limit: int) -> shapes.Differences:
-    return shapes.Differences(
+def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | None, limit: int) -> Differences:
+    return Differences(
         [
-            shapes.StateDifference(
+            StateDifference(
                 each.description.uid,
                 each.description.name,
                 each.description.kind,
@@ -227,15 +310,11 @@ def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | No
                 each.changed,
                 each.removed,
                 each.unchanged,
-                [shapes.Difference(**json_example(example, each.content)) for example in each.examples],
+                [Difference(**json_example(example, each.content)) for example in each.examples],
             )
             for each in diff(old, new, uid, name, examples=limit)
         ]
     )
-
-
-_CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
-_LIMIT = Query("limit", Positive, f"how many at most, {_LARGEST_PAGE} if more", default=50)
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
@@ -253,14 +332,14 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             "/jobs/{jobid}/snapshots",
             snapshots.listed,
             "Checkpoints and savepoints that can be read",
-            response=shapes.Snapshots,
+            response=Snapshots,
             errors=(404,),
         ),
         get(
             f"{one}/state",
             snapshots.states,
             "States in a snapshot",
-            response=shapes.SnapshotState,
+            response=SnapshotState,
             errors=(404, 409, 503),
         ),
         get(state, snapshots.key, "What a key held", response=KeyAnswer, query=(key, map_key), errors=(404, 409, 503)),
@@ -276,14 +355,14 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             f"{state}/key-groups",
             snapshots.key_groups,
             "Entries and bytes of each key group",
-            response=shapes.KeyGroups,
+            response=KeyGroups,
             errors=(404, 409, 503),
         ),
         get(
             f"{one}/diff/{{other}}",
             snapshots.differences,
             "What changed from one snapshot to the other",
-            response=shapes.Differences,
+            response=Differences,
             query=(*which, examples),
             errors=(404, 409, 503),
         ),

@@ -16,7 +16,7 @@ from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog import known_jobs
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api import prometheus
-from checkdam.server.flink_api.taskmanagers import live_slots
+from checkdam.server.flink_api.cluster import live_slots
 
 
 def test_of_a_job_that_ended_only_what_it_tells_is_kept() -> None:

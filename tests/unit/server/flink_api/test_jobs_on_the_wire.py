@@ -9,7 +9,7 @@ from tests.unit.server.made_jobs import COUNT, JOB, OTHER, SOURCE, START, with_s
 from tests.unit.server.serving import Served
 
 from checkdam.runtime.monitor.job_records import JobStatus
-from checkdam.server.flink_api.execution_states import STATES
+from checkdam.server.flink_api.vertices import STATES
 
 
 def test_jobs_have_an_id_and_a_status(served: Served) -> None:

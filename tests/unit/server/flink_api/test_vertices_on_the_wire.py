@@ -7,7 +7,7 @@ import pytest
 from tests.unit.server.made_jobs import COUNT, RECORD, START
 from tests.unit.server.serving import Served
 
-from checkdam.server.flink_api.execution_states import STATES
+from checkdam.server.flink_api.vertices import STATES
 
 VERTEX = f"/vertices/{COUNT}"
 
