@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -32,6 +33,7 @@ from checkdam.server.flink_api.operations import (
 
 _MAX_PARALLELISM = 32768
 _NO_JOB = ""  # a disposal belongs to none
+Info = TypeVar("Info")
 
 
 class TriggerResponse(msgspec.Struct, frozen=True, rename="kebab"):
@@ -79,19 +81,9 @@ class OperationInfo(msgspec.Struct, frozen=True, rename="kebab"):
     failure_cause: FailureCause | UnsetType = UNSET
 
 
-class CheckpointStatusBody(msgspec.Struct, frozen=True):
+class OperationStatus(msgspec.Struct, Generic[Info], frozen=True):
     status: QueueStatus
-    operation: CheckpointInfo | None
-
-
-class SavepointStatusBody(msgspec.Struct, frozen=True):
-    status: QueueStatus
-    operation: SavepointInfo | None
-
-
-class OperationStatusBody(msgspec.Struct, frozen=True):
-    status: QueueStatus
-    operation: OperationInfo | None
+    operation: Info | None
 
 
 _IN_PROGRESS, _COMPLETED = QueueStatus("IN_PROGRESS"), QueueStatus("COMPLETED")
@@ -170,29 +162,15 @@ class Triggers:
         """As in Flink: who wants a graceful end must not get a cancellation."""
         raise _stop_has_moved()
 
-    def checkpoint_status(self, call: Call) -> CheckpointStatusBody:
-        operation = self._find(OperationKind.CHECKPOINT, call)
-        if not operation.was_fetched:
-            return CheckpointStatusBody(_IN_PROGRESS, None)
+    def status(self, kind: OperationKind, info: type[Any], result: str | None, call: Call) -> OperationStatus[Any]:
+        """Tell how an operation is going. Its result becomes the field `result` of `info`."""
+        operation = self._find(kind, call)
+        if not operation.was_fetched:  # not `done`: it may have ended since `find` looked, and this would not be noted
+            return OperationStatus(_IN_PROGRESS, None)
         failure = operation.failure
         if failure is not None:
-            return CheckpointStatusBody(_COMPLETED, CheckpointInfo(failure_cause=failure_cause(failure)))
-        return CheckpointStatusBody(_COMPLETED, CheckpointInfo(checkpoint_id=operation.future.result()))
-
-    def savepoint_status(self, call: Call) -> SavepointStatusBody:
-        operation = self._find(OperationKind.SAVEPOINT, call)
-        if not operation.was_fetched:
-            return SavepointStatusBody(_IN_PROGRESS, None)
-        failure = operation.failure
-        if failure is not None:
-            return SavepointStatusBody(_COMPLETED, SavepointInfo(failure_cause=failure_cause(failure)))
-        return SavepointStatusBody(_COMPLETED, SavepointInfo(location=operation.future.result()))
-
-    def rescaling_status(self, call: Call) -> OperationStatusBody:
-        return _plain_status(self._find(OperationKind.RESCALING, call))
-
-    def disposal_status(self, call: Call) -> OperationStatusBody:
-        return _plain_status(self._find(OperationKind.DISPOSAL, call))
+            return OperationStatus(_COMPLETED, info(failure_cause=failure_cause(failure)))
+        return OperationStatus(_COMPLETED, info() if result is None else info(**{result: operation.future.result()}))
 
     def _start(
         self, kind: OperationKind, job_id: str, trigger_id: str | None, begin: Callable[[], Future[Any]]
@@ -283,28 +261,25 @@ def _stop_has_moved() -> RestError:
     )
 
 
-def _plain_status(operation: Operation) -> OperationStatusBody:
-    if not operation.was_fetched:  # not `done`: it may have ended since `find` looked, and this would not be noted
-        return OperationStatusBody(_IN_PROGRESS, None)
-    failure = operation.failure
-    return OperationStatusBody(
-        _COMPLETED, OperationInfo(failure_cause(failure)) if failure is not None else OperationInfo()
-    )
-
-
 def routes(
     jobs: Jobs, operations: Operations, configuration: Configuration, dispose: Callable[[str], None]
 ) -> list[Endpoint]:
     triggers = Triggers(jobs, operations, configuration, dispose)
-    job = "/jobs/{jobid}"
+    job, disposal = "/jobs/{jobid}", "/savepoint-disposal"
+    rescaling = job + "/rescaling"
     mode = Query("mode", description="What to do", default="cancel", choices=("cancel", "stop"))
     parallelism = Query("parallelism", Positive, "The new number of slots", required=True)
 
-    def trigger(method: str, path: str, handler: Callable[[Call], Any], summary: str, **more: Any) -> Endpoint:
-        return Endpoint(method, path, handler, summary, response=TriggerResponse, errors=(403,), **more)
+    def trigger(
+        method: str, path: str, handler: Callable[[Call], Any], summary: str, body: Any = None, **more: Any
+    ) -> Endpoint:
+        given = {"status": 202, **more}
+        return Endpoint(method, path, handler, summary, response=TriggerResponse, body=body, errors=(403,), **given)
 
-    def status(path: str, handler: Callable[[Call], Any], summary: str, response: type) -> Endpoint:
-        return Endpoint("GET", path, handler, summary, response=response, errors=(404,))
+    def status(path: str, kind: OperationKind, info: Any, result: str | None = None) -> Endpoint:
+        tell = partial(triggers.status, kind, info, result)
+        answer = OperationStatus[info]
+        return Endpoint("GET", path + "/{triggerid}", tell, f"How a {kind} went", response=answer, errors=(404,))
 
     def cancelling(method: str, path: str, handler: Callable[[Call], Any], **more: Any) -> Endpoint:
         return Endpoint(
@@ -312,48 +287,15 @@ def routes(
         )
 
     return [
-        trigger(
-            "POST",
-            job + "/checkpoints",
-            triggers.checkpoint,
-            "Cut a checkpoint",
-            body=CheckpointTriggerRequestBody,
-            status=202,
-        ),
-        status(job + "/checkpoints/{triggerid}", triggers.checkpoint_status, "How it went", CheckpointStatusBody),
-        trigger(
-            "POST",
-            job + "/savepoints",
-            triggers.savepoint,
-            "Write a savepoint",
-            body=SavepointTriggerRequestBody,
-            status=202,
-        ),
-        trigger(
-            "POST",
-            job + "/stop",
-            triggers.stop,
-            "Stop with a savepoint",
-            body=StopWithSavepointRequestBody,
-            status=202,
-        ),
-        status(
-            job + "/savepoints/{triggerid}",
-            triggers.savepoint_status,
-            "How a savepoint or a stop went",
-            SavepointStatusBody,
-        ),
-        trigger(
-            "POST",
-            "/savepoint-disposal",
-            triggers.disposal,
-            "Delete a savepoint",
-            body=SavepointDisposalRequest,
-            tag="savepoints",
-        ),
-        status("/savepoint-disposal/{triggerid}", triggers.disposal_status, "How a disposal went", OperationStatusBody),
-        trigger("PATCH", job + "/rescaling", triggers.rescaling, "Go on at another parallelism", query=(parallelism,)),
-        status(job + "/rescaling/{triggerid}", triggers.rescaling_status, "How it went", OperationStatusBody),
+        trigger("POST", job + "/checkpoints", triggers.checkpoint, "Take a checkpoint", CheckpointTriggerRequestBody),
+        status(job + "/checkpoints", OperationKind.CHECKPOINT, CheckpointInfo, "checkpoint_id"),
+        trigger("POST", job + "/savepoints", triggers.savepoint, "Write a savepoint", SavepointTriggerRequestBody),
+        trigger("POST", job + "/stop", triggers.stop, "Stop with a savepoint", StopWithSavepointRequestBody),
+        status(job + "/savepoints", OperationKind.SAVEPOINT, SavepointInfo, "location"),  # of a stop, too
+        trigger("POST", disposal, triggers.disposal, "Delete a savepoint", SavepointDisposalRequest, status=200),
+        status(disposal, OperationKind.DISPOSAL, OperationInfo),
+        trigger("PATCH", rescaling, triggers.rescaling, "Change the parallelism", query=(parallelism,), status=200),
+        status(rescaling, OperationKind.RESCALING, OperationInfo),
         cancelling("PATCH", job, triggers.cancel, query=(mode,)),
         # For the page of Flink, and for proxies that let only GET through: it changes something all the same.
         cancelling("GET", job + "/yarn-cancel", triggers.yarn_cancel, writes=True),
