@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -110,6 +111,29 @@ class Endpoint:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             name = self.body_name or getattr(self.body, "__name__", "RequestBody")
             raise RestError(400, f"Request did not match expected format {name}. {error}") from error
+
+
+class Reads:
+    """Declares GET endpoints below one path, for handlers that take `known` before the call."""
+
+    def __init__(self, known: Any, below: str, tag: str = "jobs") -> None:
+        self._known = known
+        self._below = below
+        self._tag = tag
+
+    def __call__(
+        self, path: str, handler: Callable[[Any, Call], Any], summary: str, response: Any, *query: Query
+    ) -> Endpoint:
+        return Endpoint(
+            "GET",
+            self._below + path,
+            partial(handler, self._known),
+            summary,
+            response=response,
+            query=query,
+            errors=(404,) if "{" in self._below + path else (),
+            tag=self._tag,
+        )
 
 
 def bad_parameters(problem: str) -> RestError:

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -22,7 +21,7 @@ from checkdam.runtime.monitor.job_records import (
     SubtaskCheckpoint,
 )
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint
+from checkdam.server.app.endpoint import Call, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import ZERO, Statistics, statistics
@@ -415,11 +414,7 @@ def _config(jobs: Jobs, call: Call) -> CheckpointConfig:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any) -> Endpoint:
-        return Endpoint(
-            "GET", "/jobs/{jobid}/checkpoints" + path, partial(handler, jobs), summary, response=response, errors=(404,)
-        )
-
+    get = Reads(jobs, "/jobs/{jobid}/checkpoints")
     one = "/details/{checkpointid}"
     return [
         get("", _statistics, "Counts, summary, latest and history of the job's checkpoints", CheckpointingStatistics),

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +15,7 @@ import checkdam
 from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, SlotRecord
 from checkdam.runtime.monitor.masking import masked
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Query, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import now_ms
@@ -117,7 +115,7 @@ def _settings(configuration: Configuration, _: Call) -> list[ConfigEntry]:
     return settings(configuration)
 
 
-def _thread_dump(call: Call) -> ThreadDump:
+def _thread_dump(_: Configuration, call: Call) -> ThreadDump:
     names = {thread.ident: thread for thread in threading.enumerate()}
     infos = []
     for ident, frame in sys._current_frames().items():
@@ -244,16 +242,13 @@ def _slot(jobs: Jobs, call: Call) -> TaskManagerDetails:
 
 
 def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
-    def get(path: str, handler: Callable[[Call], Any], summary: str, response: Any, **more: Any) -> Endpoint:
-        tag = "slots" if path.startswith("/taskmanagers") else "cluster"
-        return Endpoint("GET", path, handler, summary, response=response, tag=tag, **more)
-
-    dump = Query("mode", description="LITE: names only", default="FULL", choices=("LITE", "FULL"))
+    of_jobs, of_settings = Reads(jobs, "", "cluster"), Reads(configuration, "", "cluster")
+    mode = Query("mode", description="LITE: names only", default="FULL", choices=("LITE", "FULL"))
     return [
-        get("/overview", partial(_overview, jobs), "Slots and jobs in figures", ClusterOverview),
-        get("/config", partial(_config, configuration), "What a page needs to know", DashboardConfiguration),
-        get("/jobmanager/config", partial(_settings, configuration), "The settings", list[ConfigEntry]),
-        get("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, query=(dump,)),
-        get("/taskmanagers", partial(_slots, jobs), "The slots of the running jobs", TaskManagers),
-        get("/taskmanagers/{taskmanagerid}", partial(_slot, jobs), "One slot", TaskManagerDetails, errors=(404,)),
+        of_jobs("/overview", _overview, "Slots and jobs in figures", ClusterOverview),
+        of_settings("/config", _config, "What a page needs to know", DashboardConfiguration),
+        of_settings("/jobmanager/config", _settings, "The settings", list[ConfigEntry]),
+        of_settings("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, mode),
+        of_jobs("/taskmanagers", _slots, "The slots of the running jobs", TaskManagers),
+        of_jobs("/taskmanagers/{taskmanagerid}", _slot, "One slot", TaskManagerDetails),
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import html
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, JobStatus, OperatorRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import FailureCause, named_cause
 from checkdam.server.flink_api.statistics import (
@@ -340,17 +338,7 @@ def _result(jobs: Jobs, call: Call) -> JobExecutionResult:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any, *query: Query) -> Endpoint:
-        return Endpoint(
-            "GET",
-            "/jobs/{jobid}" + path,
-            partial(handler, jobs),
-            summary,
-            response=response,
-            query=query,
-            errors=(404,),
-        )
-
+    get = Reads(jobs, "/jobs/{jobid}")
     return [
         get("", _details, "The job with its vertices", JobDetailsInfo),
         get("/status", _status, "The job's status", JobStatusInfo),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 
 from checkdam.errors import CheckdamError
 from checkdam.runtime.monitor.job_records import CheckpointRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Natural, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Natural, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import now_ms
 from checkdam.storage.filesystem import open_storage
@@ -105,22 +103,9 @@ def _series(jobs: Jobs, call: Call) -> Series:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
+    get = Reads(jobs, "/jobs/{jobid}")
+    since = Query("since", Natural, "Only what ended at or after this, in ms", default=0)
     return [
-        Endpoint(
-            "GET",
-            "/jobs/{jobid}/savepoints",
-            partial(_savepoints, jobs),
-            "The job's savepoints, newest first",
-            response=Savepoints,
-            errors=(404,),
-        ),
-        Endpoint(
-            "GET",
-            "/jobs/{jobid}/series",
-            partial(_series, jobs),
-            "Epochs and checkpoints over time, oldest first",
-            response=Series,
-            query=(Query("since", Natural, "Only what ended at or after this, in ms", default=0),),
-            errors=(404,),
-        ),
+        get("/savepoints", _savepoints, "The job's savepoints, newest first", Savepoints),
+        get("/series", _series, "Epochs and checkpoints over time, oldest first", Series, since),
     ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import msgspec
 
 from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord, JobStatus
-from checkdam.server.app.endpoint import Call, Endpoint
+from checkdam.server.app.endpoint import Call, Endpoint, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import duration, now_ms
 from checkdam.server.flink_api.vertices import STATES, subtask_states
@@ -92,9 +91,8 @@ def _overview(jobs: Jobs, _: Call) -> MultipleJobsDetails:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
+    get = Reads(jobs, "/jobs")
     return [
-        Endpoint("GET", "/jobs", partial(_ids, jobs), "All jobs with their status", response=JobIdsWithStatusOverview),
-        Endpoint(
-            "GET", "/jobs/overview", partial(_overview, jobs), "All jobs at a glance", response=MultipleJobsDetails
-        ),
+        get("", _ids, "All jobs with their status", JobIdsWithStatusOverview),
+        get("/overview", _overview, "All jobs at a glance", MultipleJobsDetails),
     ]

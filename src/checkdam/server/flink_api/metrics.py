@@ -10,10 +10,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -31,7 +29,7 @@ from checkdam.runtime.monitor.job_records import (
 )
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.slot.process_memory import resident_bytes
-from checkdam.server.app.endpoint import Call, Endpoint, Query, bad_parameters
+from checkdam.server.app.endpoint import Call, Endpoint, Query, Reads, bad_parameters
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.cluster import find_slot, live_slots
 from checkdam.server.flink_api.vertices import find_subtask, find_vertex, slot_id
@@ -311,32 +309,20 @@ def _indices(parts: Sequence[str], parallelism: int) -> list[int]:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    def get(
-        path: str, handler: Callable[[Jobs, Call], Any], summary: str, query: tuple[Query, ...] = (_GET,)
-    ) -> Endpoint:
-        return Endpoint(
-            "GET",
-            path,
-            partial(handler, jobs),
-            summary,
-            response=list[AggregatedMetric] if _AGG in query else list[Metric],
-            query=query,
-            errors=(404,) if "{" in path else (),
-            tag="metrics",
-        )
-
+    get = Reads(jobs, "", "metrics")
+    one, many = list[Metric], list[AggregatedMetric]
     vertex = "/jobs/{jobid}/vertices/{vertexid}"
     of_jobs = Query("jobs", description="Job ids; left out: all", is_list=True)
     of_slots = Query("taskmanagers", description="Slots; left out: all", is_list=True)
     of_subtasks = Query("subtasks", description="Such as 0,3-5; left out: all", is_list=True)
     return [
-        get("/jobs/metrics", _jobs, "Metrics over jobs", (_GET, _AGG, of_jobs)),
-        get("/jobs/{jobid}/metrics", _job, "Metrics of a job"),
-        get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask"),
-        get(vertex + "/watermarks", _watermarks, "How far event time is", ()),
-        get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", (_GET, _AGG, of_subtasks)),
-        get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask"),
-        get("/taskmanagers/metrics", _slots, "Metrics over slots", (_GET, _AGG, of_slots)),
-        get("/taskmanagers/{taskmanagerid}/metrics", _slot, "Metrics of a slot"),
-        get("/jobmanager/metrics", _driver, "Metrics of the driver"),
+        get("/jobs/metrics", _jobs, "Metrics over jobs", many, _GET, _AGG, of_jobs),
+        get("/jobs/{jobid}/metrics", _job, "Metrics of a job", one, _GET),
+        get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask", one, _GET),
+        get(vertex + "/watermarks", _watermarks, "How far event time is", one),
+        get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", many, _GET, _AGG, of_subtasks),
+        get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask", one, _GET),
+        get("/taskmanagers/metrics", _slots, "Metrics over slots", many, _GET, _AGG, of_slots),
+        get("/taskmanagers/{taskmanagerid}/metrics", _slot, "Metrics of a slot", one, _GET),
+        get("/jobmanager/metrics", _driver, "Metrics of the driver", one, _GET),
     ]

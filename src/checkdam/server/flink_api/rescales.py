@@ -6,14 +6,13 @@ for two different numbers is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorRecord, RescaleRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Nothing
+from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import OperationKind, Operations
@@ -133,17 +132,7 @@ def _rescale(record: JobRecord, rescale: RescaleRecord) -> Rescale:
 
 
 def routes(jobs: Jobs, operations: Operations) -> list[Endpoint]:
-    def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any) -> Endpoint:
-        return Endpoint(
-            "GET",
-            "/jobs/{jobid}" + path,
-            partial(handler, jobs),
-            summary,
-            response=response,
-            errors=(404,),
-            tag="rescaling",
-        )
-
+    get = Reads(jobs, "/jobs/{jobid}", "rescaling")
     return [
         get("/resource-requirements", _requirements, "The parallelism required", dict[str, VertexRequirements]),
         Endpoint(

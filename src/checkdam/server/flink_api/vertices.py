@@ -5,14 +5,12 @@ The states of tasks follow from the status of their job: all slots start, run an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, OperatorRecord, SlotRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Query
+from checkdam.server.app.endpoint import Call, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import TaskMetrics, figures_of, now_ms, percentile, task_metrics
@@ -329,18 +327,7 @@ def _level(ratio: float) -> str:
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    def get(path: str, handler: Callable[[Jobs, Call], Any], summary: str, response: Any, *query: Query) -> Endpoint:
-        return Endpoint(
-            "GET",
-            "/jobs/{jobid}/vertices/{vertexid}" + path,
-            partial(handler, jobs),
-            summary,
-            response=response,
-            query=query,
-            errors=(404,),
-            tag="vertices",
-        )
-
+    get = Reads(jobs, "/jobs/{jobid}/vertices/{vertexid}", "vertices")
     one = "/subtasks/{subtaskindex}"
     return [
         get("", _details, "A vertex with its subtasks", JobVertexDetails),

@@ -1,15 +1,12 @@
 """The state of a running job, as of whole epochs: which states there are, what a key holds, and which keys there are.
 
-A question for keys never takes a thread: it is handed to the slots' channels, and the answer wakes the event loop, once
-for all that came together.
+A question for keys never takes a thread: it is handed to the slots' channels, and the answer wakes the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -136,7 +133,6 @@ def routes(jobs: Jobs) -> list[Endpoint]:
 class _Live:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._arrivals = _Arrivals()
 
     def states(self, call: Call) -> States:
         epoch, found = self._state_of(call).overview()
@@ -186,9 +182,13 @@ class _Live:
             asked.extend((state, keys))
             return keys, map_key
 
-        answer = self._arrivals.expect()
-        live = self._state_of(call)
-        live.get_soon(call.path["uid"], call.path["name"], remembered, partial(self._arrivals.arrived, answer))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[QueryAnswer]] = loop.create_future()
+
+        def tell(result: Any) -> None:
+            loop.call_soon_threadsafe(_settle, answer, result)
+
+        self._state_of(call).get_soon(call.path["uid"], call.path["name"], remembered, tell)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 answers = await answer
@@ -203,34 +203,13 @@ class _Live:
         return queries
 
 
-class _Arrivals:
-    """Answers on their way from the channels' threads to the event loop; all that have arrived wake it once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._arrived: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-
-    def expect(self) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().create_future()
-
-    def arrived(self, answer: asyncio.Future[Any], result: Any) -> None:
-        loop = answer.get_loop()
-        with self._lock:
-            is_first = loop not in self._arrived
-            self._arrived.setdefault(loop, []).append((answer, result))
-        if is_first:
-            loop.call_soon_threadsafe(self._hand_over, loop)
-
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            arrived = self._arrived.pop(loop)
-        for answer, result in arrived:
-            if answer.done():
-                continue  # whoever asked has gone
-            if isinstance(result, CheckdamError):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():
+        return  # whoever asked has gone
+    if isinstance(result, CheckdamError):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
 
 
 def _shape(state: QueryableState) -> StateShape:
