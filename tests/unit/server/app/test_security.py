@@ -123,6 +123,20 @@ def test_the_way_in_leads_nowhere_else(guarded: Served, start: str) -> None:
     assert answer.headers["location"] == "/evil.example/"
 
 
+@pytest.mark.parametrize(
+    "path", ["/ui/../jobs/overview", "/ui/%2e%2e/jobs/overview", "/ui//jobs/overview", "//jobs/overview", "/ui"]
+)
+def test_nothing_but_the_page_is_open_however_a_path_is_written(guarded: Served, path: str) -> None:
+    answer = guarded.client.send(
+        guarded.client.build_request(
+            "GET", f"http://localhost:{guarded.server.port}", extensions={"target": path.encode()}
+        )
+    )
+
+    assert answer.status_code in (401, 404)
+    assert JOB not in answer.text
+
+
 def test_without_a_token_setting_the_word_token_in_an_address_means_nothing(served: Served) -> None:
     assert served.client.get("/overview?token=x").status_code == 200
 
