@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -15,20 +16,6 @@ from checkdam.server.app.http_errors import ErrorBody
 
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
-_REASONS = {
-    200: "As asked",
-    202: "Accepted",
-    308: "Asked for at another path",
-    400: "The request is malformed",
-    401: "The token is missing",
-    403: "Refused for what the request says of where it comes from",
-    404: "There is none",
-    408: "The body did not arrive in time",
-    409: "Not in this state",
-    413: "The body is too large",
-    500: "A fault of the server",
-    503: "Not at this moment",
-}
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -84,18 +71,14 @@ def _responses(endpoint: Endpoint, schema_of: dict[int, Any]) -> dict[str, Any]:
     if endpoint.body is not None:
         statuses |= {408, 413}
     error = {_JSON: {"schema": schema_of[id(ErrorBody)]}}
-    responses = {str(status): {"description": _reason(status), "content": error} for status in sorted(statuses)}
+    responses = {str(each): {"description": HTTPStatus(each).phrase, "content": error} for each in sorted(statuses)}
     schema = {"type": "string"} if endpoint.response is None else schema_of[id(endpoint.response)]
     media_type = endpoint.media_type.partition(";")[0]
     responses[str(endpoint.status)] = {
-        "description": _reason(endpoint.status),
+        "description": HTTPStatus(endpoint.status).phrase,
         "content": {media_type: {"schema": schema}},
     }
     return responses
-
-
-def _reason(status: int) -> str:
-    return _REASONS.get(status, "See the text")
 
 
 def _path_parameter(name: str) -> dict[str, Any]:

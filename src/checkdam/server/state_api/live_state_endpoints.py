@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -89,44 +90,19 @@ class Page(msgspec.Struct, frozen=True):
 def routes(jobs: Jobs) -> list[Endpoint]:
     live = _Live(jobs)
     where = "/jobs/{jobid}/state/{uid}/{name}"
-    errors = (404, 409, 503)
+    read = partial(Endpoint, errors=(404, 409, 503), tag="state", writes=False)
+    key = Query("key", str, "The key as JSON; a bare word where keys are text", required=True)
+    map_key = Query("map-key", str, "Of a map, only this entry")
+    cursor = Query("cursor", str, "The `next` of the page before")
+    limit = Query("limit", Positive, f"At most so many, up to {_MOST_LISTED}", default=50)
+    one = "What one key holds, as of the last whole epoch"
+    many = "What many keys hold; those of one slot as of the same epoch"
+    listed = "The keys of a state with what they hold, page by page"
     return [
-        Endpoint(
-            *("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job"),
-            response=States,
-            errors=errors,
-            tag="state",
-        ),
-        Endpoint(
-            *("GET", where, live.get, "What one key holds, as of the last whole epoch"),
-            response=KeyAnswer,
-            query=(
-                Query("key", str, "The key as JSON; a bare word where keys are text", required=True),
-                Query("map-key", str, "Of a map, only this entry"),
-            ),
-            errors=errors,
-            tag="state",
-            is_awaited=True,
-        ),
-        Endpoint(
-            *("POST", where, live.get_many, "What many keys hold; those of one slot as of the same epoch"),
-            response=KeyAnswers,
-            body=KeysRequest,
-            errors=errors,
-            tag="state",
-            writes=False,
-            is_awaited=True,
-        ),
-        Endpoint(
-            *("GET", where + "/keys", live.keys, "The keys of a state with what they hold, page by page"),
-            response=Page,
-            query=(
-                Query("cursor", str, "The `next` of the page before"),
-                Query("limit", Positive, f"At most so many, up to {_MOST_LISTED}", default=50),
-            ),
-            errors=errors,
-            tag="state",
-        ),
+        read("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job", response=States),
+        read("GET", where, live.get, one, response=KeyAnswer, query=(key, map_key), is_awaited=True),
+        read("POST", where, live.get_many, many, response=KeyAnswers, body=KeysRequest, is_awaited=True),
+        read("GET", where + "/keys", live.keys, listed, response=Page, query=(cursor, limit)),
     ]
 
 

@@ -318,52 +318,26 @@ def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | No
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    """What is served below /jobs/:id/snapshots."""
+    """Serve what is below /jobs/:id/snapshots."""
     snapshots = _Snapshots(jobs, Cache())
-    get = partial(Endpoint, "GET", tag="state")
-    one = "/jobs/{jobid}/snapshots/{ref}"
-    state = f"{one}/state/{{uid}}/{{name}}"
+    get = partial(Endpoint, "GET", tag="state", errors=(404, 409, 503))
+    all_of_job = "/jobs/{jobid}/snapshots"
+    one = all_of_job + "/{ref}"
+    state = one + "/state/{uid}/{name}"
     key = Query("key", str, "JSON, or a bare word where keys are text", required=True)
     map_key = Query("map-key", str, "of a map, only this entry; written as a key is")
-    which = (Query("uid", str, "of one operator"), Query("name", str, "one state"))
-    examples = Query("limit", Natural, "examples of each state", default=100)
+    page_of = (_CURSOR, _LIMIT)
+    changes_of = (
+        Query("uid", str, "of one operator"),
+        Query("name", str, "one state"),
+        Query("limit", Natural, "examples of each state", default=100),
+    )
+    changed = "What changed from one snapshot to the other"
     return [
-        get(
-            "/jobs/{jobid}/snapshots",
-            snapshots.listed,
-            "Checkpoints and savepoints that can be read",
-            response=Snapshots,
-            errors=(404,),
-        ),
-        get(
-            f"{one}/state",
-            snapshots.states,
-            "States in a snapshot",
-            response=SnapshotState,
-            errors=(404, 409, 503),
-        ),
-        get(state, snapshots.key, "What a key held", response=KeyAnswer, query=(key, map_key), errors=(404, 409, 503)),
-        get(
-            f"{state}/keys",
-            snapshots.keys,
-            "The keys of a state, page by page",
-            response=Page,
-            query=(_CURSOR, _LIMIT),
-            errors=(404, 409, 503),
-        ),
-        get(
-            f"{state}/key-groups",
-            snapshots.key_groups,
-            "Entries and bytes of each key group",
-            response=KeyGroups,
-            errors=(404, 409, 503),
-        ),
-        get(
-            f"{one}/diff/{{other}}",
-            snapshots.differences,
-            "What changed from one snapshot to the other",
-            response=Differences,
-            query=(*which, examples),
-            errors=(404, 409, 503),
-        ),
+        get(all_of_job, snapshots.listed, "Checkpoints and savepoints that can be read", response=Snapshots),
+        get(one + "/state", snapshots.states, "States in a snapshot", response=SnapshotState),
+        get(state, snapshots.key, "What a key held", response=KeyAnswer, query=(key, map_key)),
+        get(state + "/keys", snapshots.keys, "The keys of a state, page by page", response=Page, query=page_of),
+        get(state + "/key-groups", snapshots.key_groups, "Entries and bytes of each key group", response=KeyGroups),
+        get(one + "/diff/{other}", snapshots.differences, changed, response=Differences, query=changes_of),
     ]
