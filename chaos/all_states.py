@@ -64,7 +64,7 @@ class Mean(AggregateFunction):
         return accumulator[0] // accumulator[1]
 
 
-class Everything(KeyedBroadcastProcessFunction):
+class Everything(KeyedBroadcastProcessFunction[str, Record, Record, str]):
     """Emits with each record, and when the key's timer is due, what its states hold."""
 
     def open(self, ctx: RuntimeContext) -> None:
@@ -76,10 +76,10 @@ class Everything(KeyedBroadcastProcessFunction):
         self.rests = ctx.get_map_state(MapStateDescriptor("rests", int, int))
         self.latest = ctx.get_map_state(MapStateDescriptor("latest", int, int, ttl=_NEVER))
 
-    def process_broadcast_element(self, value: Record, ctx: BroadcastContext) -> None:
+    def process_broadcast_element(self, value: Record, ctx: BroadcastContext[str]) -> None:
         ctx.get_broadcast_state(_RULES)[value[2] % 8] = value[2]
 
-    def process_element(self, value: Record, ctx: ReadOnlyContext) -> Iterator[str]:
+    def process_element(self, value: Record, ctx: ReadOnlyContext[str]) -> Iterator[str]:
         key, at, number = value
         self.count.update(self.count.value() + 1)
         kept = [*self.numbers.get(), number]
@@ -103,7 +103,7 @@ class Everything(KeyedBroadcastProcessFunction):
             ctx.output(_FOURTH, (f"rest {number % 10}", 1))
         yield f"{self._held(key)} rules {sorted(ctx.get_broadcast_state(_RULES).items())}"
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         yield f"{self._held(ctx.current_key)} timer {timestamp}"
         self.numbers.clear()
         self.due.clear()
@@ -186,7 +186,7 @@ class AllStates:
 
         place.write_input(lines)
 
-    def build(self, environment: StreamExecutionEnvironment, lines: DataStream, place: Place) -> None:
+    def build(self, environment: StreamExecutionEnvironment, lines: DataStream[Any], place: Place) -> None:
         environment.set_state_backend(RocksDBStateBackend("32 MB"))
         records = lines.map(_parse, output_type=Record).assign_timestamps_and_watermarks(
             WatermarkStrategy.for_monotonous_timestamps(lambda record: record[1])

@@ -20,7 +20,7 @@ class ChaosJob(Protocol):
 
     def write_input(self, place: Place, rng: random.Random) -> None: ...
 
-    def build(self, environment: StreamExecutionEnvironment, lines: DataStream, place: Place) -> None:
+    def build(self, environment: StreamExecutionEnvironment, lines: DataStream[Any], place: Place) -> None:
         """Write the job over the lines of its input."""
 
     def output_faults(self, place: Place, last: Savepoint) -> Iterator[str]:

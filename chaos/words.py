@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from chaos.contract import difference
 from chaos.place import Place
@@ -24,7 +25,7 @@ class Words:
     def write_input(self, place: Place, rng: random.Random) -> None:
         place.write_input(lambda batch, number: [f"word{rng.randint(0, 400)}" for _ in range(rng.randint(0, 300))])
 
-    def build(self, environment: StreamExecutionEnvironment, lines: DataStream, place: Place) -> None:
+    def build(self, environment: StreamExecutionEnvironment, lines: DataStream[Any], place: Place) -> None:
         environment.set_state_backend(HashMapStateBackend())
         counts = lines.map(lambda word: (word, 1)).key_by(lambda pair: pair[0]).sum(1).uid(_UID)
         counts.sink_to_files(str(place.output / _SINK))

@@ -107,7 +107,7 @@ def run(
     return {"epochs": watch.epochs, "checkpoints": watch.checkpoints, "restored_at": watch.restored_at}
 
 
-def _counted(operator: str, words: DataStream) -> DataStream:
+def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
     if operator == "sum":
         return words.map(lambda word: (word, 1)).key_by(lambda pair: pair[0]).sum(1).uid("count")
     if operator == "map":
@@ -116,7 +116,7 @@ def _counted(operator: str, words: DataStream) -> DataStream:
     return words.key_by(lambda word: word).process(Count(), output_type=tuple[str, int]).uid("count")
 
 
-def _write(sink: str, counts: DataStream) -> None:
+def _write(sink: str, counts: DataStream[Any]) -> None:
     if sink == "noop":
         counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
     else:

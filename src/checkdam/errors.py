@@ -4,7 +4,8 @@ CheckdamError
 ├── UsageError                   the user's words are wrong; nothing has run          (exit code 2)
 │   ├── ConfigError              a setting is unknown or ill-typed
 │   ├── JobGraphError            the job as written cannot run: uid, types, parallelism
-│   │   └── StateRequestError    a function asks for state that it cannot have
+│   │   ├── StateRequestError    a function asks for state that it cannot have
+│   │   └── NoSuchCallError      a stream does not have this call; also an AttributeError
 │   ├── JobFileError             the job file is missing or fails to import
 │   └── StateAccessError         a function uses state in a way it cannot be used
 ├── RestoreError                 a checkpoint cannot be used; nothing has run         (exit code 1)
@@ -72,6 +73,10 @@ class JobGraphError(UsageError):
 
 
 class StateRequestError(JobGraphError):
+    pass
+
+
+class NoSuchCallError(JobGraphError, AttributeError):
     pass
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -186,7 +187,7 @@ def test_a_checkpoint_after_the_first_epoch_of_streams_and_collections_is_one_to
         Trouble(Step.BEFORE_LEVEL, kill_driver, number=first_epoch + 1),
     ]
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         words.build(environment, stream.union(environment.from_collection(["held"])) if first_epoch == 0 else stream)
 
     def job() -> LocalJob:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,11 +184,11 @@ class _Fails(MapFunction):
         return value
 
 
-def _with_another_type(stream: DataStream) -> DataStream:
+def _with_another_type(stream: DataStream[Any]) -> DataStream[Any]:
     return stream.map(lambda word: (word, "1"), output_type=tuple[str, str]).key_by(0, key_type=str).max(1).uid(UID)
 
 
-def _with_a_service(stream: DataStream) -> DataStream:
+def _with_a_service(stream: DataStream[Any]) -> DataStream[Any]:
     counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid(UID)
     return counts.map(_Fails(), output_type=tuple[str, int])
 
@@ -196,13 +197,13 @@ def _with_a_service(stream: DataStream) -> DataStream:
     ("change", "reason"), [(_with_another_type, StateNotRestorableError), (_with_a_service, UserFunctionError)]
 )
 def test_a_job_that_cannot_start_from_its_checkpoint_keeps_it_whatever_the_retention(
-    change: Callable[[DataStream], DataStream], reason: type[CheckdamError]
+    change: Callable[[DataStream[Any]], DataStream[Any]], reason: type[CheckdamError]
 ) -> None:
     words = WordCount(EPOCHS)
     with pytest.raises(DriverKilled):
         words.job(checkpoints=NEVER_KEPT, troubles=[Trouble(Step.BEFORE_EPOCH, kill_driver, number=4)]).run()
 
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         change(stream).sink_to_files(words._sink_uri).uid("out")
 
     changed = LocalJob(build, EPOCHS, words.storage, record_type=str, checkpoints=NEVER_KEPT, restart=NoRestart())

@@ -24,7 +24,7 @@ class Count(KeyedProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         self.n = ctx.get_state(ValueStateDescriptor("n", int, default=0))
 
-    def process_element(self, value: Any, ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+    def process_element(self, value: Any, ctx: ProcessContext[str]) -> Iterator[tuple[str, int]]:
         self.n.update(self.n.value() + 1)
         yield ctx.current_key, self.n.value()
 
@@ -42,7 +42,7 @@ def printed(build: Any, epochs: list[list[Any]], **options: Any) -> list[str]:
 def test_one_function_object_in_two_operators_keeps_two_states() -> None:
     count = Count()
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(0).process(count, output_type=PAIR).uid("a").print("A")
         stream.filter(lambda pair: pair[0] == "a").key_by(0).process(count, output_type=PAIR).uid("b").print("B")
 
@@ -56,7 +56,7 @@ def test_a_record_changed_downstream_does_not_change_the_state_it_came_from() ->
         total.count += 1000
         return total
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         totals = stream.map(lambda pair: Total(pair[0], pair[1]), output_type=Total)
         summed = totals.key_by("word").reduce(lambda a, b: Total(a.word, a.count + b.count)).uid("sum")
         summed.map(spoil, output_type=Total).map(lambda total: total.count, output_type=int).print()
@@ -69,7 +69,7 @@ def test_a_record_changed_by_one_reader_is_unchanged_for_the_other() -> None:
         total.count = -1
         return total
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         totals = stream.key_by(0).map(lambda pair: Total(pair[0], pair[1]), output_type=Total)
         totals.map(spoil, output_type=Total).print("spoilt")
         totals.print("whole")
@@ -81,7 +81,7 @@ def test_a_record_changed_by_one_reader_is_unchanged_for_the_other() -> None:
 
 @pytest.mark.parametrize("how", ["sum", "min", "max"])
 def test_a_union_in_front_of_an_aggregate_is_one_stream(how: str) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         plain = stream.map(lambda pair: (pair[0], pair[1]), output_type=PAIR)
         more = stream.map(lambda pair: (pair[0], pair[1] + 10), output_type=PAIR)
         getattr(plain.union(more).key_by(0), how)(1).uid("u").print()
@@ -94,7 +94,7 @@ def test_a_union_in_front_of_an_aggregate_is_one_stream(how: str) -> None:
 
 
 def test_functions_live_only_in_the_subtasks_their_operator_has() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(0).process(Count(), output_type=PAIR).uid("narrow").set_parallelism(1).map(
             Where(), output_type=PAIR
         ).set_parallelism(1).print()
@@ -123,7 +123,7 @@ class FailsToClose(MapFunction):
 
 
 def test_an_error_in_close_is_the_users_and_does_not_run_the_finished_job_again() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.map(FailsToClose(), output_type=PAIR).print()
 
     restart = FixedDelayRestart(attempts=3, delay=timedelta(0))
@@ -137,15 +137,15 @@ def test_an_error_in_close_is_the_users_and_does_not_run_the_finished_job_again(
 
 
 def test_key_by_has_no_parallelism_uid_or_name_of_its_own() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
-        stream.key_by(0).uid("where does this go?")
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
+        stream.key_by(0).uid("where does this go?")  # type: ignore[attr-defined]  # nor has it one at run time
 
     with pytest.raises(JobGraphError, match="operator behind key_by"):
         printed(build, [[("a", 1)]])
 
 
 def test_a_key_that_could_change_under_its_state_is_refused() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(lambda pair: [pair[0]], key_type=list[str]).sum(1).uid("s").print()
 
     with pytest.raises(JobGraphError, match=r"a key of type list\[str\] could change"):

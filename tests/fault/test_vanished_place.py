@@ -45,7 +45,7 @@ class OnDisk(WordCount):
         self._backend = backend
         super().__init__(EPOCHS, storage=open_storage(str(root)))
 
-    def build(self, environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         environment.set_state_backend(BACKENDS[self._backend]())
         super().build(environment, stream)
 

@@ -268,7 +268,7 @@ class StubbornSink(FileSink):
 
 
 class StubbornWords(Words):
-    def build(self, environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
         counts.uid(UID)._sink("stubborn", StubbornSink(self._sink_uri, "json")).uid("out")
 
@@ -493,7 +493,7 @@ class TwoSinks(Words):
         super().__init__(root)
         self.second = root / "second"
 
-    def build(self, environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
         counts.uid(UID).sink_to_files(self._sink_uri).uid("out")
         counts.sink_to_files(str(self.second)).uid("second")

@@ -93,7 +93,7 @@ class Words:
         return self.server.url
 
 
-def count_words(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def count_words(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
     counts.uid("counts").name("count words").print().uid("out")
 

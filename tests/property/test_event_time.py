@@ -66,7 +66,7 @@ def test_timers_fire_with_the_epoch_that_brings_the_slower_stream_there(
 ) -> None:
     rings: dict[int, list[Event]] = {}
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         one = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
         late = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=LATE), lambda event: event[1])
         spec = ScriptedSource(tuple(map(tuple, second)))
@@ -122,7 +122,7 @@ def test_every_record_keeps_its_timestamp_or_has_none_whatever_it_travels_with(
     passed: list[Stamped] = []
     aside: list[Stamped] = []
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         by_time = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
         other = environment._source("other", ScriptedSource(tuple(map(tuple, second))), type_info(tuple[str, int]))
         stamped = stream.assign_timestamps_and_watermarks(by_time)

@@ -70,11 +70,11 @@ class Numbers(SourceFunction):
         yield "", 1
 
 
-class Discard(SinkFunction):
+class Discard(SinkFunction[object]):
     """Takes everything."""
 
 
-Step = Callable[[StreamExecutionEnvironment, DataStream, DataStream], DataStream]
+Step = Callable[[StreamExecutionEnvironment, DataStream[Any], DataStream[Any]], DataStream[Any]]
 STEPS: dict[str, Step] = {
     "collection": lambda env, one, other: env.from_collection([("a", 1)]),
     "source function": lambda env, one, other: env.add_source(Numbers()),

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 FIXTURE = Path(__file__).parents[1] / "compat" / "data" / "sources-by-order" / "66bc8edddb2d6891f192693a15d8fa51"
 
 
-def _count(env: StreamExecutionEnvironment, *sources: DataStream) -> JobResult:
+def _count(env: StreamExecutionEnvironment, *sources: DataStream[Any]) -> JobResult:
     """Count the words of all sources together; prints the running counts."""
     words = sources[0].union(*sources[1:]).flat_map(str.split, output_type=str)
     pairs = words.map(lambda word: (word, 1), output_type=tuple[str, int])
@@ -38,7 +38,7 @@ def _count(env: StreamExecutionEnvironment, *sources: DataStream) -> JobResult:
 
 
 def test_positions_follow_their_sources_whatever_becomes_of_the_others(jobs: Jobs) -> None:
-    def read(env: StreamExecutionEnvironment, name: str) -> DataStream:
+    def read(env: StreamExecutionEnvironment, name: str) -> DataStream[Any]:
         return env.read_text(str(jobs.tmp_path / name), max_files_per_epoch=2)  # how much at once is not what is read
 
     jobs.texts("a x", "a", directory="a")

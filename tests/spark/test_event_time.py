@@ -32,7 +32,7 @@ class Alarm(KeyedProcessFunction):
         assert ctx.timestamp == value[1]
         ctx.timer_service.register_event_time_timer(value[1])
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[tuple[str, int, int]]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[tuple[str, int, int]]:
         yield ctx.current_key, timestamp, min(ctx.timer_service.current_watermark, 10**9)
 
 
@@ -43,11 +43,11 @@ class After(KeyedProcessFunction):
         time = ctx.timer_service
         time.register_processing_time_timer(time.current_processing_time + 300)
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         yield ctx.current_key
 
 
-def events(lines: DataStream) -> DataStream:
+def events(lines: DataStream[Any]) -> DataStream[Any]:
     """Lines such as "a 5", as pairs of key and timestamp."""
     pairs = lines.map(lambda line: (line.split()[0], int(line.split()[1])), output_type=tuple[str, int])
     return pairs.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(lambda pair: pair[1]))

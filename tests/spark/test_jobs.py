@@ -326,7 +326,7 @@ class Numbered(KeyedProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         self.count = ctx.get_state(ValueStateDescriptor("count", int, default=0))
 
-    def process_element(self, value: str, ctx: ProcessContext) -> Iterator[tuple[str, int, str]]:
+    def process_element(self, value: str, ctx: ProcessContext[str]) -> Iterator[tuple[str, int, str]]:
         self.count.update(self.count.value() + 1)
         yield ctx.current_key, self.count.value(), value
 

@@ -116,7 +116,7 @@ class Checked:
         self.expected: set[str] = set()
         self._number = 0
 
-    def check(self, stream: DataStream, *prefixes: str) -> None:
+    def check(self, stream: DataStream[Any], *prefixes: str) -> None:
         """Expect the numbers of each key in order behind this stream, under names that no other branch has."""
         self._number += 1
         branch = f"{self._number}-"
@@ -125,7 +125,7 @@ class Checked:
         named.key_by(lambda step: step.key).process(InOrder()).uid(f"order-{self._number}").print()
 
 
-def every_edge(checked: Checked, s: DataStream, prefix: str, other: int) -> None:
+def every_edge(checked: Checked, s: DataStream[Any], prefix: str, other: int) -> None:
     """Branches over every way that records take from one operator to the next; `other` is another parallelism."""
     uid = iter(f"{prefix}-{number}" for number in range(100))
     rules = s.filter(lambda step: step.number < 3)

@@ -24,7 +24,7 @@ FILES = ["a b", "a c", "b a"]
 RUNNING = Counter([("a", 1), ("b", 1), ("a", 2), ("c", 1), ("b", 2), ("a", 3)])
 
 
-def _counts(env: StreamExecutionEnvironment, texts: str) -> DataStream:
+def _counts(env: StreamExecutionEnvironment, texts: str) -> DataStream[Any]:
     words = env.read_text(texts, max_files_per_epoch=1).flat_map(str.split, output_type=str)
     return words.map(lambda w: (w, 1), output_type=tuple[str, int]).key_by(0).sum(1).uid("count")
 

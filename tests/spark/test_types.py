@@ -6,7 +6,7 @@ import decimal
 import enum
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -199,17 +199,20 @@ class Matching(BroadcastProcessFunction):
         yield "pattern", repr(ctx.get_broadcast_state(PATTERNS).get(None)), 0
 
 
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
+
+
 def _job(environment: StreamExecutionEnvironment, texts: str, out: Path, rows: list[Any]) -> JobResult:
     lines = environment.read_text(texts, max_files_per_epoch=1)
     told = []
     for name, (of, values) in TYPES.items():
         collected = environment.from_collection(values, None if type_info(of) == infer_type(values) else of)
         assert collected.type == type_info(of)
-        made = lines.flat_map(lambda _, values=values: values, output_type=of)
-        keyed = collected.union(made).key_by(
-            (lambda value: value) if name in KEYS else (lambda _, name=name: name), key_type=of if name in KEYS else str
-        )
+        made = lines.flat_map(_always(values), output_type=of)
         is_key = name in KEYS
+        key: Callable[[Any], Any] = (lambda value: value) if is_key else _always(name)
+        keyed = collected.union(made).key_by(key, key_type=of if is_key else str)
         remembered = keyed.process(Remembering(name, of, is_key=is_key), output_type=tuple[str, str, int])
         told.append(remembered.uid(name))
     patterns = environment.from_collection([(Colour.RED, None), (Colour.BLUE, "x")]).broadcast(PATTERNS)

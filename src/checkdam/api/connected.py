@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from typing_extensions import TypeForm
 
 from checkdam.api.declarations import check_kind, declared, produced_type
 from checkdam.errors import JobGraphError
+from checkdam.graph.function_shapes import BroadcastProcesses, KeyedBroadcastProcesses, KeyedCoProcesses
 from checkdam.graph.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction, KeyedCoProcessFunction
 from checkdam.graph.operators import ConnectKind
 from checkdam.state.descriptors import MapStateDescriptor
+from checkdam.types.hints import PickleType, SchemaType
 
 if TYPE_CHECKING:
-    from checkdam.api.streams import DataStream
+    from checkdam.api.streams import DataStream, KeyedStream, Stream
+
+K = TypeVar("K", covariant=True)
+T = TypeVar("T", covariant=True)
+T2 = TypeVar("T2", covariant=True)
+B = TypeVar("B", covariant=True)
+O = TypeVar("O")  # noqa: E741  as Flink: the output
 
 
-class BroadcastStream:
+class BroadcastStream(Generic[B]):
     """Records that every subtask sees, and the states they may write. Only good for `connect`."""
 
-    def __init__(self, stream: DataStream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+    def __init__(self, stream: Stream[B], descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
         self._stream = stream
         self._descriptors = descriptors
         if not descriptors:
@@ -44,47 +54,77 @@ class BroadcastStream:
             )
 
 
-class BroadcastConnectedStream:
-    """A stream, with or without keys, beside a broadcast one."""
+class BroadcastConnectedStream(Generic[T, B]):
+    """A stream without keys beside a broadcast one."""
 
-    def __init__(self, first: DataStream, second: BroadcastStream) -> None:
+    def __init__(self, first: DataStream[T], second: BroadcastStream[B]) -> None:
         _check_same_environment(first, second._stream)
         self._first = first
         self._second = second
 
-    def process(
-        self, function: KeyedBroadcastProcessFunction | BroadcastProcessFunction, output_type: Any = None
-    ) -> DataStream:
-        """Run both through one function; within an epoch the broadcast records come first, on every subtask.
+    @overload
+    def process(self, function: BroadcastProcessFunction[T, B, O]) -> DataStream[O]: ...
 
-        Takes a KeyedBroadcastProcessFunction if the first stream has keys, else a BroadcastProcessFunction.
-        """
+    @overload
+    def process(self, function: BroadcastProcesses[T, B, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: BroadcastProcesses[T, B, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process(
+        self, function: BroadcastProcesses[T, B, O], output_type: PickleType[O] | SchemaType
+    ) -> DataStream[O]: ...
+
+    def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
+        """Run both through a BroadcastProcessFunction; within an epoch the broadcast records come first."""
+        call = "process() on a stream without keys and a broadcast one"
+        is_keyed = isinstance(function, KeyedBroadcastProcessFunction)
+        other = "One with keys needs key_by before connect." if is_keyed else ""
+        check_kind(call, function, BroadcastProcessFunction, _BOTH_ELEMENTS, other)
         methods = ["process_element", "process_broadcast_element"]
-        defines = "process_element(value, ctx) and process_broadcast_element(value, ctx)"
-        if self._first._key is not None:
-            call = "process() on a keyed and a broadcast stream"
-            check_kind(call, function, KeyedBroadcastProcessFunction, defines)
-            methods.append("on_timer")
-        else:
-            call = "process() on a stream without keys and a broadcast one"
-            other = "One with keys needs key_by before connect." if _is_keyed(function) else ""
-            check_kind(call, function, BroadcastProcessFunction, defines, other)
         of = declared(output_type, produced_type(function, methods, self._first.type))
         kind = ConnectKind(function, self._second._descriptors)
         return self._first._connected(kind, self._second._stream, None, of)
 
 
-class ConnectedStreams:
+class KeyedBroadcastConnectedStream(Generic[K, T, B]):
+    """A keyed stream beside a broadcast one."""
+
+    def __init__(self, first: KeyedStream[K, T], second: BroadcastStream[B]) -> None:
+        _check_same_environment(first, second._stream)
+        self._first = first
+        self._second = second
+
+    @overload
+    def process(self, function: KeyedBroadcastProcessFunction[K, T, B, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedBroadcastProcesses[K, T, B, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedBroadcastProcesses[K, T, B, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process(
+        self, function: KeyedBroadcastProcesses[K, T, B, O], output_type: PickleType[O] | SchemaType
+    ) -> DataStream[O]: ...
+
+    def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
+        """Run both through a KeyedBroadcastProcessFunction; within an epoch the broadcast records come first."""
+        call = "process() on a keyed and a broadcast stream"
+        check_kind(call, function, KeyedBroadcastProcessFunction, _BOTH_ELEMENTS)
+        methods = ["process_element", "process_broadcast_element", "on_timer"]
+        of = declared(output_type, produced_type(function, methods, self._first.type))
+        kind = ConnectKind(function, self._second._descriptors)
+        return self._first._connected(kind, self._second._stream, None, of)
+
+
+class ConnectedStreams(Generic[K, T, T2]):
     """Two streams with keys of the same type, which share the state of a key."""
 
-    def __init__(self, first: DataStream, second: DataStream) -> None:
+    def __init__(self, first: KeyedStream[K, T], second: KeyedStream[K, T2]) -> None:
         _check_same_environment(first, second)
-        if first._key is None or second._key is None:
-            which = "neither has" if first._key is second._key else "only one has"
-            raise JobGraphError(
-                f"connect() of two streams of which {which} keys",
-                hint="Put key_by in front of both, or connect one with the broadcast() of the other.",
-            )
         one, other = first._key.type, second._key.type
         if one != other:
             raise JobGraphError(
@@ -94,7 +134,21 @@ class ConnectedStreams:
         self._first = first
         self._second = second
 
-    def process(self, function: KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
+    @overload
+    def process(self, function: KeyedCoProcessFunction[K, T, T2, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedCoProcesses[K, T, T2, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedCoProcesses[K, T, T2, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process(
+        self, function: KeyedCoProcesses[K, T, T2, O], output_type: PickleType[O] | SchemaType
+    ) -> DataStream[O]: ...
+
+    def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Run both through one function; the order between the two is not fixed."""
         defines = "process_element1(value, ctx) and process_element2(value, ctx)"
         check_kind("process() on two keyed streams", function, KeyedCoProcessFunction, defines)
@@ -103,11 +157,21 @@ class ConnectedStreams:
         return self._first._connected(ConnectKind(function), self._second, self._second._key, of)
 
 
-def _is_keyed(function: Any) -> bool:
-    return isinstance(function, KeyedBroadcastProcessFunction)
+_BOTH_ELEMENTS = "process_element(value, ctx) and process_broadcast_element(value, ctx)"
 
 
-def _check_same_environment(first: DataStream, second: DataStream) -> None:
+def not_connectable(first: Stream[Any], other: Any) -> JobGraphError:
+    """Why a stream cannot be connected with something that is neither broadcast nor, like the first, keyed."""
+    if not hasattr(other, "_inputs"):
+        return JobGraphError(f"connect() takes a stream, not {type(other).__name__}")
+    which = "neither has" if first._key is other._key else "only one has"
+    return JobGraphError(
+        f"connect() of two streams of which {which} keys",
+        hint="Put key_by in front of both, or connect one with the broadcast() of the other.",
+    )
+
+
+def _check_same_environment(first: Stream[Any], second: Stream[Any]) -> None:
     if first._environment is not second._environment:
         raise JobGraphError(
             "streams of different environments cannot be connected", hint="Build both with one environment."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from checkdam.errors import JobGraphError
-from checkdam.graph.functions import callable_of
+from checkdam.graph.functions import accumulator_hint, callable_of, output_hint
 from checkdam.graph.operators import KeySelector
 from checkdam.ids import OperatorUid
 from checkdam.types.projection import looked_up_type, projection_of
@@ -21,17 +21,33 @@ def declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:
 
 
 def produced_type(function: Any, methods: Iterable[str], of: TypeInfo) -> TypeInfo | None:
-    """The type of what several methods of a function object yield; None where annotations do not tell one."""
+    """The type of what several methods of a function yield, by their annotations or its class; None if unknown."""
     found = {result_type(getattr(function, method), of=of, many=True) for method in methods} - {None}
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else _named(output_hint(function))
+
+
+def yielded_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
+    """The type of each of the records that `call`, of a function, makes of one; None where nothing tells it."""
+    return result_type(call, of=of, many=True) or _named(output_hint(function))
 
 
 def returned_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
-    """The type of what a function makes of a record: from what it picks, else from its annotation (of `call`)."""
+    """The type of what a function makes of a record: from what it picks, the annotation of `call`, or its class."""
     projection = projection_of(function, of)
     if projection is not None:
         return projection.result_type(of)
-    return looked_up_type(function, of) or result_type(call, of=of, many=False)
+    found = looked_up_type(function, of) or result_type(call, of=of, many=False)
+    return found or _named(output_hint(function))
+
+
+def accumulator_of(function: Any, of: TypeInfo) -> TypeInfo | None:
+    """The type of what an AggregateFunction gathers records of type `of` in."""
+    found = result_type(function.create_accumulator, of=of, many=False)
+    return found or _named(accumulator_hint(function))
+
+
+def _named(hint: Any) -> TypeInfo | None:
+    return None if hint is None else type_info(hint)
 
 
 def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:

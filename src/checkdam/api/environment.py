@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
+
+from typing_extensions import TypeForm
 
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, produced_type
@@ -23,6 +25,7 @@ from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, restore_mode,
 from checkdam.config import Configuration, Origin
 from checkdam.connectors.sources import CollectionSource, StreamSource
 from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
+from checkdam.graph.function_shapes import Makes
 from checkdam.graph.functions import SourceFunction
 from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
@@ -48,6 +51,7 @@ from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, set
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory_storage import is_in_memory, set_max_state_size
+from checkdam.types.hints import PickleType, SchemaType
 from checkdam.types.inference import infer_type
 from checkdam.types.type_info import TypeInfo, type_info
 
@@ -56,6 +60,7 @@ _OF_SERVER = tuple(
     for option in config.OPTIONS
     if option.key.startswith("rest.") or option in (config.WEB_ALLOW_ORIGIN, config.WEB_REFRESH_INTERVAL)
 )
+T = TypeVar("T")
 _INIT = 1  # the process id of a container's first process
 _is_told_to_go = threading.Event()  # SIGTERM came while a job was about to end, and the process still runs
 
@@ -158,7 +163,16 @@ class StreamExecutionEnvironment:
 
     # -- sources ------------------------------------------------------------------------------------------------
 
-    def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream:
+    @overload
+    def from_collection(self, values: Iterable[T]) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(self, values: Iterable[T], type: TypeForm[T]) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(self, values: Iterable[T], type: PickleType[T] | SchemaType) -> DataStream[T]: ...
+
+    def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream[Any]:
         """Records that the program holds; they arrive in the first epoch, and the source then ends.
 
         Without a `type`, it is the one that all records have in common (see docs/state.md).
@@ -167,13 +181,13 @@ class StreamExecutionEnvironment:
         inferred = infer_type(held) if type is None else None
         return self._source("collection", CollectionSource(held), declared(type, inferred))
 
-    def from_dataframe(self, dataframe: Any) -> DataStream:
+    def from_dataframe(self, dataframe: Any) -> DataStream[Any]:
         """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
         from checkdam.runtime.spark.source_frames import dataframe_source, row_type
 
         return self._source("dataframe", dataframe_source(dataframe), row_type(dataframe))
 
-    def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream:
+    def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream[Any]:
         """Any of Spark's streaming formats, without end; rows arrive as named tuples."""
         from checkdam.runtime.spark.source_frames import open_stream, row_type
 
@@ -182,7 +196,7 @@ class StreamExecutionEnvironment:
 
     def read_text(
         self, path: str, max_files_per_epoch: int | None = None, errors: Literal["strict", "replace"] = "strict"
-    ) -> DataStream:
+    ) -> DataStream[str]:
         """The lines of the text files there are, as str; the source ends with the last of them.
 
         A line that is not UTF-8 is an error of that record; with errors="replace" U+FFFD stands for what is not.
@@ -198,12 +212,21 @@ class StreamExecutionEnvironment:
             raise JobGraphError(f'read_text: "{path}" does not exist', hint="Name a text file or a directory of them.")
         return self._source(f"text({path})", StreamSource("text", options, bounded=True, errors=errors), type_info(str))
 
-    def socket_text_stream(self, host: str, port: int) -> DataStream:
+    def socket_text_stream(self, host: str, port: int) -> DataStream[str]:
         """Lines from a TCP server, as str, without end. A socket cannot be read again: only state survives."""
         options = {"host": host, "port": str(port)}
         return self._source(f"socket({host}:{port})", StreamSource("socket", options, replayable=False), type_info(str))
 
-    def add_source(self, function: SourceFunction, output_type: Any = None) -> DataStream:
+    @overload
+    def add_source(self, function: Makes[T]) -> DataStream[T]: ...
+
+    @overload
+    def add_source(self, function: Makes[T], output_type: TypeForm[T]) -> DataStream[T]: ...
+
+    @overload
+    def add_source(self, function: Makes[T], output_type: PickleType[T] | SchemaType) -> DataStream[T]: ...
+
+    def add_source(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Records that a function of your own makes, in as many subtasks as the operator has.
 
         Their type comes from the annotation of `run`, such as Iterator[int], where it is not given. A source function
@@ -213,10 +236,10 @@ class StreamExecutionEnvironment:
         of = declared(output_type, produced_type(function, ["run"], type_info(Any)))
         return self._begin(type(function).__name__, SourceFunctionKind(function), of)
 
-    def _source(self, name: str, spec: Any, type: TypeInfo) -> DataStream:
+    def _source(self, name: str, spec: Any, type: TypeInfo) -> DataStream[Any]:
         return self._begin(name, SourceKind(spec), type)
 
-    def _begin(self, name: str, kind: Kind, type: TypeInfo) -> DataStream:
+    def _begin(self, name: str, kind: Kind, type: TypeInfo) -> DataStream[Any]:
         operators = self._operators
         operators.append(Operator(id=len(operators), name=name, kind=kind, inputs=(), output_type=type))
         return DataStream(self, len(operators) - 1)

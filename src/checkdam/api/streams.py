@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import pyarrow as pa
+from typing_extensions import TypeForm
 
-from checkdam.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from checkdam.api.connected import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+    KeyedBroadcastConnectedStream,
+    not_connectable,
+)
 from checkdam.api.declarations import (
+    accumulator_of,
     check_durable,
     check_kind,
     checked_number,
@@ -19,12 +27,29 @@ from checkdam.api.declarations import (
     plain_callable,
     produced_type,
     returned_type,
+    yielded_type,
 )
 from checkdam.connectors.file_sink import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
-from checkdam.errors import JobGraphError
+from checkdam.errors import JobGraphError, NoSuchCallError
 from checkdam.graph.contexts import OutputTag
-from checkdam.graph.functions import AggregateFunction, KeyedProcessFunction, ProcessFunction, SinkFunction
+from checkdam.graph.function_shapes import (
+    Aggregates,
+    Filter,
+    FlatMapper,
+    KeyedProcesses,
+    Mapper,
+    Processes,
+    Reducer,
+    Takes,
+)
+from checkdam.graph.functions import (
+    AggregateFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    SinkFunction,
+)
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
@@ -45,12 +70,21 @@ from checkdam.graph.operators import (
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
-from checkdam.types.type_info import TypeInfo, result_type
+from checkdam.types.hints import PickleType, SchemaType
+from checkdam.types.type_info import TypeInfo
 
 if TYPE_CHECKING:
     from checkdam.api.environment import StreamExecutionEnvironment
 
-__all__ = ["DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = ["DataStream", "DataStreamSink", "KeyedStream", "Stream"]
+
+T = TypeVar("T", covariant=True)
+K = TypeVar("K", covariant=True)
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+A = TypeVar("A")
+B = TypeVar("B")
+O = TypeVar("O")  # noqa: E741  as Flink: the output
 
 
 class _Step:
@@ -60,6 +94,29 @@ class _Step:
         self._environment = environment
         self._operator_id = operator
 
+    def uid(self, uid: str) -> Self:
+        """The name under which the operator finds its state again: keyed state, a source's position, a sink's output.
+
+        Required with state.
+        """
+        self._change(uid=checked_uid(uid))
+        return self
+
+    def name(self, name: str) -> Self:
+        """What the operator is called in messages; no meaning beyond that."""
+        self._change(name=name)
+        return self
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        """How many subtasks the operator has; on the source side Spark's partitions decide instead."""
+        self._change(parallelism=checked_number("set_parallelism", parallelism))
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """How many key groups the operator's state has, and so how many subtasks it can ever have."""
+        self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
+        return self
+
     def _change(self, **changes: Any) -> None:
         operators = self._environment._operators
         operators[self._operator_id] = replace(operators[self._operator_id], **changes)
@@ -68,102 +125,58 @@ class _Step:
 class DataStreamSink(_Step):
     """The end of a stream."""
 
-    def uid(self, uid: str) -> DataStreamSink:
-        """The name under which a checkpoint finds the sink's unpublished output again."""
-        self._change(uid=checked_uid(uid))
-        return self
 
-    def name(self, name: str) -> DataStreamSink:
-        self._change(name=name)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        self._change(parallelism=checked_number("set_parallelism", parallelism))
-        return self
-
-    def set_max_parallelism(self, max_parallelism: int) -> DataStreamSink:
-        self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
-        return self
-
-
-class DataStream(_Step):
-    """Records of one type."""
+class Stream(Generic[T]):
+    """Records of type T: what streams with and without keys have in common."""
 
     def __init__(self, environment: StreamExecutionEnvironment, operator: int, also: tuple[int, ...] = ()) -> None:
-        super().__init__(environment, operator)
+        self._environment = environment
+        self._operator_id = operator
         self._inputs = (operator, *also)
 
     @property
     def type(self) -> TypeInfo:
         return self._environment._operators[self._operator_id].output_type
 
-    def uid(self, uid: str) -> DataStream:
-        """The name under which the operator's state, or a source's position, is found again; required with state."""
-        self._change(uid=checked_uid(uid))
-        return self
+    @overload
+    def map(self, function: Mapper[T, O]) -> DataStream[O]: ...
 
-    def name(self, name: str) -> DataStream:
-        """What the operator is called in messages; no meaning beyond that."""
-        self._change(name=name)
-        return self
+    @overload
+    def map(self, function: Mapper[T, O], output_type: TypeForm[O]) -> DataStream[O]: ...
 
-    def set_parallelism(self, parallelism: int) -> DataStream:
-        """How many subtasks the operator has; on the source side Spark's partitions decide instead."""
-        self._change(parallelism=checked_number("set_parallelism", parallelism))
-        return self
+    @overload
+    def map(self, function: Mapper[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
 
-    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
-        """How many key groups the operator's state has, and so how many subtasks it can ever have."""
-        self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
-        return self
-
-    def map(self, function: Any, output_type: Any = None) -> DataStream:
+    def map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """One record in, one out."""
         inferred = returned_type(function, plain_callable("map", function), self.type)
         return self._add("map", MapKind(function), declared(output_type, inferred))
 
-    def flat_map(self, function: Any, output_type: Any = None) -> DataStream:
+    @overload
+    def flat_map(
+        self, function: FlatMapFunction[T, O], output_type: PickleType[O] | SchemaType | None = None
+    ) -> DataStream[O]: ...
+
+    @overload
+    def flat_map(self, function: FlatMapper[T, O]) -> DataStream[O]: ...
+
+    @overload
+    def flat_map(self, function: FlatMapper[T, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def flat_map(self, function: FlatMapper[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
+
+    def flat_map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """One record in, any number out."""
-        inferred = result_type(plain_callable("flat_map", function), of=self.type, many=True)
+        inferred = yielded_type(function, plain_callable("flat_map", function), self.type)
         return self._add("flat_map", FlatMapKind(function), declared(output_type, inferred))
 
-    def filter(self, function: Any) -> DataStream:
+    def filter(self, function: Filter[T]) -> DataStream[T]:
         """Only the records for which the function is true."""
         plain_callable("filter", function)
         return self._add("filter", FilterKind(function), self.type)
 
-    def process(self, function: ProcessFunction | KeyedProcessFunction, output_type: Any = None) -> DataStream:
-        """Full control over each record, and on a keyed stream over the key's state and timers.
-
-        Takes a ProcessFunction, on a keyed stream a KeyedProcessFunction.
-        """
-        if self._key is None:
-            other = "One with keys goes behind key_by." if isinstance(function, KeyedProcessFunction) else ""
-            check_kind("process() without keys", function, ProcessFunction, "process_element(value, ctx)", other)
-            inferred = produced_type(function, ["process_element"], self.type)
-        else:
-            check_kind("process() on a keyed stream", function, KeyedProcessFunction, "process_element(value, ctx)")
-            inferred = produced_type(function, ["process_element", "on_timer"], self.type)
-        return self._add("process", ProcessKind(function), declared(output_type, inferred))
-
-    def get_side_output(self, tag: OutputTag) -> DataStream:
-        """What the function of this operator emits with `ctx.output(tag, value)`."""
-        if not isinstance(tag, OutputTag):
-            raise JobGraphError(f"get_side_output() takes an OutputTag, not {tag!r}", hint='Write OutputTag("late").')
-        self._check_has_side_outputs()
-        of = declared(tag.type, None)
-        for known in self._environment._operators:
-            if known.kind == SideOutputKind(tag.name) and known.inputs == (self._operator_id,):
-                if known.output_type != of:
-                    raise JobGraphError(
-                        f'side output "{tag.name}" is said to be of type {known.output_type.name} and of {of.name}',
-                        hint="Make one OutputTag and use it everywhere.",
-                    )
-                return _SideOutput(self._environment, known.id)
-        kind = SideOutputKind(tag.name)
-        return _SideOutput(self._environment, self._new(f"side output {tag.name}", kind, of))
-
-    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[T]) -> DataStream[T]:
         """Give every record its event time; event time behind this follows from what has been seen here.
 
         Takes the place of an assignment further in front. The result has no keys: assign before key_by.
@@ -177,25 +190,11 @@ class DataStream(_Step):
             self._environment, self._new("timestamps", TimestampsKind(strategy), self.type, is_keyed=False)
         )
 
-    def broadcast(self, *descriptors: MapStateDescriptor) -> BroadcastStream:
+    def broadcast(self, *descriptors: MapStateDescriptor[Any, Any]) -> BroadcastStream[T]:
         """Every record to every subtask, for the second side of `connect`; the descriptors name what it may write."""
         return BroadcastStream(self, descriptors)
 
-    @overload
-    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
-
-    @overload
-    def connect(self, other: DataStream) -> ConnectedStreams: ...
-
-    def connect(self, other: BroadcastStream | DataStream) -> BroadcastConnectedStream | ConnectedStreams:
-        """Two streams in one function: this one beside a broadcast one, or two with keys of the same type."""
-        if isinstance(other, BroadcastStream):
-            return BroadcastConnectedStream(self, other)
-        if isinstance(other, DataStream):
-            return ConnectedStreams(self, other)
-        raise JobGraphError(f"connect() takes a stream, not {type(other).__name__}")
-
-    def union(self, *others: DataStream) -> DataStream:
+    def union(self, *others: Stream[T]) -> DataStream[T]:
         """The records of all, in no particular order; their types must be the same."""
         for other in others:
             if other._environment is not self._environment:
@@ -210,7 +209,7 @@ class DataStream(_Step):
         also = tuple(i for other in others for i in other._inputs)
         return _Union(self._environment, self._operator_id, self._inputs[1:] + also)
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T]:
         """Deal the records out evenly over the subtasks of the next operator, which is not chained then.
 
         Without it they stay together by origin, and in order: what one subtask, or one partition of a source, gives
@@ -218,7 +217,19 @@ class DataStream(_Step):
         """
         return _Rebalanced(self._environment, self._operator_id, self._inputs[1:])
 
-    def key_by(self, key: Any, key_type: Any = None) -> KeyedStream:
+    @overload
+    def key_by(self, key: Callable[[T], Key]) -> KeyedStream[Key, T]: ...
+
+    @overload
+    def key_by(self, key: Callable[[T], Key] | str | int, key_type: TypeForm[Key]) -> KeyedStream[Key, T]: ...
+
+    @overload
+    def key_by(self, key: str | int) -> KeyedStream[Any, T]: ...
+
+    @overload
+    def key_by(self, key: Callable[[T], object] | str | int, key_type: SchemaType) -> KeyedStream[Any, T]: ...
+
+    def key_by(self, key: Any, key_type: Any = None) -> KeyedStream[Any, T]:
         """Partition by key: a function of the record, or the name or index of a column.
 
         The key's type comes from `key_type`, from the function's annotation, or from the columns it picks.
@@ -250,7 +261,7 @@ class DataStream(_Step):
             )
         return self._sink("spark", SparkSink(function))
 
-    def add_sink(self, function: SinkFunction) -> DataStreamSink:
+    def add_sink(self, function: Takes[T]) -> DataStreamSink:
         """Hand every record to a sink of your own; after a failover records may come again."""
         check_kind("add_sink()", function, SinkFunction, "invoke(value, ctx)")
         operator = self._new(type(function).__name__, SinkFunctionKind(function), self.type)
@@ -260,22 +271,14 @@ class DataStream(_Step):
         operator = self._new(name, SinkKind(spec), self.type, uid=uid)
         return DataStreamSink(self._environment, operator)
 
-    def _check_has_side_outputs(self) -> None:
-        operator = self._environment._operators[self._operator_id]
-        if len(self._inputs) > 1 or not isinstance(operator.kind, ProcessKind | ConnectKind):
-            raise JobGraphError(
-                f'"{operator.name}" has no side outputs',
-                hint="Call get_side_output(tag) on what process() returned, before anything else.",
-            )
-
-    def _add(self, name: str, kind: Kind, output_type: TypeInfo) -> DataStream:
+    def _add(self, name: str, kind: Kind, output_type: TypeInfo) -> DataStream[Any]:
         return DataStream(self._environment, self._new(name, kind, output_type))
 
     def _connected(
-        self, kind: ConnectKind, second: DataStream, second_key: KeySelector | None, output_type: TypeInfo
-    ) -> DataStream:
+        self, kind: ConnectKind, second: Stream[Any], second_key: KeySelector | None, output_type: TypeInfo
+    ) -> DataStream[Any]:
         operator = self._new("connect", kind, output_type)
-        joined = DataStream(self._environment, operator)
+        joined: DataStream[Any] = DataStream(self._environment, operator)
         joined._change(second_inputs=second._inputs, second_key=second_key)
         return joined
 
@@ -301,14 +304,68 @@ class DataStream(_Step):
     _is_rebalanced = False
 
 
-class _Union(DataStream):
+class DataStream(Stream[T], _Step):
+    """Records of type T; `uid`, `name` and the like are about the operator that makes them."""
+
+    @overload
+    def process(self, function: ProcessFunction[T, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: Processes[T, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: Processes[T, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: Processes[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
+
+    def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
+        """Full control over each record. Takes a ProcessFunction."""
+        other = "One with keys goes behind key_by." if isinstance(function, KeyedProcessFunction) else ""
+        check_kind("process() without keys", function, ProcessFunction, "process_element(value, ctx)", other)
+        inferred = produced_type(function, ["process_element"], self.type)
+        return self._add("process", ProcessKind(function), declared(output_type, inferred))
+
+    def get_side_output(self, tag: OutputTag[Value]) -> DataStream[Value]:
+        """What the function of this operator emits with `ctx.output(tag, value)`."""
+        if not isinstance(tag, OutputTag):
+            raise JobGraphError(f"get_side_output() takes an OutputTag, not {tag!r}", hint='Write OutputTag("late").')
+        self._check_has_side_outputs()
+        of = declared(tag.type, None)
+        for known in self._environment._operators:
+            if known.kind == SideOutputKind(tag.name) and known.inputs == (self._operator_id,):
+                if known.output_type != of:
+                    raise JobGraphError(
+                        f'side output "{tag.name}" is said to be of type {known.output_type.name} and of {of.name}',
+                        hint="Make one OutputTag and use it everywhere.",
+                    )
+                return _SideOutput(self._environment, known.id)
+        kind = SideOutputKind(tag.name)
+        return _SideOutput(self._environment, self._new(f"side output {tag.name}", kind, of))
+
+    def connect(self, other: BroadcastStream[B]) -> BroadcastConnectedStream[T, B]:
+        """This stream beside a broadcast one, in one function."""
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self, other)
+        raise not_connectable(self, other)
+
+    def _check_has_side_outputs(self) -> None:
+        operator = self._environment._operators[self._operator_id]
+        if len(self._inputs) > 1 or not isinstance(operator.kind, ProcessKind | ConnectKind):
+            raise JobGraphError(
+                f'"{operator.name}" has no side outputs',
+                hint="Call get_side_output(tag) on what process() returned, before anything else.",
+            )
+
+
+class _Union(DataStream[T]):
     """Several streams read as one; not an operator, so there is nothing to name."""
 
     def _change(self, **changes: Any) -> None:
         raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator behind the union.")
 
 
-class _SideOutput(DataStream):
+class _SideOutput(DataStream[T]):
     """What a function emits aside; runs with its operator, so there is nothing to set."""
 
     def _change(self, **changes: Any) -> None:
@@ -317,7 +374,7 @@ class _SideOutput(DataStream):
         )
 
 
-class _Rebalanced(DataStream):
+class _Rebalanced(DataStream[T]):
     """Records on their way to whichever subtask is next; not an operator, so there is nothing to name."""
 
     _is_rebalanced = True
@@ -331,8 +388,13 @@ class _Rebalanced(DataStream):
         raise JobGraphError("rebalance has no side outputs", hint="Call get_side_output(tag) before rebalance().")
 
 
-class KeyedStream(DataStream):
-    """Records partitioned by key: all records of a key reach the same subtask, where the key's state is."""
+class KeyedStream(Stream[T], Generic[K, T]):
+    """Records partitioned by a key of type K: all of a key reach the same subtask, where the key's state is.
+
+    Not an operator, so there is nothing to name: `uid` and the like go behind the operator that comes next.
+    """
+
+    _key: KeySelector
 
     def __init__(
         self,
@@ -344,51 +406,112 @@ class KeyedStream(DataStream):
         super().__init__(environment, operator, also)
         self._key = key
 
-    def _change(self, **changes: Any) -> None:
-        raise JobGraphError("key_by has no uid, name or parallelism", hint="Set it on the operator behind key_by.")
+    if not TYPE_CHECKING:
 
-    def _check_has_side_outputs(self) -> None:
-        raise JobGraphError("key_by has no side outputs", hint="Call get_side_output(tag) before key_by.")
+        def __getattr__(self, name: str) -> Any:
+            if name == "get_side_output":
+                raise NoSuchCallError("key_by has no side outputs", hint="Call get_side_output(tag) before key_by.")
+            if name in ("uid", "name", "set_parallelism", "set_max_parallelism"):
+                raise NoSuchCallError(
+                    "key_by has no uid, name or parallelism", hint="Set it on the operator behind key_by."
+                )
+            raise AttributeError(f"'KeyedStream' object has no attribute {name!r}")
 
+    @overload
+    def process(self, function: KeyedProcessFunction[K, T, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedProcesses[K, T, O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedProcesses[K, T, O], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process(self, function: KeyedProcesses[K, T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
+
+    def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
+        """Full control over each record, and over the key's state and timers. Takes a KeyedProcessFunction."""
+        check_kind("process() on a keyed stream", function, KeyedProcessFunction, "process_element(value, ctx)")
+        inferred = produced_type(function, ["process_element", "on_timer"], self.type)
+        return self._add("process", ProcessKind(function), declared(output_type, inferred))
+
+    @overload
+    def connect(self, other: BroadcastStream[B]) -> KeyedBroadcastConnectedStream[K, T, B]: ...
+
+    @overload
+    def connect(self, other: KeyedStream[K, B]) -> ConnectedStreams[K, T, B]: ...
+
+    def connect(
+        self, other: BroadcastStream[B] | KeyedStream[K, B]
+    ) -> KeyedBroadcastConnectedStream[K, T, B] | ConnectedStreams[K, T, B]:
+        """Two streams in one function: this one beside a broadcast one, or two with keys of the same type."""
+        if isinstance(other, BroadcastStream):
+            return KeyedBroadcastConnectedStream(self, other)
+        if not isinstance(other, KeyedStream):
+            raise not_connectable(self, other)
+        return ConnectedStreams(self, other)
+
+    @overload
     def aggregate(
-        self, function: AggregateFunction, accumulator_type: Any = None, output_type: Any = None
-    ) -> DataStream:
+        self,
+        function: Aggregates[T, A, O],
+        accumulator_type: PickleType[A] | SchemaType | None = None,
+        output_type: PickleType[O] | SchemaType | None = None,
+    ) -> DataStream[O]: ...
+
+    @overload
+    def aggregate(
+        self,
+        function: Aggregates[T, A, O],
+        accumulator_type: TypeForm[A],
+        output_type: PickleType[O] | SchemaType | None = None,
+    ) -> DataStream[O]: ...
+
+    @overload
+    def aggregate(self, function: Aggregates[T, A, O], *, output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def aggregate(
+        self, function: Aggregates[T, A, O], accumulator_type: TypeForm[A], output_type: TypeForm[O]
+    ) -> DataStream[O]: ...
+
+    def aggregate(self, function: Any, accumulator_type: Any = None, output_type: Any = None) -> DataStream[Any]:
         """The records of a key gathered in an accumulator, which is its state; emits the result with each record.
 
         The types come from the annotations of `create_accumulator` and `get_result` where they are not given.
         """
         check_kind("aggregate()", function, AggregateFunction, "create_accumulator(), add() and get_result()")
-        of = declared(accumulator_type, result_type(function.create_accumulator, of=self.type, many=False))
+        of = declared(accumulator_type, accumulator_of(function, self.type))
         if not of.is_durable:
             raise JobGraphError(
                 f"the accumulator of {type(function).__name__} is of type {of.name}, which has no durable form",
                 hint="Annotate the result of create_accumulator, or pass accumulator_type=tuple[int, int].",
             )
-        inferred = result_type(function.get_result, of=self.type, many=False)
+        inferred = returned_type(function, function.get_result, self.type)
         return self._add("aggregate", AggregateFunctionKind(function, of), declared(output_type, inferred))
 
-    def reduce(self, function: Any) -> DataStream:
+    def reduce(self, function: Reducer[T]) -> DataStream[T]:
         """The records of a key combined one after the other; emits the result so far with each record."""
         plain_callable("reduce", function)
         check_durable("reduce", self.type)
         return self._add("reduce", ReduceKind(function), self.type)
 
-    def sum(self, field: int | str = 0) -> DataStream:
+    def sum(self, field: int | str = 0) -> DataStream[T]:
         """The running sum of one field; the other fields stay those of the key's first record.
 
         Plain numbers have one field, 0.
         """
         return self._aggregate("sum", field)
 
-    def min(self, field: int | str = 0) -> DataStream:
+    def min(self, field: int | str = 0) -> DataStream[T]:
         """The running minimum of one field."""
         return self._aggregate("min", field)
 
-    def max(self, field: int | str = 0) -> DataStream:
+    def max(self, field: int | str = 0) -> DataStream[T]:
         """The running maximum of one field."""
         return self._aggregate("max", field)
 
-    def _aggregate(self, how: str, field: int | str) -> DataStream:
+    def _aggregate(self, how: str, field: int | str) -> DataStream[T]:
         check_durable(how, self.type)
         index: int | None = None
         if self.type.is_compound:

@@ -97,21 +97,23 @@ class KeyedState:
         self._sweeps: list[Callable[[], None]] = []
         self._asked: dict[str, _Asked] = {}
 
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[Any]) -> ValueState[Any]:
         return self._handle(ValueStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         return self._handle(ListStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[Any]) -> ReducingState[Any]:
         """The function's results must be of the state's type: another is a StateAccessError when it is returned."""
         return self._handle(ReducingStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(
+        self, descriptor: AggregatingStateDescriptor[Any, Any, Any]
+    ) -> AggregatingState[Any, Any]:
         """The accumulators must be of the state's type: another is a StateAccessError when it is returned."""
         return self._handle(AggregatingStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
@@ -188,7 +190,7 @@ class KeyedState:
             hint="Give each state of an operator its own name, or ask for it with the same descriptor each time.",
         )
 
-    def _open_value(self, descriptor: ValueStateDescriptor) -> _Asked:
+    def _open_value(self, descriptor: ValueStateDescriptor[Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         self._check_default(descriptor, of)
         cell, kept, stored = self._cell(StateKind.VALUE, descriptor, of, descriptor.ttl)
@@ -205,7 +207,7 @@ class KeyedState:
         with_default = (ValueWithDefault if of.is_immutable else ValueWithMutableDefault)(cell, descriptor.default)
         return _Asked(descriptor, with_default, stored)
 
-    def _open_list(self, descriptor: ListStateDescriptor) -> _Asked:
+    def _open_list(self, descriptor: ListStateDescriptor[Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         elements = ElementFit(of, f"an element for {self._named('list', descriptor)}", hint=_FIT_HINT)
         if descriptor.ttl is None:
@@ -218,7 +220,7 @@ class KeyedState:
         ageing = TtlList(cells, life, elements)
         return _Asked(descriptor, ageing, cells, ageing.peek)
 
-    def _open_reduction(self, descriptor: ReducingStateDescriptor) -> _Asked:
+    def _open_reduction(self, descriptor: ReducingStateDescriptor[Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         cell, kept, stored = self._cell(StateKind.REDUCING, descriptor, of, descriptor.ttl)
         named = self._named("reducing", descriptor)
@@ -232,14 +234,14 @@ class KeyedState:
         )
         return _Asked(descriptor, reduction, stored, kept)
 
-    def _open_aggregate(self, descriptor: AggregatingStateDescriptor) -> _Asked:
+    def _open_aggregate(self, descriptor: AggregatingStateDescriptor[Any, Any, Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         cell, kept, stored = self._cell(StateKind.AGGREGATING, descriptor, of, descriptor.ttl)
         named = self._named("aggregating", descriptor)
         fit = Fit(of, f"what add() returns for {named}", hint=_FIT_HINT, is_own_class=True)
         return _Asked(descriptor, StoredAggregate(cell, descriptor.aggregate, fit, kept=kept), stored, kept)
 
-    def _open_map(self, descriptor: MapStateDescriptor) -> _Asked:
+    def _open_map(self, descriptor: MapStateDescriptor[Any, Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.value_type)
         of_key = self._durable(descriptor, descriptor.key_type)
         if not is_hashable(of_key):
@@ -318,7 +320,7 @@ class KeyedState:
             )
         return of
 
-    def _check_default(self, descriptor: ValueStateDescriptor, of: TypeInfo) -> None:
+    def _check_default(self, descriptor: ValueStateDescriptor[Any], of: TypeInfo) -> None:
         if descriptor.default is None:
             return
         misfit = StateRequestError(

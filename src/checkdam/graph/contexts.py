@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+
+from typing_extensions import TypeForm, TypeVar
 
 from checkdam.errors import JobGraphError
 from checkdam.state.descriptors import (
@@ -16,6 +18,15 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
+from checkdam.types.hints import PickleType, SchemaType
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+I = TypeVar("I")  # noqa: E741  as Flink: input, accumulator, output
+A = TypeVar("A")
+O = TypeVar("O")  # noqa: E741
+Key = TypeVar("Key", covariant=True, default=object)
 
 
 class KeyedStateAccess(Protocol):
@@ -24,15 +35,15 @@ class KeyedStateAccess(Protocol):
     Asking again for a name returns the same handle. A state that is asked for late has what was restored for it.
     """
 
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]: ...
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]: ...
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]: ...
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]: ...
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor[I, A, O]) -> AggregatingState[I, O]: ...
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]: ...
 
 
 class RuntimeContext(KeyedStateAccess, Protocol):
@@ -57,13 +68,13 @@ class RuntimeContext(KeyedStateAccess, Protocol):
 class OperatorStateStore(Protocol):
     """The ways to ask for operator state, in `initialize_state`. Asking again for a name returns the same state."""
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list per subtask; on rescaling the elements of all are dealt out evenly."""
 
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list per subtask; on every restore each subtask gets the elements of all."""
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """A mapping that every subtask keeps the same."""
 
 
@@ -89,11 +100,27 @@ class FunctionSnapshotContext(Protocol):
 
 
 @dataclass(frozen=True)
-class OutputTag:
+class OutputTag(Generic[T]):
     """Names a side output and its type; `ctx.output(tag, value)` writes to it, `get_side_output(tag)` reads it."""
 
     name: str
     type: Any = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: OutputTag[Any], name: str) -> None: ...
+
+        @overload
+        def __init__(self, name: str, type: TypeForm[T]) -> None: ...
+
+        @overload
+        def __init__(self, name: str, type: PickleType[T]) -> None: ...
+
+        @overload
+        def __init__(self: OutputTag[Any], name: str, type: SchemaType) -> None: ...
+
+        def __init__(self, name: str, type: object = None) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -142,56 +169,58 @@ class Context(KeyedStateAccess, Protocol):
     def timer_service(self) -> TimerService:
         """The clock; timers only on keyed streams."""
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit a value to a side output."""
 
 
-class ProcessContext(Context, Protocol):
+class ProcessContext(Context, Protocol[Key]):
     @property
-    def current_key(self) -> Any: ...
+    def current_key(self) -> Key: ...
 
 
-class OnTimerContext(ProcessContext, Protocol):
+class OnTimerContext(ProcessContext[Key], Protocol[Key]):
     """`timestamp` is the timer's."""
 
     @property
     def time_domain(self) -> TimeDomain: ...
 
 
-class ReadOnlyContext(ProcessContext, Protocol):
+class ReadOnlyContext(ProcessContext[Key], Protocol[Key]):
     """`current_key` and timers only where the stream is keyed."""
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyMapState[Any, Any]: ...
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyMapState[K, V]: ...
 
 
-class BroadcastContext(Context, Protocol):
+class BroadcastContext(Context, Protocol[Key]):
     """The record at hand, for `process_broadcast_element`. Has keyed state, but no current key."""
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]: ...
 
     @overload
     def apply_to_keyed_state(
-        self, descriptor: ValueStateDescriptor, function: Callable[[Any, ValueState[Any]], object]
+        self, descriptor: ValueStateDescriptor[T], function: Callable[[Key, ValueState[T]], object]
     ) -> None: ...
 
     @overload
     def apply_to_keyed_state(
-        self, descriptor: ListStateDescriptor, function: Callable[[Any, ListState[Any]], object]
+        self, descriptor: ListStateDescriptor[T], function: Callable[[Key, ListState[T]], object]
     ) -> None: ...
 
     @overload
     def apply_to_keyed_state(
-        self, descriptor: ReducingStateDescriptor, function: Callable[[Any, ReducingState[Any]], object]
+        self, descriptor: ReducingStateDescriptor[T], function: Callable[[Key, ReducingState[T]], object]
     ) -> None: ...
 
     @overload
     def apply_to_keyed_state(
-        self, descriptor: AggregatingStateDescriptor, function: Callable[[Any, AggregatingState[Any, Any]], object]
+        self,
+        descriptor: AggregatingStateDescriptor[I, A, O],
+        function: Callable[[Key, AggregatingState[I, O]], object],
     ) -> None: ...
 
     @overload
     def apply_to_keyed_state(
-        self, descriptor: MapStateDescriptor, function: Callable[[Any, MapState[Any, Any]], object]
+        self, descriptor: MapStateDescriptor[K, V], function: Callable[[Key, MapState[K, V]], object]
     ) -> None: ...
 
     def apply_to_keyed_state(self, descriptor: Any, function: Callable[[Any, Any], object]) -> None:

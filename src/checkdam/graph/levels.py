@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from checkdam.graph.checks import check_max_parallelism, check_parallelism, check_uids, without_dead_ends
 from checkdam.graph.functions import has_timers
@@ -89,7 +90,7 @@ class JobPlan:
     static_assigners: frozenset[int] = frozenset()  # those whose records have all come with epoch 0
     ending_assigners: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Those that see nothing more once these source functions have ended."""
-    strategies: Mapping[int, WatermarkStrategy] = field(default_factory=dict)  # of every assigner, wherever it runs
+    strategies: Mapping[int, WatermarkStrategy[Any]] = field(default_factory=dict)  # of every assigner, wherever it runs
 
     @property
     def has_event_time(self) -> bool:

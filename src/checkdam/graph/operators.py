@@ -64,7 +64,7 @@ class ConnectKind:
     """Two streams in one function; with `broadcast` the second goes to every subtask and may write those states."""
 
     function: Any
-    broadcast: tuple[MapStateDescriptor, ...] = ()
+    broadcast: tuple[MapStateDescriptor[Any, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SideOutputKind:
 class TimestampsKind:
     """Gives records their event time; the watermark follows from what it has seen."""
 
-    strategy: WatermarkStrategy
+    strategy: WatermarkStrategy[Any]
 
 
 @dataclass(frozen=True)

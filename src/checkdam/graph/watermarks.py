@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from checkdam.errors import JobGraphError
 
 MIN_WATERMARK = -(2**63)
 MAX_WATERMARK = 2**63 - 1
 
+T = TypeVar("T", default=Any)
+T_contra = TypeVar("T_contra", contravariant=True, default=Any)
+
 
 @dataclass(frozen=True)
-class WatermarkStrategy:
+class WatermarkStrategy(Generic[T_contra]):
     """Timestamps, and the watermark that trails the largest of them by `max_out_of_orderness`.
 
     `timestamp(record)` gives milliseconds since 1970, or a datetime. With `idleness`, a stream that brings nothing for
     so long does not hold back the others.
     """
 
-    timestamp: Callable[[Any], Any]
+    timestamp: Callable[[T_contra], int | datetime]
     max_out_of_orderness: timedelta = timedelta(0)
     idleness: timedelta | None = None
 
@@ -38,15 +43,15 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps(
-        timestamp: Callable[[Any], Any], *, idleness: timedelta | None = None
-    ) -> WatermarkStrategy:
+        timestamp: Callable[[T], int | datetime], *, idleness: timedelta | None = None
+    ) -> WatermarkStrategy[T]:
         """Timestamps never fall: the watermark is right behind the largest."""
         return WatermarkStrategy(timestamp, timedelta(0), idleness)
 
     @staticmethod
     def for_bounded_out_of_orderness(
-        max_out_of_orderness: timedelta, timestamp: Callable[[Any], Any], *, idleness: timedelta | None = None
-    ) -> WatermarkStrategy:
+        max_out_of_orderness: timedelta, timestamp: Callable[[T], int | datetime], *, idleness: timedelta | None = None
+    ) -> WatermarkStrategy[T]:
         """Records may come late by so much and still be in time."""
         return WatermarkStrategy(timestamp, max_out_of_orderness, idleness)
 

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from typing_extensions import TypeForm
 
 from checkdam.errors import JobGraphError
 from checkdam.state.ttl import StateTtlConfig
+from checkdam.types.hints import PickleType, SchemaType
 
 TIMER_STATES = "_timers/"
 """How the names of the states begin that hold an operator's timers."""
 
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+I = TypeVar("I")  # noqa: E741  as Flink: input, accumulator, output
+A = TypeVar("A")
+O = TypeVar("O")  # noqa: E741
+I_contra = TypeVar("I_contra", contravariant=True)
+O_co = TypeVar("O_co", covariant=True)
 
-class Aggregate(Protocol):
+
+class Aggregate(Protocol[I_contra, A, O_co]):
     """How an aggregating state gathers values into an accumulator and tells the result (see AggregateFunction)."""
 
-    def create_accumulator(self) -> Any: ...
+    def create_accumulator(self) -> A: ...
 
-    def add(self, value: Any, accumulator: Any) -> Any: ...
+    def add(self, value: I_contra, accumulator: A, /) -> A: ...
 
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: A, /) -> O_co: ...
+
+
+class Reduce(Protocol[T]):
+    """How a reducing state combines two values (see ReduceFunction)."""
+
+    def reduce(self, accumulated: T, value: T, /) -> T: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +74,7 @@ class StateDescriptor:
 
 
 @dataclass(frozen=True)
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key; `default` is what a key without one reads.
 
     With a `ttl` a default has no effect, as in Flink: a key whose value is missing or has expired reads None.
@@ -66,30 +84,121 @@ class ValueStateDescriptor(StateDescriptor):
     default: Any = None
     ttl: StateTtlConfig | None = None
 
+    if TYPE_CHECKING:  # with a default and no TTL there is always a value, else it may be None
+
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[T | None],
+            name: str,
+            type: TypeForm[T | None],
+            default: None = None,
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(self, name: str, type: TypeForm[T], default: T, ttl: None = None) -> None: ...
+
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[T | None], name: str, type: TypeForm[T], default: T, ttl: StateTtlConfig
+        ) -> None: ...
+
+        @overload
+        def __init__(self, name: str, type: PickleType[T], default: T, ttl: None = None) -> None: ...
+
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[T | None],
+            name: str,
+            type: PickleType[T],
+            default: T | None = None,
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: ValueStateDescriptor[Any],
+            name: str,
+            type: SchemaType,
+            default: object = None,
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        def __init__(
+            self, name: str, type: object, default: object = None, ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_type(self.type)
 
 
 @dataclass(frozen=True)
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[T]):
     """A list of elements per key; in operator state, a list per subtask that is dealt out anew on rescaling."""
 
     type: Any
     ttl: StateTtlConfig | None = None
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self, name: str, type: TypeForm[T], ttl: StateTtlConfig | None = None) -> None: ...
+
+        @overload
+        def __init__(self, name: str, type: PickleType[T], ttl: StateTtlConfig | None = None) -> None: ...
+
+        @overload
+        def __init__(
+            self: ListStateDescriptor[Any], name: str, type: SchemaType, ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        def __init__(self, name: str, type: object, ttl: StateTtlConfig | None = None) -> None: ...
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_type(self.type)
 
 
 @dataclass(frozen=True)
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """One value per key, into which every added value is reduced by `reduce(kept, added)`."""
 
     type: Any
-    reduce: Callable[[Any, Any], Any] | Any  # or a ReduceFunction
+    reduce: Any  # a function of two values, or a ReduceFunction
     ttl: StateTtlConfig | None = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, name: str, type: TypeForm[T], reduce: Reduce[T], ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self, name: str, type: TypeForm[T], reduce: Callable[[T, T], T], ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: PickleType[T],
+            reduce: Reduce[T] | Callable[[T, T], T],
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: ReducingStateDescriptor[Any],
+            name: str,
+            type: SchemaType,
+            reduce: Reduce[Any] | Callable[[Any, Any], Any],
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        def __init__(self, name: str, type: object, reduce: object, ttl: StateTtlConfig | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,12 +211,32 @@ class ReducingStateDescriptor(StateDescriptor):
 
 
 @dataclass(frozen=True)
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor, Generic[I, A, O]):
     """An accumulator of `type` per key, fed and read through `aggregate`; results may have another type."""
 
     type: Any
-    aggregate: Aggregate
+    aggregate: Aggregate[I, A, O]
     ttl: StateTtlConfig | None = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, name: str, type: TypeForm[A], aggregate: Aggregate[I, A, O], ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            name: str,
+            type: PickleType[A] | SchemaType,
+            aggregate: Aggregate[I, A, O],
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        def __init__(
+            self, name: str, type: object, aggregate: Aggregate[I, A, O], ttl: StateTtlConfig | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +250,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 
 @dataclass(frozen=True)
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """A mapping per key, each entry of it kept on its own; also the form of broadcast state.
 
     With None as `key_type` it has at most one entry, under the key None, as with Flink's Types.VOID.
@@ -130,6 +259,49 @@ class MapStateDescriptor(StateDescriptor):
     key_type: Any
     value_type: Any
     ttl: StateTtlConfig | None = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, name: str, key_type: TypeForm[K], value_type: TypeForm[V], ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self, name: str, key_type: TypeForm[K], value_type: PickleType[V], ttl: StateTtlConfig | None = None
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: MapStateDescriptor[K, Any],
+            name: str,
+            key_type: TypeForm[K],
+            value_type: SchemaType,
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: MapStateDescriptor[Any, V],
+            name: str,
+            key_type: SchemaType,
+            value_type: TypeForm[V],
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: MapStateDescriptor[Any, Any],
+            name: str,
+            key_type: SchemaType,
+            value_type: SchemaType,
+            ttl: StateTtlConfig | None = None,
+        ) -> None: ...
+
+        def __init__(
+            self, name: str, key_type: object, value_type: object, ttl: StateTtlConfig | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,11 @@ Out = TypeVar("Out", covariant=True)
 
 
 class ValueState(Protocol[T]):
-    """One value per key. Every call is about the key of the record being processed."""
+    """One value per key. Every call is about the key of the record being processed.
+
+    T is what `value` returns: a state of int is a `ValueState[int]` if it has a default and no TTL, else a
+    `ValueState[int | None]`.
+    """
 
     def value(self) -> T:
         """The value of the current key; if it has none, the descriptor's default, or None without one or with TTL."""

@@ -173,7 +173,9 @@ class StoredAggregate:
 
     __slots__ = ("_add", "_by_class", "_cell", "_create", "_fit", "_kept", "_result", "clear")
 
-    def __init__(self, cell: Cell, aggregate: Aggregate, fit: Fit, *, kept: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, cell: Cell, aggregate: Aggregate[Any, Any, Any], fit: Fit, *, kept: Callable[[], Any] | None = None
+    ) -> None:
         self._cell = cell
         self._kept = cell.value if kept is None else kept
         self._create = aggregate.create_accumulator

@@ -66,7 +66,7 @@ class Buffer(FlatMapFunction, CheckpointedFunction):
         self.counted.update([(self.subtask, self.count)])
 
 
-class Everything(KeyedBroadcastProcessFunction):
+class Everything(KeyedBroadcastProcessFunction[str, Record, Record, str]):
     """Tells with each record, and when its timer is due, what all states of the key hold."""
 
     def open(self, ctx: RuntimeContext) -> None:
@@ -75,10 +75,10 @@ class Everything(KeyedBroadcastProcessFunction):
         self.total = ctx.get_reducing_state(ReducingStateDescriptor("total", int, lambda one, other: one + other))
         self.by_number = ctx.get_map_state(MapStateDescriptor("by number", int, int))
 
-    def process_broadcast_element(self, value: Record, ctx: BroadcastContext) -> None:
+    def process_broadcast_element(self, value: Record, ctx: BroadcastContext[str]) -> None:
         ctx.get_broadcast_state(RULES)[value[1]] = f"rule {value[1]}"
 
-    def process_element(self, value: Record, ctx: ReadOnlyContext) -> Iterator[str]:
+    def process_element(self, value: Record, ctx: ReadOnlyContext[str]) -> Iterator[str]:
         self.count.update(self.count.value() + 1)
         self.numbers.add(value[1])
         self.total.add(value[1])
@@ -86,7 +86,7 @@ class Everything(KeyedBroadcastProcessFunction):
         ctx.timer_service.register_event_time_timer(value[1] + 5)
         yield f"{self._told(value[0])} rules {sorted(ctx.get_broadcast_state(RULES).items())}"
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         yield f"{self._told(ctx.current_key)} at {timestamp}"
 
     def _told(self, key: str) -> str:
@@ -115,7 +115,7 @@ class EveryState:
         """The job, as LocalJob takes it; with the same storage it is the same job."""
         return LocalJob(self.build, self.epochs, self.storage, record_type=Record, **options)
 
-    def build(self, environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         environment.set_state_backend(self._backend)
         timed = stream.assign_timestamps_and_watermarks(
             WatermarkStrategy.for_monotonous_timestamps(lambda record: record[1])

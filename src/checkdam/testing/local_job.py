@@ -61,7 +61,7 @@ JOB_ID = JobId("c0ffee" + "0" * 26)
 EVERY_EPOCH = CheckpointConfig(interval=timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION)
 """A checkpoint after every epoch, kept whatever the end."""
 
-Build = Callable[[StreamExecutionEnvironment, DataStream], Any]
+Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 
 
 @dataclass
@@ -360,7 +360,7 @@ class LocalJob:
         store = self._store()
         return store.load(store.completed()[-1])
 
-    def state(self, uid: str, descriptor: ValueStateDescriptor | None = None) -> dict[Any, Any]:
+    def state(self, uid: str, descriptor: ValueStateDescriptor[Any] | None = None) -> dict[Any, Any]:
         """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state described."""
         checkpoint, plan = self.checkpoint(), self.job().plan
         operator = next(op for op in plan.operators if op.uid == uid)
@@ -397,7 +397,7 @@ class LocalJob:
         """The settings that hold; the storage is the one the job was given."""
         return settle_checkpoints(environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE))
 
-    def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
+    def _source(self, environment: StreamExecutionEnvironment) -> DataStream[Any]:
         values = [value for epoch in self._epochs for value in epoch]
         inferred = type_info(self._record_type) if self._record_type else infer_type(values)
         spec = ScriptedSource(self._epochs)

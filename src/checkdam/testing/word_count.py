@@ -37,7 +37,7 @@ class WordCount:
         """The job, as LocalJob takes it; with the same storage it is the same job."""
         return LocalJob(self.build, self.epochs, self.storage, record_type=str, **options)
 
-    def build(self, environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
         counts.uid(UID).sink_to_files(self._sink_uri).uid("out")
 

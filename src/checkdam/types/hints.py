@@ -10,11 +10,13 @@ import sys
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from checkdam.errors import JobGraphError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, init=False)
@@ -34,7 +36,7 @@ class Alias:
 
 
 @dataclass(frozen=True)
-class PickleType:
+class PickleType(Generic[T]):
     """Values of this class are kept pickled: `ValueStateDescriptor("model", PickleType(Model))`.
 
     The way out for classes that have no durable form of their own. The state is recorded as pickled: it cannot be read
@@ -42,7 +44,7 @@ class PickleType:
     name cannot take it over. For values of state, not for keys.
     """
 
-    of: Any
+    of: type[T]
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, type):
@@ -77,6 +79,22 @@ class AvroType:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AvroType, (self.schema,)
+
+
+class SparkType(Protocol):
+    """A type of pyspark.sql.types."""
+
+    def simpleString(self) -> str: ...  # noqa: N802  Spark's name
+
+
+class ArrowType(Protocol):
+    """A type of pyarrow."""
+
+    def to_pandas_dtype(self) -> Any: ...
+
+
+SchemaType: TypeAlias = AvroType | SparkType | ArrowType
+"""Hints that say at run time alone what the values are; to a type checker these are Any."""
 
 
 def resolve_annotations(of: type) -> None:

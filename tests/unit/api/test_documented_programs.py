@@ -108,18 +108,18 @@ def test_keyed_state_in_a_function_builds_and_its_types_come_from_annotations() 
     assert (average.key.type.name, average.key.columns) == ("int", (0,))
 
 
-class Silence(KeyedProcessFunction):
+class Silence(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
     """Tells a key that has been quiet for a minute; late records go aside."""
 
     LATE = OutputTag("late", str)
 
-    def process_element(self, value: tuple[str, int], ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+    def process_element(self, value: tuple[str, int], ctx: ProcessContext[str]) -> Iterator[tuple[str, int]]:
         if ctx.timestamp is not None and ctx.timestamp <= ctx.timer_service.current_watermark:
             ctx.output(self.LATE, ctx.current_key)
         ctx.timer_service.register_event_time_timer(value[1] + 60_000)
         yield value
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[tuple[str, int]]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[tuple[str, int]]:
         yield ctx.current_key, timestamp
 
 

@@ -129,7 +129,7 @@ def environment() -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment(Launch(Configuration()))
 
 
-def pairs(env: StreamExecutionEnvironment | None = None) -> DataStream:
+def pairs(env: StreamExecutionEnvironment | None = None) -> DataStream[Any]:
     return (env or environment()).from_collection([("a", 1)])
 
 
@@ -137,7 +137,7 @@ def last(stream: Any) -> Any:
     return stream._environment._operators[-1]
 
 
-TYPED: dict[str, tuple[Callable[[DataStream], DataStream], str]] = {
+TYPED: dict[str, tuple[Callable[[DataStream[Any]], DataStream[Any]], str]] = {
     "map function": (lambda s: s.map(Upper()), "str"),
     "flat map function": (lambda s: s.flat_map(Letters()), "str"),
     "process": (lambda s: s.process(Plain()), "str"),
@@ -309,12 +309,12 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def _both(stream: DataStream, *tags: OutputTag) -> None:
+def _both(stream: DataStream[Any], *tags: OutputTag[Any]) -> None:
     for tag in tags:
         stream.get_side_output(tag)
 
 
-def _aging() -> MapStateDescriptor:
+def _aging() -> MapStateDescriptor[Any, Any]:
     return MapStateDescriptor("rules", str, int, ttl=StateTtlConfig(timedelta(1)))
 
 

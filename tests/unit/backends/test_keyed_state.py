@@ -142,7 +142,7 @@ def test_a_default_of_another_type_is_refused(of: Any, default: Any) -> None:
         lambda state: state.get_state(ValueStateDescriptor("s", Opaque)),
         lambda state: state.get_list_state(ListStateDescriptor("s", Opaque)),
         lambda state: state.get_reducing_state(ReducingStateDescriptor("s", list[Opaque], max)),
-        lambda state: state.get_aggregating_state(AggregatingStateDescriptor("s", Opaque, Last())),
+        lambda state: state.get_aggregating_state(AggregatingStateDescriptor("s", Opaque, Last())),  # type: ignore[misc]
         lambda state: state.get_map_state(MapStateDescriptor("s", str, Opaque)),
         lambda state: state.get_map_state(MapStateDescriptor("s", Opaque, str)),
         lambda state: state.get_state(ValueStateDescriptor("s", Opaque, ttl=SECOND)),

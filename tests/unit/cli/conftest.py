@@ -27,7 +27,7 @@ from checkdam.testing.local_job import LocalJob
 EPOCHS = [["to", "be"], ["or", "not"], ["to", "be"]]
 
 
-def count_words(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def count_words(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
     counts.uid("counts").print().uid("out")
 

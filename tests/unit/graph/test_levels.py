@@ -15,7 +15,7 @@ from checkdam.graph.functions import MapFunction
 from checkdam.graph.levels import JobPlan, Partitioning, plan_job
 
 Pair = tuple[str, int]
-Build = Callable[[StreamExecutionEnvironment, DataStream], Any]
+Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 
 
 class Opened(MapFunction):
@@ -53,7 +53,7 @@ def test_a_function_with_a_life_needs_a_slot() -> None:
 
 
 def test_each_key_by_begins_a_level_and_what_follows_without_key_is_chained() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         first = s.key_by(0).sum(1).uid("a").map(lambda p: p)
         first.key_by(1).max(1).uid("b").print()
 
@@ -64,7 +64,7 @@ def test_each_key_by_begins_a_level_and_what_follows_without_key_is_chained() ->
 
 
 def test_a_union_across_levels_carries_the_early_records_through() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         counted = s.key_by(0).sum(1).uid("a")
         counted.union(s).key_by(0).max(1).uid("b").print()
 
@@ -88,7 +88,7 @@ def test_another_parallelism_begins_a_level_of_that_width_and_the_job_has_as_man
 
 
 def test_branches_of_different_width_do_not_share_a_level() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.key_by(0).sum(1).uid("a").set_parallelism(2).print().set_parallelism(2)
         s.key_by(0).max(1).uid("b").set_parallelism(3).print().set_parallelism(3)
 
@@ -99,7 +99,7 @@ def test_branches_of_different_width_do_not_share_a_level() -> None:
 
 
 def test_what_leads_nowhere_is_left_out() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.map(lambda p: p).name("dead")
         env.from_collection([1]).name("unread")
         s.print()
@@ -155,7 +155,7 @@ def test_the_plan_for_slots_has_no_source_but_all_edges() -> None:
 
 
 def test_a_spark_sink_leaves_the_last_level_and_is_carried_there_from_an_earlier_one() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         first = s.key_by(0).sum(1).uid("a")
         first.sink_to_spark(lambda rows, epoch: None)
         first.key_by(0).max(1).uid("b").print()

@@ -41,7 +41,7 @@ class Refuses:
         raise RuntimeError("not me")
 
 
-CASES: dict[str, tuple[Callable[[DataStream], Any], str]] = {
+CASES: dict[str, tuple[Callable[[DataStream[Any]], Any], str]] = {
     "an attribute": (
         lambda stream: stream.key_by(int, key_type=int).process(Locked(threading.Lock()), int).uid("it").print(),
         'operator "it" (process) cannot be sent to its slots: Locked.held is of type lock, which cannot be pickled',

@@ -34,7 +34,7 @@ from checkdam.testing.scripted_source import ScriptedSource
 RULES = MapStateDescriptor("rules", str, int)
 BY_SECOND = WatermarkStrategy(lambda pair: pair[1])
 Pair = tuple[str, int]
-Build = Callable[[StreamExecutionEnvironment, DataStream], Any]
+Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 
 
 class Split(ProcessFunction):
@@ -73,7 +73,7 @@ class KeptNumbers(Kept, Numbers):
     """A source with operator state."""
 
 
-class Discard(SinkFunction):
+class Discard(SinkFunction[object]):
     """A sink without state."""
 
 
@@ -96,7 +96,7 @@ def kinds(plan: JobPlan) -> list[tuple[int, int, Partitioning]]:
 
 
 def test_a_process_function_needs_a_slot_and_its_side_output_runs_with_it_whatever_the_parallelism() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         split = s.process(Split()).set_parallelism(3)
         split.get_side_output(OutputTag("late", Pair)).map(lambda p: p).set_parallelism(3).print().set_parallelism(3)
 
@@ -117,7 +117,7 @@ def test_a_source_function_stands_in_the_first_level_with_nothing_in_front() -> 
 
 
 def test_a_source_function_of_another_width_has_a_level_of_its_own() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.print()
         env.add_source(Numbers()).uid("numbers").set_parallelism(1).print().set_parallelism(1)
 
@@ -149,7 +149,7 @@ def test_another_number_of_subtasks_is_reached_by_origin() -> None:
 
 
 def test_two_keyed_streams_meet_behind_the_later_of_them() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         summed = s.key_by(0).sum(1).uid("a")
         s.key_by(0).connect(summed.key_by(lambda p: p[0])).process(Both()).uid("b").print()
 
@@ -166,7 +166,7 @@ def test_two_keyed_streams_meet_behind_the_later_of_them() -> None:
 
 
 def test_a_broadcast_side_crosses_an_exchange_even_out_of_the_level_beside() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         split = s.process(Split())
         split.connect(split.broadcast(RULES)).process(Rules()).uid("r").print()
 
@@ -181,7 +181,7 @@ def test_a_broadcast_side_crosses_an_exchange_even_out_of_the_level_beside() -> 
 
 
 def test_the_first_side_of_a_broadcast_is_chained_where_it_can_be() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         rules = s.map(lambda p: p)
         s.process(Split()).connect(rules.broadcast(RULES)).process(Rules()).uid("r").print()
 
@@ -198,7 +198,7 @@ def test_a_broadcast_edge_is_as_wide_as_its_target() -> None:
 
 
 def test_timestamps_are_assigned_where_the_records_are() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.assign_timestamps_and_watermarks(BY_SECOND).map(lambda p: p).print()
         made = env.add_source(Numbers()).uid("numbers").set_parallelism(3)
         made.assign_timestamps_and_watermarks(BY_SECOND).print().set_parallelism(3)
@@ -210,7 +210,7 @@ def test_timestamps_are_assigned_where_the_records_are() -> None:
 
 
 def test_event_time_is_that_of_the_nearest_assignments_in_front() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         one = s.assign_timestamps_and_watermarks(BY_SECOND)  # 1
         other = s.map(lambda p: p).assign_timestamps_and_watermarks(BY_SECOND)  # 3
         both = one.union(other, s).key_by(0).sum(1).uid("a")  # 4
@@ -224,7 +224,7 @@ def test_event_time_is_that_of_the_nearest_assignments_in_front() -> None:
 
 
 def test_a_connected_stream_has_the_event_time_of_both_sides() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         one, other = (s.assign_timestamps_and_watermarks(BY_SECOND) for _ in range(2))
         one.connect(other.broadcast(RULES)).process(Rules()).uid("r")
 
@@ -238,7 +238,7 @@ def test_records_that_go_back_to_spark_leave_their_timestamps_behind() -> None:
 
 
 def test_an_assigner_is_static_or_ends_with_source_functions_if_nothing_else_brings_records_after_epoch_0() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         scripted = env._source("script", ScriptedSource(()), s.type)
         alarms = s.key_by(0).process(Alarm()).uid("alarm")
         for stream in (
@@ -284,7 +284,7 @@ def test_only_sources_that_are_all_there_are_static() -> None:
 def test_slots_know_the_strategies_of_the_source_side_and_keep_what_lives_in_them() -> None:
     idle = WatermarkStrategy(lambda pair: pair[1], idleness=timedelta(seconds=1))
 
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.assign_timestamps_and_watermarks(idle).print()
         env.add_source(Numbers()).uid("numbers").assign_timestamps_and_watermarks(BY_SECOND).print()
 
@@ -308,7 +308,7 @@ def test_only_timers_source_functions_and_idleness_need_epochs_without_records()
 
 
 def test_an_operator_may_have_another_number_of_key_groups_than_the_job() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.key_by(0).sum(1).uid("own").set_max_parallelism(16).key_by(0).max(1).uid("job")
 
     plan = planned(build, max_parallelism=64).for_slots()
@@ -371,7 +371,7 @@ def test_a_graph_that_cannot_run_is_refused_with_the_name_of_what_is_wrong(case:
 
 
 def test_a_source_function_that_nobody_reads_is_left_out_unless_it_keeps_state() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         env.add_source(Numbers()).name("unread")
         env.add_source(KeptNumbers()).uid("kept")
         s.print()

@@ -51,7 +51,7 @@ class Account(KeyedBroadcastProcessFunction):
         total.update(total.value() + value[1])
         seen.add(value[1])
 
-    def process_broadcast_element(self, value: str, ctx: BroadcastContext) -> Iterator[str]:
+    def process_broadcast_element(self, value: str, ctx: BroadcastContext[str]) -> Iterator[str]:
         reported: list[str] = []
 
         def close(key: str, total: ValueState[int]) -> None:
@@ -72,7 +72,7 @@ class Account(KeyedBroadcastProcessFunction):
 
 
 def accounts(backend: KeyedStateBackend, *commands: list[str]) -> Build:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         spec = ScriptedSource(tuple(map(tuple, commands)))
         told = env._source("commands", spec, type_info(str)).broadcast(COMMANDS)
@@ -128,7 +128,7 @@ class WithoutKeys(BroadcastProcessFunction):
     ],
 )
 def test_wrong_use_is_a_clear_error_and_not_tried_again(function: Any, told: str) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         commands = env._source("commands", ScriptedSource((("x",),)), type_info(str)).broadcast(COMMANDS)
         items = stream.key_by(lambda item: item[0], key_type=str) if isinstance(function, Misled) else stream
         items.connect(commands).process(function, output_type=str).uid("op").print()

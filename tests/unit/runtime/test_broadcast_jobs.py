@@ -44,13 +44,13 @@ class MatchUnkeyed(BroadcastProcessFunction):
     process_element = Match.process_element
 
 
-def script(environment: StreamExecutionEnvironment, *epochs: list[Item]) -> DataStream:
+def script(environment: StreamExecutionEnvironment, *epochs: list[Item]) -> DataStream[Any]:
     spec = ScriptedSource(tuple(tuple(epoch) for epoch in epochs))
     return environment._source("rules", spec, type_info(tuple[str, int]))
 
 
 def job(
-    build: Callable[[StreamExecutionEnvironment, DataStream], Any], *epochs: list[Item], **options: Any
+    build: Callable[[StreamExecutionEnvironment, DataStream[Any]], Any], *epochs: list[Item], **options: Any
 ) -> LocalJob:
     return LocalJob(build, epochs, options.pop("storage", MemoryStorage()), record_type=tuple[str, int], **options)
 
@@ -65,9 +65,9 @@ KEYS = "abcdefgh"
 @pytest.mark.parametrize("is_keyed", [True, False])
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 def test_within_an_epoch_every_subtask_sees_all_rules_before_any_item(parallelism: int, *, is_keyed: bool) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         rules = script(environment, [("x", 1), ("y", 2)], [("x", 10)]).broadcast(RULES)
-        items = stream.key_by(0, key_type=str) if is_keyed else stream
+        items: Any = stream.key_by(0, key_type=str) if is_keyed else stream
         function = Match() if is_keyed else MatchUnkeyed()
         items.connect(rules).process(function, output_type=tuple[str, int]).uid("match").print()
 
@@ -78,7 +78,7 @@ def test_within_an_epoch_every_subtask_sees_all_rules_before_any_item(parallelis
 
 
 def test_rules_that_are_made_behind_an_exchange_reach_every_subtask_in_the_same_epoch() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         counted = script(environment, [("x", 1), ("x", 2), ("y", 4)]).key_by(0, key_type=str).sum(1).uid("sum")
         counted = counted.filter(lambda rule: rule[1] != 1)
         items = stream.key_by(0, key_type=str)
@@ -92,7 +92,7 @@ def test_rules_that_are_made_behind_an_exchange_reach_every_subtask_in_the_same_
 def test_rules_that_pass_a_level_of_another_width_are_copied_once_for_each_subtask_behind_it() -> None:
     """The rules come from a source, their readers stand behind two exchanges."""
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         rules = script(environment, [("x", 1), ("y", 2)]).broadcast(RULES)
         counted = stream.key_by(0, key_type=str).sum(1).uid("sum").set_parallelism(1)
         matched = counted.key_by(0, key_type=str).connect(rules).process(Match(), output_type=tuple[str, int])
@@ -105,7 +105,7 @@ def test_rules_that_pass_a_level_of_another_width_are_copied_once_for_each_subta
 
 @pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.EPOCH_DONE, Step.SEALED])
 def test_broadcast_state_and_items_survive_a_lost_slot(step: Step) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         rules = script(environment, [("x", 1)], [("x", 10)]).broadcast(RULES)
         items = stream.key_by(0, key_type=str)
         matched = items.connect(rules).process(Match(), output_type=tuple[str, int]).uid("match")
@@ -129,7 +129,7 @@ def test_side_outputs_go_their_own_way_beside_the_main_one() -> None:
             else:
                 yield value
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         main = stream.process(Split(), output_type=tuple[str, int])
         main.map(lambda item: f"even {item[1]}", output_type=str).print()
         aside = main.get_side_output(odd)
@@ -148,7 +148,7 @@ def test_each_side_of_two_keyed_streams_is_told_apart_and_keeps_its_timestamps()
         def process_element2(self, value: Item, ctx: Any) -> Iterator[str]:
             yield f"two {value} {ctx.timestamp}"
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         by_time = WatermarkStrategy.for_monotonous_timestamps(lambda item: item[1])
         first = stream.assign_timestamps_and_watermarks(by_time).key_by(lambda item: item[0], key_type=str)
         second = script(environment, [("a", 7)]).key_by(0, key_type=str)

@@ -55,7 +55,7 @@ def backend(request: pytest.FixtureRequest) -> KeyedStateBackend:
 
 
 def _job(backend: KeyedStateBackend, of: Any, **fields: Any) -> Build:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         words = stream.key_by(lambda word: word, key_type=str)
         words.process(Remember(of, fields), output_type=str).uid("remember").print()

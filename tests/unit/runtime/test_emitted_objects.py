@@ -161,27 +161,27 @@ class ListAsTuple(FlatMapFunction):
 FIXED = ["1[1]", "2[1, 2]", "3[1, 2, 3]"]
 
 
-def behind_all(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+def behind_all(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.print()
 
 
-def behind_a_map(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+def behind_a_map(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.map(lambda account: account, output_type=Account).print()
 
 
-def behind_a_shuffle(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+def behind_a_shuffle(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.key_by(lambda a: "k", key_type=str).map(lambda account: account, output_type=Account).print()
 
 
-def text(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+def text(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.map(str, output_type=str).print()
 
 
-def stamped(stream: DataStream) -> DataStream:
+def stamped(stream: DataStream[Any]) -> DataStream[Any]:
     return stream.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(len))
 
 
-EMITTED: dict[str, Callable[[StreamExecutionEnvironment, DataStream], DataStream]] = {
+EMITTED: dict[str, Callable[[StreamExecutionEnvironment, DataStream[Any]], DataStream[Any]]] = {
     "state": lambda env, s: s.key_by(lambda w: w).process(Kept()).uid("k"),
     "side output": lambda env, s: s.key_by(lambda w: w).process(KeptAside()).uid("k").get_side_output(ASIDE),
     "map": lambda env, s: s.map(ReusedMap()),
@@ -199,7 +199,7 @@ EMITTED: dict[str, Callable[[StreamExecutionEnvironment, DataStream], DataStream
 @pytest.mark.parametrize("behind", [behind_all, behind_a_map, behind_a_shuffle, text])
 @pytest.mark.parametrize("name", EMITTED)
 def test_what_is_emitted_does_not_change_with_the_object(name: str, behind: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         behind(env, EMITTED[name](env, stream))
         if name == "source function":
             stream.filter(lambda w: False).print()
@@ -210,14 +210,14 @@ def test_what_is_emitted_does_not_change_with_the_object(name: str, behind: Any)
 
 
 def test_what_timers_emit_does_not_change_with_the_object() -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         text(env, stream.key_by(lambda w: w).process(ReusedTimer()).uid("t"))
 
     assert LocalJob(build, [["k"], ["k"]], MemoryStorage(), parallelism=1).run().printed_lines[:3] == FIXED
 
 
 def test_a_filter_that_changes_what_it_let_through_changes_nothing_behind_it() -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         text(env, stream.map(len, output_type=int).map(Account, output_type=Account).filter(ChangedLater()))
 
     assert LocalJob(build, [["k", "kk"]], MemoryStorage(), parallelism=1).run().printed_lines == ["1", "2"]
@@ -225,7 +225,7 @@ def test_a_filter_that_changes_what_it_let_through_changes_nothing_behind_it() -
 
 @pytest.mark.parametrize("takes", [0, 1])
 def test_each_of_several_behind_one_operator_has_records_of_its_own(takes: int) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         accounts = stream.process(ReusedProcess())
         branches: list[Any] = [
             lambda: accounts.map(raised, output_type=Account).map(raised, output_type=Account).map(str).print("a"),
@@ -244,7 +244,7 @@ def test_each_of_several_behind_one_operator_has_records_of_its_own(takes: int) 
 
 
 def test_readers_of_one_side_output_have_records_of_their_own() -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         accounts = stream.process(ReusedAside())
         accounts.get_side_output(ASIDE).map(raised, output_type=Account).map(str).print("a")
         accounts.get_side_output(ASIDE).map(str).print("b")
@@ -255,7 +255,7 @@ def test_readers_of_one_side_output_have_records_of_their_own() -> None:
 
 
 def test_values_of_no_declared_type_are_fixed_too() -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.flat_map(Untyped()).map(lambda d: f"{d['n']}{d['seen']}", output_type=str).print()
 
     assert LocalJob(build, [["k", "k", "k"]], MemoryStorage(), parallelism=1).run().printed_lines == FIXED
@@ -263,7 +263,7 @@ def test_values_of_no_declared_type_are_fixed_too() -> None:
 
 @pytest.mark.parametrize("is_chained", [True, False])
 def test_a_list_that_passes_for_a_tuple_is_fixed_too(*, is_chained: bool) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         rows = stream.flat_map(ListAsTuple())
         if not is_chained:
             rows = rows.key_by(lambda row: row[1]).map(lambda row: row, output_type=tuple[int, str])
@@ -275,11 +275,11 @@ def test_a_list_that_passes_for_a_tuple_is_fixed_too(*, is_chained: bool) -> Non
 def test_a_key_that_is_one_list_again_and_again_is_fixed_too() -> None:
     key = ["", 1]
 
-    def reused(word: str) -> list[Any]:
+    def reused(word: str) -> Any:  # a list, though keys are to be tuples
         key[0] = word
         return key
 
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         text(env, stream.key_by(reused, key_type=tuple[str, int]).process(Kept()).uid("k"))
 
     lines = LocalJob(build, [["a", "b", "a"]], MemoryStorage(), parallelism=1).run().printed_lines
@@ -292,7 +292,7 @@ def test_a_running_aggregate_emits_what_it_had_then() -> None:
         kept.seen.append(kept.n)
         return kept
 
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         accounts = stream.map(lambda w: Account(1, [1]), output_type=Account)
         text(env, accounts.key_by(lambda a: "k", key_type=str).reduce(add).uid("r"))
 
@@ -304,7 +304,7 @@ def test_a_sink_function_has_records_of_its_own() -> None:
         def invoke(self, value: Account, ctx: Any) -> None:
             value.n = 99
 
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         accounts = stream.process(ReusedProcess())
         accounts.add_sink(Spoil())
         text(env, accounts)

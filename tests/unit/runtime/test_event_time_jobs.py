@@ -46,7 +46,7 @@ class Alarm(KeyedProcessFunction):
     def process_element(self, value: Event, ctx: ProcessContext) -> None:
         ctx.timer_service.register_event_time_timer(value[1])
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[tuple[str, int]]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[tuple[str, int]]:
         yield ctx.current_key, timestamp
 
 
@@ -70,22 +70,22 @@ class After(KeyedProcessFunction):
         time = ctx.timer_service
         time.register_processing_time_timer(time.current_processing_time + 60_000)
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         yield ctx.current_key
 
 
-def keyed(stream: DataStream) -> Any:
+def keyed(stream: DataStream[Any]) -> Any:
     return stream.key_by(lambda event: event[0], key_type=str)
 
 
-def script(environment: StreamExecutionEnvironment, *epochs: list[Event]) -> DataStream:
+def script(environment: StreamExecutionEnvironment, *epochs: list[Event]) -> DataStream[Any]:
     """Another source that goes epoch by epoch, beside the job's own."""
     spec = ScriptedSource(tuple(tuple(epoch) for epoch in epochs))
     return environment._source("other", spec, type_info(tuple[str, int]))
 
 
 def job(
-    build: Callable[[StreamExecutionEnvironment, DataStream], Any], *epochs: list[Event], **options: Any
+    build: Callable[[StreamExecutionEnvironment, DataStream[Any]], Any], *epochs: list[Event], **options: Any
 ) -> LocalJob:
     storage = options.pop("storage", None) or MemoryStorage()
     return LocalJob(build, epochs, storage, record_type=tuple[str, int], **options)
@@ -97,7 +97,7 @@ def shown(heard: Heard) -> list[str]:
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 def test_the_watermark_is_behind_the_largest_timestamp_of_the_epochs_before_on_every_subtask(parallelism: int) -> None:
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         marks = keyed(stream.assign_timestamps_and_watermarks(BY_TIME)).process(
             Watermarks(), output_type=tuple[str, int, int]
         )
@@ -117,7 +117,7 @@ def test_timers_fire_in_the_epoch_whose_records_bring_event_time_there_and_the_r
 ) -> None:
     rings: list[list[str]] = []
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         alarms = keyed(stream.assign_timestamps_and_watermarks(BY_TIME)).process(Alarm(), output_type=tuple[str, int])
         alarms.uid("alarm").sink_to_spark(lambda rows, epoch: rings.append(sorted(map(str, rows))))
 
@@ -129,7 +129,7 @@ def test_timers_fire_in_the_epoch_whose_records_bring_event_time_there_and_the_r
 def test_the_slowest_of_two_streams_tells_the_watermark() -> None:
     rings: list[list[str]] = []
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         one = stream.assign_timestamps_and_watermarks(BY_TIME)
         late = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(milliseconds=5), lambda event: event[1])
         other = script(environment, [("x", 100)], [("x", 12)], [("x", 18)]).assign_timestamps_and_watermarks(late)
@@ -153,7 +153,7 @@ def test_a_stream_that_brings_nothing_for_long_enough_holds_nobody_back_and_a_ti
         if rows:
             rang.set()
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         other = script(environment, []).assign_timestamps_and_watermarks(idle)
         both = stream.assign_timestamps_and_watermarks(BY_TIME).union(other)
         keyed(both).process(Alarm(), output_type=tuple[str, int]).uid("alarm").sink_to_spark(ring)
@@ -174,7 +174,7 @@ def test_a_stream_that_brings_nothing_for_long_enough_holds_nobody_back_and_a_ti
 def test_what_is_there_from_the_start_holds_nobody_back_once_epoch_0_is_over() -> None:
     rings: list[tuple[int, int]] = []
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         held = environment.from_collection([("x", 1)]).assign_timestamps_and_watermarks(BY_TIME)
         both = stream.assign_timestamps_and_watermarks(BY_TIME).union(held)
         alarms = keyed(both).process(Alarm(), output_type=tuple[str, int])
@@ -187,7 +187,7 @@ def test_what_is_there_from_the_start_holds_nobody_back_once_epoch_0_is_over() -
 
 
 def test_an_assigner_between_two_keyed_operators_tells_the_second_what_all_subtasks_have_seen() -> None:
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         moved = keyed(stream).sum(1).uid("sum").assign_timestamps_and_watermarks(BY_TIME)
         marks = keyed(moved).process(Watermarks(), output_type=tuple[str, int, int])
         marks.uid("marks").print()
@@ -200,7 +200,7 @@ def test_an_assigner_between_two_keyed_operators_tells_the_second_what_all_subta
 
 @pytest.mark.parametrize("wrong", ["soon", None, 1.5, True, 2**63])
 def test_a_timestamp_that_is_none_is_the_users_error(wrong: Any) -> None:
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         strategy = WatermarkStrategy.for_monotonous_timestamps(lambda event: wrong)
         keyed(stream.assign_timestamps_and_watermarks(strategy)).sum(1).uid("sum").print()
 
@@ -211,7 +211,7 @@ def test_a_timestamp_that_is_none_is_the_users_error(wrong: Any) -> None:
 def test_event_time_goes_on_from_where_it_was_and_never_from_the_end_of_time() -> None:
     storage = MemoryStorage()
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         marks = keyed(stream.assign_timestamps_and_watermarks(BY_TIME)).process(
             Watermarks(), output_type=tuple[str, int, int]
         )
@@ -228,7 +228,7 @@ def test_what_had_expired_while_a_stream_was_idle_is_not_back_after_a_restart() 
     storage, clock = MemoryStorage(), ManualClock()
     idle = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1], idleness=timedelta(seconds=30))
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         other = script(environment, []).assign_timestamps_and_watermarks(idle)
         both = stream.assign_timestamps_and_watermarks(BY_TIME).union(other)
         keyed(both).process(Remembering(), output_type=tuple[str, int, int]).uid("last").print()
@@ -264,7 +264,7 @@ def test_a_processing_time_timer_fires_though_no_records_come() -> None:
         if rows:
             rang.set()
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         keyed(stream).process(After(), output_type=str).uid("after").sink_to_spark(ring)
 
     idle = Trouble(Step.BEFORE_EPOCH, at_idle(clock, 60, rang), number=2)
@@ -284,7 +284,7 @@ def test_a_slot_lost_in_an_epoch_without_records_loses_no_timer(step: Step) -> N
         if rows:
             rang.set()
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         keyed(stream).process(After(), output_type=str).uid("after").sink_to_spark(ring)
 
     idle = Trouble(Step.BEFORE_EPOCH, at_idle(clock, 60, rang), number=2)
@@ -303,7 +303,7 @@ def test_a_job_killed_after_an_epoch_without_records_goes_on_with_the_next_recor
         if rows:
             rang.set()
 
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         keyed(stream).process(After(), output_type=str).uid("after").sink_to_spark(ring)
         keyed(stream).sum(1).uid("sum").print()
 
@@ -337,7 +337,7 @@ def test_epochs_with_records_come_before_ticks_however_much_is_due() -> None:
         if len(seen) == 5:
             threading.Thread(target=running.cancel).start()
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         environment.add_source(Endless(), output_type=int).uid("endless").filter(lambda _: False).print()
         keyed(stream).sum(1).uid("sum").sink_to_spark(stop_at_last)
 
@@ -348,7 +348,7 @@ def test_epochs_with_records_come_before_ticks_however_much_is_due() -> None:
 
 
 def test_epoch_stats_count_epochs_without_records_too() -> None:
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         keyed(stream.assign_timestamps_and_watermarks(BY_TIME)).sum(1).uid("sum").print()
 
     heard = job(build, [("a", 1)]).run()
@@ -364,7 +364,7 @@ def test_no_tick_takes_the_place_of_what_is_there_from_the_start() -> None:
         assert attempt is not None
         due.append(attempt._seconds_until_extra())
 
-    def build(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
         environment.add_source(Endless(), output_type=int).uid("endless").filter(lambda _: False).print()
         environment.from_collection(["a"], type=str).sink_to_spark(lambda rows, epoch: arrived.append((epoch, rows)))
 
@@ -389,7 +389,7 @@ def test_timers_behind_what_was_there_from_the_start_fire_while_no_records_come(
         if rows:
             rang.set()
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         there = environment.from_collection([("a", 5)]).assign_timestamps_and_watermarks(BY_TIME)
         keyed(there).process(Alarm(), output_type=tuple[str, int]).uid("alarm").sink_to_spark(ring)
         stream.print()
@@ -413,12 +413,12 @@ def test_records_of_a_collection_come_before_its_event_time_ends_also_if_it_is_a
         events = environment.from_collection([(uid, 5)]).assign_timestamps_and_watermarks(BY_TIME)
         keyed(events).process(Watermarks(), output_type=tuple[str, int, int]).uid(uid).print()
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.print()
         environment.add_source(_Numbers(), tuple[str, int]).uid("numbers").print()
         marks(environment, "first")
 
-    def grown(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def grown(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         marks(environment, "added")
         build(environment, stream)
 

@@ -36,7 +36,7 @@ class KeyedStamp(KeyedProcessFunction):
 def test_a_stream_without_timestamps_in_a_union_loses_nothing_and_gets_none(
     *, stamped_first: bool, is_keyed_again: bool, joins_batches: bool
 ) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         other = environment._source("other", ScriptedSource(((("b", 7), ("b", 8)),)), type_info(tuple[str, int]))
         stamped = stream.assign_timestamps_and_watermarks(BY_TIME)
         both = stamped.union(other) if stamped_first else other.union(stamped)

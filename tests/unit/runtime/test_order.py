@@ -47,7 +47,7 @@ class Subtask(ProcessFunction):
 @pytest.mark.parametrize("other", [1, 2, 3])
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
 def test_functions_without_keys_keep_the_order_of_every_key(parallelism: int, other: int) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         through = stream.process(Through()).process(Through()).set_parallelism(other).process(Through())
         through.key_by(lambda step: step[0]).process(OutOfOrder()).uid("order").print()
 
@@ -57,7 +57,7 @@ def test_functions_without_keys_keep_the_order_of_every_key(parallelism: int, ot
 
 
 def test_a_rebalanced_stream_reaches_every_subtask() -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.process(Subtask()).print("kept")
         stream.rebalance().process(Subtask()).print("rebalanced")
 

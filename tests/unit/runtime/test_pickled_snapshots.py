@@ -81,7 +81,7 @@ class Keep(KeyedProcessFunction, CheckpointedFunction):
 
 
 def _run(storage: Path, backend: KeyedStateBackend, of: Any, make: Callable[[], Any], epochs: int) -> list[str]:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         words = stream.key_by(lambda word: word, key_type=str)
         words.process(Keep(of, make), output_type=str).uid("keep").print()

@@ -18,7 +18,7 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.trouble import Step, Trouble, kill_slot
 
-Build = Callable[[StreamExecutionEnvironment, DataStream], Any]
+Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 SEEN = ValueStateDescriptor("seen", int, default=0)
 
 
@@ -34,7 +34,7 @@ class Count(KeyedProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         self.seen = ctx.get_state(SEEN)
 
-    def process_element(self, value: str, ctx: ProcessContext) -> Iterator[tuple[str, int]]:
+    def process_element(self, value: str, ctx: ProcessContext[str]) -> Iterator[tuple[str, int]]:
         self.seen.update(self.seen.value() + 1)
         yield ctx.current_key, self.seen.value()
 
@@ -116,7 +116,7 @@ def test_with_more_slots_and_a_failover_the_lines_are_the_same_but_for_repeats(n
     assert {line.partition("> ")[2] for line in shown} == {line.rpartition("> ")[2] for line in lines}
 
 
-def two_levels(env: StreamExecutionEnvironment, s: DataStream) -> None:
+def two_levels(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
     counts = s.flat_map(words, str).map(lambda w: (w, 1), output_type=tuple[str, int]).key_by(0).sum(1).uid("count")
     counts.map(lambda p: (p[1] % 2 == 0, 1), output_type=tuple[bool, int]).key_by(0).sum(1).uid("parity").print()
 
@@ -128,7 +128,7 @@ def test_a_key_by_after_a_key_by_counts_what_the_first_gives() -> None:
 
 
 def test_a_level_narrower_than_the_job_keeps_its_state_and_is_restored() -> None:
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         wide = s.map(lambda w: (w, 1), output_type=tuple[str, int]).key_by(0).sum(1).uid("wide")
         wide.key_by(0).max(1).uid("narrow").set_parallelism(1)
 
@@ -149,7 +149,7 @@ def test_a_level_narrower_than_the_job_keeps_its_state_and_is_restored() -> None
 def test_several_sinks_each_get_every_record_and_a_spark_sink_gets_them_by_epoch() -> None:
     seen: dict[int, list[Any]] = {}
 
-    def build(env: StreamExecutionEnvironment, s: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, s: DataStream[Any]) -> None:
         s.print("one")
         s.print("two")
         s.sink_to_spark(lambda rows, epoch: seen.update({epoch: rows}))

@@ -23,18 +23,18 @@ BACKENDS = pytest.mark.parametrize(
 )
 
 
-def _by_number(stream: DataStream) -> Any:
+def _by_number(stream: DataStream[Any]) -> Any:
     return stream.map(float, output_type=float).key_by(lambda number: number, key_type=float)
 
 
-def _by_pair(stream: DataStream) -> Any:
+def _by_pair(stream: DataStream[Any]) -> Any:
     return stream.map(float, output_type=float).key_by(lambda number: ("a", number), key_type=tuple[str, float])
 
 
 @BACKENDS
 @pytest.mark.parametrize("keyed", [_by_number, _by_pair])
 def test_a_key_that_is_nan_is_refused_with_the_record(backend: Any, keyed: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         keyed(stream).reduce(lambda kept, added: kept + added).name("total").uid("total").print()
 
@@ -48,32 +48,32 @@ def _named(word: str) -> tuple[str | None, int]:
     return (word or None, len(word))
 
 
-def _by_column(stream: DataStream) -> Any:
+def _by_column(stream: DataStream[Any]) -> Any:
     return stream.map(_named, output_type=tuple[str | None, int]).key_by(0)
 
 
-def _by_captured_field(stream: DataStream) -> Any:
+def _by_captured_field(stream: DataStream[Any]) -> Any:
     return stream.map(_named, output_type=tuple[str | None, int]).key_by(lambda pair: pair[0])
 
 
-def _by_function(stream: DataStream) -> Any:
+def _by_function(stream: DataStream[Any]) -> Any:
     return stream.map(_named, output_type=tuple[str | None, int]).key_by(lambda pair: pair[0] or None, key_type=str)
 
 
-def _by_compound(stream: DataStream) -> Any:
+def _by_compound(stream: DataStream[Any]) -> Any:
     key = tuple[str, int]
     return stream.map(_named, output_type=tuple[str | None, int]).key_by(lambda p: p if p[0] else None, key_type=key)
 
 
-def _by_part(stream: DataStream) -> Any:
-    of = tuple[str, int]
+def _by_part(stream: DataStream[Any]) -> Any:
+    of: Any = tuple[str, int]  # not what the function returns
     return stream.map(_named, output_type=of).key_by(lambda pair: (pair[0], pair[1]))
 
 
 @BACKENDS
 @pytest.mark.parametrize("keyed", [_by_column, _by_captured_field, _by_function, _by_compound, _by_part])
 def test_a_key_that_is_none_is_an_error_of_its_record_whichever_way_keys_are_found(backend: Any, keyed: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         keyed(stream).reduce(lambda kept, added: kept).uid("first").name("first").print()
 
@@ -85,7 +85,7 @@ def test_a_key_that_is_none_is_an_error_of_its_record_whichever_way_keys_are_fou
 
 @BACKENDS
 def test_none_in_an_optional_part_is_a_key_like_any_other_also_at_another_parallelism(backend: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         counted = stream.map(lambda word: (word or None, len(word), 1), output_type=tuple[str | None, int, int])
         counted.key_by(lambda record: (record[0], record[1])).sum(2).uid("count").print()

@@ -41,7 +41,9 @@ class Numbers(SourceFunction, CheckpointedFunction):
             yield str(self.following - self.step), 1
 
 
-def job(build: Callable[[StreamExecutionEnvironment, DataStream], Any], *epochs: list[str], **options: Any) -> LocalJob:
+def job(
+    build: Callable[[StreamExecutionEnvironment, DataStream[Any]], Any], *epochs: list[str], **options: Any
+) -> LocalJob:
     return LocalJob(build, epochs, options.pop("storage", None) or MemoryStorage(), record_type=str, **options)
 
 
@@ -49,7 +51,7 @@ def shown(heard: Heard) -> list[str]:
     return sorted(line.rpartition("> ")[2] for line in heard.printed_lines)
 
 
-def count_numbers(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+def count_numbers(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
     numbers = environment.add_source(Numbers(100), output_type=tuple[str, int]).uid("numbers")
     numbers.key_by(0, key_type=str).sum(1).uid("sum").print()
 
@@ -63,7 +65,7 @@ def test_a_job_of_source_functions_alone_ends_when_every_subtask_has(parallelism
 
 
 def test_a_source_function_of_another_width_than_the_rest_has_a_level_of_its_own() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid("w").print()
         numbers = environment.add_source(Numbers(10), output_type=tuple[str, int]).uid("numbers").set_parallelism(3)
         numbers.map(lambda pair: pair[0], output_type=str).print()
@@ -85,7 +87,7 @@ def test_records_of_a_source_function_count_once_whatever_is_lost(step: Step, de
 
 
 def test_a_source_function_beside_a_stream_goes_on_with_it_and_event_time_ends_with_both() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         by_time = WatermarkStrategy.for_monotonous_timestamps(lambda pair: pair[1])
         numbers = environment.add_source(Numbers(10), output_type=tuple[str, int]).uid("numbers")
         words = stream.map(lambda word: (word, 1), output_type=tuple[str, int])
@@ -104,7 +106,7 @@ def test_a_source_function_that_fails_fails_the_job_with_its_name() -> None:
             yield "a"
             raise ValueError("no more")
 
-    def build(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
         environment.add_source(Bad(), output_type=str).uid("bad").print()
 
     with pytest.raises(UserFunctionError, match="Bad"):
@@ -132,7 +134,7 @@ class Three(SourceFunction):
 
 
 def test_a_source_without_state_that_had_finished_is_not_run_again() -> None:
-    def count(environment: StreamExecutionEnvironment, words: DataStream) -> None:
+    def count(environment: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         three = environment.add_source(Three(), output_type=tuple[str, int]).uid("three").set_parallelism(1)
         pairs = words.map(lambda word: (word, 1), output_type=tuple[str, int])
         three.union(pairs).key_by(0, key_type=str).sum(1).uid("sum").print()
@@ -147,7 +149,7 @@ def test_a_source_without_state_that_had_finished_is_not_run_again() -> None:
 
 
 def test_a_source_that_had_finished_is_known_by_its_uid_whatever_stands_in_front_of_it_now() -> None:
-    def count(environment: StreamExecutionEnvironment, words: DataStream, *sources: str) -> None:
+    def count(environment: StreamExecutionEnvironment, words: DataStream[Any], *sources: str) -> None:
         for uid in sources:
             three = environment.add_source(Three(), output_type=tuple[str, int]).uid(uid).set_parallelism(1)
             three.key_by(0, key_type=str).sum(1).uid(f"sum of {uid}").print()

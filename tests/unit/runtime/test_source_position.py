@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -230,7 +231,7 @@ def _job(
 ) -> LocalJob:
     """Counts the words of a script and of collections, which are given with their uids."""
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         also = [environment.from_collection(words).uid(uid) for uid, words in collections]
         words = stream.uid("script").union(*also).map(lambda word: (word, 1), output_type=tuple[str, int])
         words.key_by(lambda pair: pair[0], key_type=str).sum(1).uid("count").print()

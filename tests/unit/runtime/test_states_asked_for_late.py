@@ -62,7 +62,7 @@ class CountLate(KeyedProcessFunction):
 
 
 def counting(backend: KeyedStateBackend, function: Callable[[], Any] = CountLate) -> Build:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         by_word = stream.key_by(lambda value: value.split(":")[0], key_type=str)
         by_word.process(function(), output_type=str).uid("late").print()
@@ -194,7 +194,7 @@ class CountInTimer(KeyedProcessFunction):
 
 
 def test_the_context_of_open_and_of_timers_have_the_same_states(backend: KeyedStateBackend) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         by_word = stream.key_by(lambda value: value, key_type=str)
         by_word.flat_map(KeptContext(), output_type=str).uid("kept").print()

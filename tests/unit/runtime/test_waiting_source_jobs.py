@@ -66,7 +66,7 @@ def say(*words: str | None, subtask: int = 0) -> None:
         Feed.queues[subtask].put(word)
 
 
-def show(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+def show(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
     environment.add_source(Feed(), output_type=tuple[str, int]).uid("feed").print()
 
 
@@ -147,7 +147,7 @@ def test_a_stop_interrupts_the_source(*, drain: bool) -> None:
 
 @pytest.mark.parametrize("is_beside_a_stream", [False, True])
 def test_a_cancel_interrupts_the_source(*, is_beside_a_stream: bool) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         show(environment, stream)
         if is_beside_a_stream:
             stream.print()
@@ -205,7 +205,7 @@ class Remind(KeyedProcessFunction):
 
 
 def test_timers_and_idleness_go_on_while_the_source_waits() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         strategy = WatermarkStrategy.for_monotonous_timestamps(lambda pair: pair[1])
         feed = environment.add_source(Feed(), output_type=tuple[str, int]).uid("feed")
         feed = feed.assign_timestamps_and_watermarks(replace(strategy, idleness=timedelta(milliseconds=50)))

@@ -29,13 +29,13 @@ class Longest(KeyedProcessFunction):
         self.length = ctx.get_state(ValueStateDescriptor("length", int))
 
     def process_element(self, value: str, ctx: Any) -> Iterator[str]:
-        self.length.update(len(value) if value != "wrong" else value)
+        self.length.update(len(value) if value != "wrong" else value)  # type: ignore[arg-type]  # what is found out
         yield value
 
 
 @BACKENDS
 def test_a_state_that_is_given_another_type_tells_state_type_value_and_record(backend: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         stream.key_by(lambda word: word[0], key_type=str).process(Longest()).uid("longest").name("longest").print()
 
@@ -49,7 +49,7 @@ def test_a_state_that_is_given_another_type_tells_state_type_value_and_record(ba
 
 @BACKENDS
 def test_a_reduce_that_returns_another_type_is_an_error_of_the_record_it_was_given(backend: Any) -> None:
-    def build(env: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         stream.key_by(lambda word: word[0], key_type=str).reduce(lambda kept, added: len(kept + added)).uid(
             "lengths"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from checkdam.types.type_info import type_info
 def test_what_two_sources_send_to_a_subtask_arrives_in_one_batch_unless_a_test_wants_it_apart(
     joins_batches: bool, count: int
 ) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         other = environment._source("other", ScriptedSource((("b",),)), type_info(str))
         stream.union(other).key_by(lambda word: word, key_type=str).reduce(lambda kept, new: new).uid("last").print()
 
@@ -43,7 +44,7 @@ def test_records_that_a_function_has_changed_come_again_as_they_were() -> None:
         account.amount += 1
         return account
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.map(raised).map(lambda account: account.amount, output_type=int).print()
 
     killed = Trouble(Step.BEFORE_LEVEL, kill_slot(), number=1)

@@ -182,30 +182,30 @@ class _RecordingOperatorStates:
         self._empty = OperatorStates(operator.uid or operator.name, {}, is_first_subtask=True)
         self.has_refused = False
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         state: ListState[Any] = self._opened("get_list_state", descriptor)
         self._declared[descriptor.name] = Redistribution.SPLIT, type_info(descriptor.type)
         return state
 
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         state: ListState[Any] = self._opened("get_union_list_state", descriptor)
         self._declared[descriptor.name] = Redistribution.UNION, type_info(descriptor.type)
         return state
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         state: MapState[Any, Any] = self._opened("get_broadcast_state", descriptor)
         self._note_broadcast(descriptor)
         return state
 
-    def declare_broadcast(self, descriptor: MapStateDescriptor) -> None:
+    def declare_broadcast(self, descriptor: MapStateDescriptor[Any, Any]) -> None:
         self._note_broadcast(descriptor)
         self._opened("declare_broadcast", descriptor)
 
-    def _note_broadcast(self, descriptor: MapStateDescriptor) -> None:
+    def _note_broadcast(self, descriptor: MapStateDescriptor[Any, Any]) -> None:
         pair = tuple_of([type_info(descriptor.key_type), type_info(descriptor.value_type)])
         self._declared[descriptor.name] = Redistribution.BROADCAST, pair
 
-    def _opened(self, method: str, descriptor: ListStateDescriptor | MapStateDescriptor) -> Any:
+    def _opened(self, method: str, descriptor: ListStateDescriptor[Any] | MapStateDescriptor[Any, Any]) -> Any:
         try:
             return getattr(self._states, method)(descriptor)
         except StateNotRestorableError:

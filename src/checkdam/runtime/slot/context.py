@@ -60,19 +60,21 @@ class FunctionContext:
     keyed: KeyedStateAccess | None = None
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
 
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[Any]) -> ValueState[Any]:
         return self._keyed(descriptor).get_state(descriptor)
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         return self._keyed(descriptor).get_list_state(descriptor)
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[Any]) -> ReducingState[Any]:
         return self._keyed(descriptor).get_reducing_state(descriptor)
 
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(
+        self, descriptor: AggregatingStateDescriptor[Any, Any, Any]
+    ) -> AggregatingState[Any, Any]:
         return self._keyed(descriptor).get_aggregating_state(descriptor)
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         return self._keyed(descriptor).get_map_state(descriptor)
 
     def _keyed(self, descriptor: StateDescriptor) -> KeyedStateAccess:
@@ -153,7 +155,7 @@ class RecordContext(_OfKeyedState):
     def timestamp(self) -> int | None:
         return self._time.timestamp
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
         self._outputs.add(tag.name, value, self.timestamp)
 
 
@@ -184,7 +186,7 @@ class _OfBroadcast:
     __slots__ = ()
     _broadcast: Mapping[str, Any]
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> Any:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[Any, Any]) -> Any:
         found = self._broadcast.get(descriptor.name)
         if found is None:
             known = ", ".join(f'"{name}"' for name in self._broadcast)
@@ -275,7 +277,7 @@ class TimerContext(_OfBroadcast, _OfKeyedState):
     def current_key(self) -> Any:
         return self._store.current_key
 
-    def output(self, tag: OutputTag, value: Any) -> None:
+    def output(self, tag: OutputTag[Any], value: Any) -> None:
         self._outputs.add(tag.name, value, self._time.timestamp)
 
 

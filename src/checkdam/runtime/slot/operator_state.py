@@ -37,19 +37,19 @@ class OperatorStates:
         self._states: dict[str, tuple[Redistribution, _Codec, OperatorList | BroadcastMap]] = {}
         self._checks = _Checks()
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         self._check_kind("get_list_state", ListStateDescriptor, descriptor)
         return self._list(descriptor, Redistribution.SPLIT)
 
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, descriptor: ListStateDescriptor[Any]) -> ListState[Any]:
         self._check_kind("get_union_list_state", ListStateDescriptor, descriptor)
         return self._list(descriptor, Redistribution.UNION)
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         self._check_kind("get_broadcast_state", MapStateDescriptor, descriptor)
         return self._map(descriptor)
 
-    def declare_broadcast(self, descriptor: MapStateDescriptor) -> BroadcastMap:
+    def declare_broadcast(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
         """Open a state that the stream was broadcast with."""
         return self._map(descriptor)
 
@@ -87,7 +87,7 @@ class OperatorStates:
                 parts.append(part)
         return tuple(parts)
 
-    def _list(self, descriptor: ListStateDescriptor, redistribution: Redistribution) -> OperatorList:
+    def _list(self, descriptor: ListStateDescriptor[Any], redistribution: Redistribution) -> OperatorList:
         of = type_info(descriptor.type)
         known = self._known(descriptor.name, redistribution, of)
         if known is not None:
@@ -102,7 +102,7 @@ class OperatorStates:
         self._states[descriptor.name] = redistribution, codec, state
         return state
 
-    def _map(self, descriptor: MapStateDescriptor) -> BroadcastMap:
+    def _map(self, descriptor: MapStateDescriptor[Any, Any]) -> BroadcastMap:
         of_key, of_value = type_info(descriptor.key_type), type_info(descriptor.value_type)
         named = f'broadcast state "{descriptor.name}" of operator "{self._operator_name}"'
         element = tuple_of([of_key, of_value])
@@ -148,7 +148,10 @@ class OperatorStates:
         )
 
     def _open(
-        self, descriptor: ListStateDescriptor | MapStateDescriptor, redistribution: Redistribution, element: TypeInfo
+        self,
+        descriptor: ListStateDescriptor[Any] | MapStateDescriptor[Any, Any],
+        redistribution: Redistribution,
+        element: TypeInfo,
     ) -> _Codec:
         name = descriptor.name
         if descriptor.ttl is not None:

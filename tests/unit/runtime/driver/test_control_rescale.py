@@ -117,7 +117,7 @@ def test_without_checkpoints_there_is_nothing_to_go_on_from() -> None:
     job.join()
 
 
-def with_a_fixed_one(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def with_a_fixed_one(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     counts = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid("sum")
     fixed = counts.key_by(0, key_type=str).max(1).uid("max")
     fixed.set_parallelism(2)

@@ -240,7 +240,7 @@ class Alarm(KeyedProcessFunction):
         yield f"{ctx.current_key}@{timestamp}"
 
 
-def alarms(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def alarms(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     timed = stream.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(lambda value: value[1]))
     timed.key_by(0, key_type=str).process(Alarm(), output_type=str).uid("alarm").print()
 
@@ -358,7 +358,7 @@ class Numbers(SourceFunction, CheckpointedFunction):
             yield self.following - 1
 
 
-def numbers(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+def numbers(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
     environment.add_source(Numbers(), output_type=int).uid("numbers").print()
 
 
@@ -409,7 +409,7 @@ class FailsToClose(SourceFunction):
 
 
 def test_who_asked_for_a_stop_hears_of_a_function_that_fails_to_close() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         environment.add_source(FailsToClose(), output_type=int).uid("it").print()
 
     job, place = LocalJob(build, [], MemoryStorage(), record_type=str, checkpoints=ON_REQUEST), SavepointPlace()

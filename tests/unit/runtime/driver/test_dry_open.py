@@ -51,7 +51,7 @@ class Alarm(KeyedProcessFunction):
         yield timestamp
 
 
-KEEPING: dict[str, Callable[[Any], DataStream]] = {
+KEEPING: dict[str, Callable[[Any], DataStream[Any]]] = {
     "sum": lambda keyed: keyed.sum(1),
     "min": lambda keyed: keyed.min(1),
     "max": lambda keyed: keyed.max(1),
@@ -63,7 +63,7 @@ KEEPING: dict[str, Callable[[Any], DataStream]] = {
 
 @pytest.mark.parametrize("case", KEEPING)
 def test_what_the_runtime_keeps_of_its_own_accord_is_restored_as_is_by_an_unchanged_job(case: str) -> None:
-    def build(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         KEEPING[case](stream.key_by(0, key_type=str)).uid("it").print()
 
     storage = MemoryStorage()

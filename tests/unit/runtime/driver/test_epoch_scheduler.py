@@ -30,15 +30,15 @@ class Endless(SourceFunction):
     def run(self, ctx: Any) -> Any: ...
 
 
-def with_timers(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+def with_timers(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.key_by(lambda word: word, key_type=str).process(Ringing(), output_type=str).uid("ring").print()
 
 
-def with_source(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+def with_source(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
     environment.add_source(Endless(), output_type=str).uid("endless").print()
 
 
-def plain(_: StreamExecutionEnvironment, stream: DataStream) -> None:
+def plain(_: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.print()
 
 

@@ -58,7 +58,7 @@ def _open() -> Iterator[None]:
     Lock.gate.set()
 
 
-def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     keyed = stream.key_by(lambda word: word, key_type=str)
     ones = keyed.map(Lock.take, output_type=str).name("take").map(lambda word: (word, 1), output_type=tuple[str, int])
     ones.key_by(0, key_type=str).sum(1).uid(UID).print()
@@ -113,7 +113,7 @@ class Polling(SourceFunction):
         yield "b"
 
 
-def polling(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def polling(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     words = environment.add_source(Polling(), output_type=str).uid("polling").set_parallelism(1)
     words.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1).uid(UID).print()
 
@@ -146,7 +146,7 @@ class SlowToOpen(MapFunction):
 
 
 def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    def build_slow(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build_slow(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(lambda word: word, key_type=str).map(SlowToOpen(), output_type=str).uid("slow").print()
 
     looks = seen_looks(monkeypatch)

@@ -65,8 +65,8 @@ class Remembers(SinkFunction, CheckpointedFunction):
         self.state.update(self.seen)
 
 
-def _building(backend: KeyedStateBackend) -> Callable[[StreamExecutionEnvironment, DataStream], None]:
-    def build(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _building(backend: KeyedStateBackend) -> Callable[[StreamExecutionEnvironment, DataStream[Any]], None]:
+    def build(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         env.set_state_backend(backend)
         counts = words.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str).sum(1)
         counts.uid("count").print()
@@ -293,7 +293,7 @@ class Alarm(KeyedProcessFunction):
 
 
 def test_a_barrier_waits_no_longer_for_an_epoch_that_the_clock_has_brought() -> None:
-    def build(env: StreamExecutionEnvironment, words: DataStream) -> None:
+    def build(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         words.key_by(lambda word: word, key_type=str).process(Alarm(), output_type=str).uid("alarm").print()
 
     def take_long(engine: LocalEngine, moment: Moment) -> None:

@@ -65,39 +65,39 @@ class AsksAsSink(SinkFunction):
         Service.ask()
 
 
-def _in_open(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_open(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.map(AsksInOpen(), output_type=str).print()
 
 
-def _in_source(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_source(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.filter(lambda word: False).union(env.add_source(AsksAsSource(), output_type=str).uid("source")).print()
 
 
-def _in_timer(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_timer(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.key_by(lambda word: word).process(AsksInTimer(), output_type=str).uid("timer").print()
 
 
-def _in_sink(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_sink(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.add_sink(AsksAsSink()).uid("sink")
     words.print()
 
 
-def _in_keyed_sink(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_keyed_sink(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.key_by(lambda word: word).add_sink(AsksAsSink()).uid("sink")
     words.print()
 
 
-def _in_spark_sink(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _in_spark_sink(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.sink_to_spark(lambda rows, epoch: Service.ask())
     words.print()
 
 
-def _on_record(env: StreamExecutionEnvironment, words: DataStream) -> None:
+def _on_record(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
     words.map(AsksForEachRecord(), output_type=str).print()
 
 
 def _failing_early(build: Build) -> Build:
-    def with_setting(env: StreamExecutionEnvironment, words: DataStream) -> None:
+    def with_setting(env: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         env.set_restart_strategy(FOUR_TIMES, fail_on_repeated_rejection=True)
         build(env, words)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ class Watermark(KeyedProcessFunction):
 
 
 def test_an_assigner_added_in_front_takes_nothing_from_one_that_was_there() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream, *uids: str) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any], *uids: str) -> None:
         by_time = WatermarkStrategy.for_monotonous_timestamps(lambda event: event[1])
         for uid in uids:
             keyed = stream.assign_timestamps_and_watermarks(by_time).key_by(0, key_type=str)

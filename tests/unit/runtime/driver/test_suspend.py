@@ -165,7 +165,7 @@ class Alarm(KeyedProcessFunction):
         yield f"{ctx.current_key}@{timestamp}"
 
 
-def alarms(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def alarms(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     timed = stream.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(lambda value: value[1]))
     timed.key_by(0, key_type=str).process(Alarm(), output_type=str).uid("alarm").print()
 
@@ -209,7 +209,7 @@ class Numbers(SourceFunction, CheckpointedFunction):
             yield str(self.following - self.step), 1
 
 
-def numbers(environment: StreamExecutionEnvironment, _: DataStream) -> None:
+def numbers(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
     made = environment.add_source(Numbers(), output_type=tuple[str, int]).uid("numbers")
     made.key_by(0, key_type=str).sum(1).uid("sum").print()
 

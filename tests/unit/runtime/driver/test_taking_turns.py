@@ -37,7 +37,7 @@ class Picky(ProcessFunction):
 def test_a_rejected_record_is_told_as_such_also_when_the_ticker_has_its_turn_before_the_query_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def build(environment: StreamExecutionEnvironment, words: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         environment.add_source(Endless(), output_type=str).uid("endless").filter(lambda value: False).print()
         words.process(Picky(), output_type=str).print()
 
@@ -86,7 +86,7 @@ class Reminder(KeyedProcessFunction):
 def test_an_epoch_under_way_when_the_input_ends_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, *, fails: bool, has_checkpoints: bool
 ) -> None:
-    def build(environment: StreamExecutionEnvironment, words: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         words.key_by(lambda word: word, key_type=str).process(Reminder(fails=fails), output_type=str).uid("r").print()
 
     clock, under_way, is_waited_for = ManualClock(), threading.Event(), threading.Event()

@@ -177,7 +177,7 @@ class Visits(KeyedProcessFunction):
         yield value
 
 
-def visits(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def visits(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     places = stream.key_by(lambda value: Place(value[0], 1), key_type=Place)
     places.process(Visits(), output_type=tuple[str, int]).uid("visits").print()
 
@@ -269,7 +269,7 @@ def test_a_slot_that_is_lost_meanwhile_is_no_reason_to_hang() -> None:
     assert isinstance(seen[0], StateNotReadyError)
 
 
-def amounts(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def amounts(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     keyed = stream.key_by(lambda value: Decimal(value), key_type=Decimal)
     keyed.process(Count(), output_type=int).uid("amounts").print()
 

@@ -216,7 +216,7 @@ def test_a_failure_of_the_users_code_in_a_slot_tells_which_slot_that_was() -> No
             raise ValueError(word)
         return word
 
-    def build(environment: StreamExecutionEnvironment, words: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, words: DataStream[Any]) -> None:
         words.key_by(lambda word: word).reduce(lambda one, other: one).uid("r").map(reject).name("reject").print()
 
     job = LocalJob(build, [["good", "bad"]], MemoryStorage(), restart=NoRestart())
@@ -380,7 +380,7 @@ def _refuse(word: str) -> str:
 
 
 def test_a_job_that_fails_for_good_tells_of_its_failure() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(lambda word: word).map(_refuse).print()
 
     job = LocalJob(build, [["a"]], MemoryStorage(), record_type=str)

@@ -46,7 +46,7 @@ def enrich(word: str) -> str:
     return word
 
 
-def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.key_by(lambda word: word, key_type=str).map(enrich, output_type=str).name("enrich").print()
 
 
@@ -206,7 +206,7 @@ def backtrack(word: str) -> str:
     return word
 
 
-def build_backtracking(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def build_backtracking(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.key_by(lambda word: word, key_type=str).map(backtrack, output_type=str).print()
 
 

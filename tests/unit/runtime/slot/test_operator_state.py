@@ -172,7 +172,7 @@ class Stateful(MapFunction, CheckpointedFunction):
 
     def map(self, value: str) -> int:
         self.count.update((self.count.value() or 0) + 1)
-        return int(self.count.value())
+        return self.count.value() or 0
 
 
 def test_keyed_state_may_be_asked_for_while_initialising() -> None:

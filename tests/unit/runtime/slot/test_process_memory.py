@@ -51,7 +51,7 @@ def test_an_operators_time_is_its_own_and_not_that_of_those_behind_it() -> None:
         _burn(0.02)
         return word
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         keyed = stream.key_by(lambda word: word, key_type=str)
         keyed.reduce(lambda a, b: b).uid("quick").name("quick").key_by(lambda word: word, key_type=str).reduce(
             lambda a, b: slow(b)
@@ -86,7 +86,7 @@ def test_what_an_operator_does_at_the_end_of_an_epoch_is_its_time_too() -> None:
 
 
 def test_bytes_that_leave_one_level_arrive_at_the_next() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         first = stream.key_by(lambda word: word, key_type=str).reduce(lambda a, b: b).uid("one").name("one")
         first.key_by(lambda word: word[0], key_type=str).reduce(lambda a, b: b).uid("two").name("two").print()
 
@@ -99,7 +99,7 @@ def test_bytes_that_leave_one_level_arrive_at_the_next() -> None:
 
 
 def test_filtered_and_multiplied_records_are_counted_where_they_are() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         long = stream.filter(lambda word: len(word) > 1).name("filter")
         letters = long.flat_map(list, output_type=str).name("letters")
         letters.key_by(lambda letter: letter, key_type=str).reduce(lambda a, b: b).uid("last").print()

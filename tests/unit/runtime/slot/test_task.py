@@ -104,7 +104,7 @@ class OneSlot:
     ) -> None:
         self.storage = MemoryStorage() if storage is None else storage
 
-        def whole(environment: StreamExecutionEnvironment, unused: DataStream) -> None:
+        def whole(environment: StreamExecutionEnvironment, unused: DataStream[Any]) -> None:
             stream = environment.add_source(source or Source(), str).uid("source")
             (build or (lambda records: records.add_sink(Sink())))(stream)
 
@@ -218,7 +218,7 @@ class Counting(KeyedProcessFunction):
         yield f"woken at {ctx.timer_service.current_watermark == MAX_WATERMARK}"
 
 
-def counted(records: DataStream) -> Any:
+def counted(records: DataStream[Any]) -> Any:
     return records.key_by(lambda value: value, key_type=str).process(Counting(), str).uid("count").add_sink(Sink())
 
 
@@ -252,7 +252,7 @@ class AtTheEnd(Counting):
 def test_event_time_is_reported_and_ends_with_the_input() -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps(lambda value: 1000 + int(value))
 
-    def build(records: DataStream) -> Any:
+    def build(records: DataStream[Any]) -> Any:
         keyed = records.assign_timestamps_and_watermarks(strategy).key_by(lambda value: value, key_type=str)
         return keyed.process(AtTheEnd(), str).uid("count").add_sink(Sink())
 

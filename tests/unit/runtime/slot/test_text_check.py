@@ -65,7 +65,7 @@ def test_bytes_need_not_be_text() -> None:
     check_text("rows", TEXT, batch(value=pa.array(["é", None, ""])))
 
 
-def _planned(build: Callable[[DataStream], DataStream]) -> tuple[Any, Edge]:
+def _planned(build: Callable[[DataStream[Any]], DataStream[Any]]) -> tuple[Any, Edge]:
     """Level 1 of a job as a slot has it, and the edge into it."""
     environment = StreamExecutionEnvironment(Launch(Configuration()))
     build(environment.from_collection(["a"]).name("the source")).print()
@@ -75,7 +75,7 @@ def _planned(build: Callable[[DataStream], DataStream]) -> tuple[Any, Edge]:
     return running_level(plan, level, operators, EventTime(plan, ManualClock())), plan.edges[0]
 
 
-def _keyed(stream: DataStream) -> DataStream:
+def _keyed(stream: DataStream[Any]) -> DataStream[Any]:
     return stream.key_by(lambda line: line).map(str.upper, output_type=str)
 
 

@@ -34,7 +34,7 @@ class Alarm(KeyedProcessFunction):
         if order == "say":
             yield f"{ctx.current_key} heard at {timers.current_watermark}"
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         domain = "" if ctx.time_domain is TimeDomain.EVENT_TIME else "clock "
         assert ctx.timestamp == timestamp
         yield f"{ctx.current_key} {domain}{timestamp}"
@@ -129,7 +129,7 @@ class Chain(KeyedProcessFunction):
     def process_element(self, value: str, ctx: ProcessContext) -> None:
         ctx.timer_service.register_event_time_timer(int(value))
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         ctx.timer_service.register_event_time_timer(timestamp + self.step)
         yield str(timestamp)
 
@@ -212,7 +212,7 @@ def test_what_a_timer_gives_has_the_timers_time_behind_an_assigner_and_none_else
 
 
 class Aside(Alarm):
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         ctx.output(OutputTag("aside", str), ctx.current_key)
         yield ctx.current_key
 
@@ -244,7 +244,7 @@ def test_what_a_timer_of_the_clock_gives_in_front_of_an_epochs_records_leaves_th
 
 
 class Failing(Alarm):
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterator[str]:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> Iterator[str]:
         raise ValueError("too late")
 
 
@@ -265,7 +265,7 @@ class Misuse(KeyedProcessFunction):
         times: dict[str, Any] = {"float": 1.5, "bool": True, "none": None, "huge": 2**63}
         ctx.timer_service.register_event_time_timer(times[value])
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> None:
         pass
 
 

@@ -58,11 +58,11 @@ class Last(KeyedProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         self.last = ctx.get_state(ValueStateDescriptor("last", Spelled))
 
-    def process_element(self, value: str, ctx: ProcessContext) -> None:
+    def process_element(self, value: str, ctx: ProcessContext[Spelled]) -> None:
         self.last.update(ctx.current_key)
 
 
-def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
     stream.key_by(Spelled, key_type=Spelled).process(Last(), output_type=str).uid("z/last").print()
     stream.key_by(lambda word: word, key_type=str).process(Count(), output_type=str).uid("a/count").print()
 

@@ -1,0 +1,104 @@
+"""The function contracts as a type checker sees them: by the methods of a class, not by the parameters of its base.
+
+So the annotations of `class Double(MapFunction)` are checked like those of `class Double(MapFunction[int, int])`. At
+run time a function must be of the class: `declarations.check_kind` sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Never, Protocol, TypeAlias, TypeVar
+
+from checkdam.graph.contexts import (
+    BroadcastContext,
+    Context,
+    ProcessContext,
+    ReadOnlyContext,
+    RuntimeContext,
+    SinkContext,
+    SourceContext,
+)
+
+T = TypeVar("T")
+K = TypeVar("K", contravariant=True)
+I = TypeVar("I", contravariant=True)  # noqa: E741  as Flink: input, accumulator, output
+I1 = TypeVar("I1", contravariant=True)
+I2 = TypeVar("I2", contravariant=True)
+B = TypeVar("B", contravariant=True)
+A = TypeVar("A")
+O = TypeVar("O", covariant=True)  # noqa: E741
+
+
+class Opens(Protocol):
+    def open(self, ctx: RuntimeContext, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class HasTimers(Opens, Protocol):
+    @property
+    def on_timer(self) -> object: ...
+
+
+class Maps(Opens, Protocol[I, O]):
+    def map(self, value: I, /) -> O: ...
+
+
+class FlatMaps(Opens, Protocol[I, O]):
+    def flat_map(self, value: I, /) -> Iterable[O] | None: ...
+
+
+class Filters(Opens, Protocol[I]):
+    def filter(self, value: I, /) -> bool: ...
+
+
+class Reduces(Opens, Protocol[T]):
+    def reduce(self, accumulated: T, value: T, /) -> T: ...
+
+
+class Aggregates(Opens, Protocol[I, A, O]):
+    def create_accumulator(self) -> A: ...
+
+    def add(self, value: I, accumulator: A, /) -> A: ...
+
+    def get_result(self, accumulator: A, /) -> O: ...
+
+
+class Processes(Opens, Protocol[I, O]):
+    def process_element(self, value: I, ctx: Context, /) -> Iterable[O] | None: ...
+
+
+class KeyedProcesses(HasTimers, Protocol[K, I, O]):
+    def process_element(self, value: I, ctx: ProcessContext[K], /) -> Iterable[O] | None: ...
+
+
+class KeyedCoProcesses(HasTimers, Protocol[K, I1, I2, O]):
+    def process_element1(self, value: I1, ctx: ProcessContext[K], /) -> Iterable[O] | None: ...
+
+    def process_element2(self, value: I2, ctx: ProcessContext[K], /) -> Iterable[O] | None: ...
+
+
+class BroadcastProcesses(Opens, Protocol[I, B, O]):
+    def process_element(self, value: I, ctx: ReadOnlyContext[Never], /) -> Iterable[O] | None: ...
+
+    def process_broadcast_element(self, value: B, ctx: BroadcastContext[Never], /) -> Iterable[O] | None: ...
+
+
+class KeyedBroadcastProcesses(HasTimers, Protocol[K, I, B, O]):
+    def process_element(self, value: I, ctx: ReadOnlyContext[K], /) -> Iterable[O] | None: ...
+
+    def process_broadcast_element(self, value: B, ctx: BroadcastContext[K], /) -> Iterable[O] | None: ...
+
+
+class Makes(Opens, Protocol[O]):
+    def run(self, ctx: SourceContext, /) -> Iterator[O]: ...
+
+
+class Takes(Opens, Protocol[I]):
+    def invoke(self, value: I, ctx: SinkContext, /) -> None: ...
+
+
+Mapper: TypeAlias = Maps[I, O] | Callable[[I], O]
+FlatMapper: TypeAlias = FlatMaps[I, O] | Callable[[I], Iterable[O] | None]
+Filter: TypeAlias = Filters[I] | Callable[[I], object]
+Reducer: TypeAlias = Reduces[T] | Callable[[T, T], T]
