@@ -38,16 +38,16 @@ class Rule:
 RULES = MapStateDescriptor("RulesBroadcastState", str, Rule)
 
 
-class MatchRules(KeyedBroadcastProcessFunction):
+class MatchRules(KeyedBroadcastProcessFunction[str, Item, Rule, str]):
     """Keeps, for each colour and rule, the items that may begin a match."""
 
     def open(self, ctx: RuntimeContext) -> None:
         self.waiting = ctx.get_map_state(MapStateDescriptor("items", str, list[Item]))
 
-    def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext) -> None:
+    def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext[str]) -> None:
         ctx.get_broadcast_state(RULES)[rule.name] = rule
 
-    def process_element(self, item: Item, ctx: ReadOnlyContext) -> Iterator[str]:
+    def process_element(self, item: Item, ctx: ReadOnlyContext[str]) -> Iterator[str]:
         for name, rule in ctx.get_broadcast_state(RULES).items():  # read-only on this side
             if item.shape == rule.second:
                 for first in self.waiting.pop(name, []):

@@ -22,7 +22,7 @@ from checkdam import (
 )
 
 
-class BufferingSink(SinkFunction, CheckpointedFunction):
+class BufferingSink(SinkFunction[tuple[str, int]], CheckpointedFunction):
     """Gathers records until there are enough to be worth a message."""
 
     def __init__(self, threshold: int) -> None:

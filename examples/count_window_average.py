@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from checkdam import FlatMapFunction, RuntimeContext, StreamExecutionEnvironment, ValueStateDescriptor
 
 
-class CountWindowAverage(FlatMapFunction):
+class CountWindowAverage(FlatMapFunction[tuple[int, int], tuple[int, int]]):
     """Counts and sums the numbers of a key; gives their average, and begins anew, when there are two."""
 
     def open(self, ctx: RuntimeContext) -> None:

@@ -19,7 +19,7 @@ from checkdam import (
 )
 
 
-class CounterSource(SourceFunction, CheckpointedFunction):
+class CounterSource(SourceFunction[int], CheckpointedFunction):
     """Counts from 0 to a limit."""
 
     def __init__(self, limit: int) -> None:

@@ -38,7 +38,7 @@ TTL = StateTtlConfig(
 )
 
 
-class Ada(SourceFunction):
+class Ada(SourceFunction[tuple[str, str]]):
     """Talks, and pauses. An epoch of a source ends after 0.2 s, so the long pause lies between two epochs."""
 
     def run(self, ctx: SourceContext) -> Iterator[tuple[str, str]]:
@@ -49,7 +49,7 @@ class Ada(SourceFunction):
         yield "ada", "anybody there?"
 
 
-class LastText(FlatMapFunction):
+class LastText(FlatMapFunction[tuple[str, str], str]):
     """Gives each text with the one before it, if that is not too long ago."""
 
     def open(self, ctx: RuntimeContext) -> None:

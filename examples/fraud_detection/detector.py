@@ -47,20 +47,20 @@ class Alert(NamedTuple):
 RULES = MapStateDescriptor("rules", str, Rule)
 
 
-class FraudDetector(KeyedBroadcastProcessFunction):
+class FraudDetector(KeyedBroadcastProcessFunction[str, Transaction, Rule, Alert]):
     """Remembers, for each account and rule, the last trial; an alert uses it up, and a timer forgets it."""
 
     def open(self, ctx: RuntimeContext) -> None:
         self.trials = ctx.get_map_state(MapStateDescriptor("trials", str, Trial))
 
-    def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext) -> None:
+    def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext[str]) -> None:
         rules = ctx.get_broadcast_state(RULES)
         if rule.within > 0:
             rules[rule.name] = rule
         else:
             rules.remove(rule.name)
 
-    def process_element(self, transaction: Transaction, ctx: ReadOnlyContext) -> Iterator[Alert]:
+    def process_element(self, transaction: Transaction, ctx: ReadOnlyContext[str]) -> Iterator[Alert]:
         for name, rule in ctx.get_broadcast_state(RULES).items():
             trial = self.trials.get(name)
             if trial and transaction.amount > rule.large and transaction.at < trial.deadline:
@@ -71,7 +71,7 @@ class FraudDetector(KeyedBroadcastProcessFunction):
                 self.trials[name] = Trial(transaction.number, deadline)
                 ctx.timer_service.register_event_time_timer(deadline)
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[str]) -> None:
         for name, trial in list(self.trials.items()):
             if trial.deadline <= timestamp:
                 del self.trials[name]

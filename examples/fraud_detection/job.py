@@ -4,9 +4,10 @@ Below the directory: rules/ with one JSON file per changed rule, alerts/, checkp
 """
 
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from detector import FIRST_RULE, RULES, FraudDetector, Rule
 from transactions import TransactionSource
@@ -21,13 +22,19 @@ directory = Path(sys.argv[1])
 (directory / "rules").mkdir(parents=True, exist_ok=True)
 
 
-def is_complete(row: Any) -> bool:
-    """What is no JSON, or lacks a field, arrives as None."""
-    return None not in row
+class ChangedRule(NamedTuple):
+    """A row of a changed rule. What is no JSON, or lacks a field, arrives as None."""
+
+    name: str | None
+    small: float | None
+    large: float | None
+    within: int | None
 
 
-def as_rule(row: Any) -> Rule:
-    return Rule(*row)
+def rules_of(row: ChangedRule) -> Iterator[Rule]:
+    """The rule of a complete row."""
+    if row.name is not None and row.small is not None and row.large is not None and row.within is not None:
+        yield Rule(row.name, row.small, row.large, row.within)
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
@@ -42,7 +49,7 @@ env.enable_checkpointing(
 changes = env.read_stream(
     "json", schema="name string, small double, large double, within int", path=directory / "rules"
 )
-rules = env.from_collection([FIRST_RULE]).union(changes.filter(is_complete).map(as_rule))
+rules = env.from_collection([FIRST_RULE]).union(changes.flat_map(rules_of))
 
 (
     env.add_source(TransactionSource(PER_SECOND))

@@ -37,7 +37,7 @@ def transactions(seed: int = 7) -> Iterator[Transaction]:
         yield Transaction(number, f"account-{chance.randrange(ACCOUNTS):02d}", at, round(chance.uniform(low, high), 2))
 
 
-class TransactionSource(SourceFunction, CheckpointedFunction):
+class TransactionSource(SourceFunction[Transaction], CheckpointedFunction):
     """Plays the transactions at some speed. As they are always the same, its state is how many it has given."""
 
     def __init__(self, per_second: float) -> None:
