@@ -7,7 +7,7 @@ run time a function must be of the class: `declarations.check_kind` sees to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Never, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from checkdam.graph.contexts import (
     BroadcastContext,
@@ -79,9 +79,9 @@ class KeyedCoProcesses(HasTimers, Protocol[K, I1, I2, O]):
 
 
 class BroadcastProcesses(Opens, Protocol[I, B, O]):
-    def process_element(self, value: I, ctx: ReadOnlyContext[Never], /) -> Iterable[O] | None: ...
+    def process_element(self, value: I, ctx: ReadOnlyContext, /) -> Iterable[O] | None: ...
 
-    def process_broadcast_element(self, value: B, ctx: BroadcastContext[Never], /) -> Iterable[O] | None: ...
+    def process_broadcast_element(self, value: B, ctx: BroadcastContext, /) -> Iterable[O] | None: ...
 
 
 class KeyedBroadcastProcesses(HasTimers, Protocol[K, I, B, O]):

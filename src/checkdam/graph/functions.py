@@ -137,10 +137,10 @@ class KeyedCoProcessFunction(_WithTimers[K, O], Generic[K, I1, I2, O]):
 class BroadcastProcessFunction(RichFunction, Generic[I, B, O]):
     """A stream without keys beside one that every subtask sees. Within an epoch the broadcast side comes first."""
 
-    def process_element(self, value: I, ctx: ReadOnlyContext[Never]) -> Iterable[O] | None:
+    def process_element(self, value: I, ctx: ReadOnlyContext) -> Iterable[O] | None:
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
-    def process_broadcast_element(self, value: B, ctx: BroadcastContext[Never]) -> Iterable[O] | None:
+    def process_broadcast_element(self, value: B, ctx: BroadcastContext) -> Iterable[O] | None:
         """Handle one broadcast record; must do the same on every subtask."""
         raise NotImplementedError(f"{type(self).__name__} must define process_broadcast_element(value, ctx)")
 
