@@ -15,6 +15,7 @@ from mypy import api
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted((ROOT / "tests/typing/programs").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 _MARKER = re.compile(r"# (R|E): (.*?)(?=\s+# [RE]: |$)")
 _REVEALED = re.compile(r"(.+?):(\d+): note: Revealed type is \"(.*)\"")
@@ -80,7 +81,7 @@ def test_mypy_finds_exactly_the_types_and_errors_that_the_programs_name(monkeypa
     assert len(found) == len(named)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+@pytest.mark.parametrize("program", [*PROGRAMS, *EXAMPLES], ids=lambda program: program.stem)
 def test_no_program_needs_any(program: Path) -> None:
     code = re.sub(r"#.*", "", program.read_text())
 
