@@ -90,7 +90,8 @@ class JobPlan:
     static_assigners: frozenset[int] = frozenset()  # those whose records have all come with epoch 0
     ending_assigners: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Those that see nothing more once these source functions have ended."""
-    strategies: Mapping[int, WatermarkStrategy[Any]] = field(default_factory=dict)  # of every assigner, wherever it runs
+    strategies: Mapping[int, WatermarkStrategy[Any]] = field(default_factory=dict)
+    """Of every assigner, wherever it runs."""
 
     @property
     def has_event_time(self) -> bool:

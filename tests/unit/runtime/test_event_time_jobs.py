@@ -445,7 +445,7 @@ def test_a_source_function_that_has_ended_holds_nobody_back_also_after_a_restore
         if rows:
             rings.append(sorted(set(rows)))
 
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
         both = stream.assign_timestamps_and_watermarks(BY_TIME).union(once)
         keyed(both).process(Alarm(), output_type=tuple[str, int]).uid("alarm").sink_to_spark(ring)
@@ -459,7 +459,7 @@ def test_a_source_function_that_has_ended_holds_nobody_back_also_after_a_restore
 
 
 def test_behind_ended_streams_alone_it_is_the_end_of_time_but_that_is_not_remembered() -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
         there = environment.from_collection([("there", 7)]).assign_timestamps_and_watermarks(BY_TIME)
         marks = keyed(once.union(there, stream)).process(Watermarks(), output_type=tuple[str, int, int])
@@ -476,7 +476,7 @@ def test_behind_ended_streams_alone_it_is_the_end_of_time_but_that_is_not_rememb
 def test_a_restored_slot_knows_from_the_start_which_source_functions_have_ended(
     finished: tuple[bool, ...], reached: int
 ) -> None:
-    def build(environment: StreamExecutionEnvironment, stream: DataStream) -> None:
+    def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         once = environment.add_source(_Once(), tuple[str, int]).uid("once").assign_timestamps_and_watermarks(BY_TIME)
         keyed(once).process(Alarm(), output_type=tuple[str, int]).uid("alarm").print()
 
