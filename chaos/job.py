@@ -16,9 +16,8 @@ from chaos.jobs import JOBS
 from chaos.place import FILES_PER_BATCH, Place
 from chaos.traps import Host, Moment, Traps
 from checkdam import CheckpointConfig, CheckpointRetention, FixedDelayRestart, StreamExecutionEnvironment
-from checkdam.api.launch import Launch, set_launch
+from checkdam.api.launch import Launch, Resume, set_launch
 from checkdam.config import Configuration
-from checkdam.runtime.driver.restore import Resume
 
 STOPPED = 3
 """The exit code of a job that was stopped with a savepoint before its input was used up."""

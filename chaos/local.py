@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from chaos.rounds import Outcome
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.errors import CheckdamError
 from checkdam.storage.contract import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage

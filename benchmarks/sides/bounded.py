@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.sides.stores import Subtask, as_in_a_slot, most_resident, resident
 from benchmarks.words import SEED, word
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import RocksDBStateBackend
 from checkdam.state.descriptors import ValueStateDescriptor
 
 _EPOCH = 20_000

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedStateStore, Sealed, StoreOwner
+from checkdam.backends import (
+    HashMapStateBackend,
+    KeyedStateBackend,
+    KeyedStateStore,
+    RocksDBStateBackend,
+    Sealed,
+    StoreOwner,
+)
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.descriptors import ValueStateDescriptor

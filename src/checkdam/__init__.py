@@ -8,8 +8,7 @@ from checkdam.api.connected import (
 )
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream, DataStreamSink, KeyedStream
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
 from checkdam.errors import (
     CheckdamError,

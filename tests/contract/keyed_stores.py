@@ -11,8 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedStateStore, StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedStateStore, RocksDBStateBackend, StoreOwner
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups
 from checkdam.state.snapshot_handles import KeyedStateHandle

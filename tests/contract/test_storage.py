@@ -17,8 +17,8 @@ from pyarrow import fs
 from checkdam.errors import StorageError
 from checkdam.runtime.driver_memory import DriverMemoryServer, DriverMemoryStorage
 from checkdam.storage import Storage, open_storage
+from checkdam.storage.arrow_storage import ArrowStorage
 from checkdam.storage.contract import create_once
-from checkdam.storage.filesystem import ArrowStorage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
 

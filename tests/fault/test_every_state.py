@@ -9,9 +9,8 @@ from functools import cache
 
 import pytest
 
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.checkpoint_store import load_checkpoint, verify_files
 from checkdam.checkpoint.savepoints import dispose, list_savepoints
 from checkdam.checkpoint.settings import RestoreMode

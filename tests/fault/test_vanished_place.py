@@ -15,8 +15,7 @@ import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import JobEnd, RestoreMode
 from checkdam.errors import CheckdamError, StorageError

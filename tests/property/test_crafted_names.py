@@ -22,8 +22,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
 from checkdam.checkpoint.savepoints import dispose
 from checkdam.checkpoint.settings import JobEnd, RestoreMode

@@ -15,10 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from tests.property.state_model import STATES, Declared, Model, Time
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, KeyedStateStore, Sealed, StoreOwner
+from checkdam.backends import (
+    HashMapStateBackend,
+    KeyedStateBackend,
+    KeyedStateStore,
+    RocksDBStateBackend,
+    Sealed,
+    StoreOwner,
+)
 from checkdam.backends.contract import NO_KEY
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.errors import StateAccessError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex

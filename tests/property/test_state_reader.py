@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import OperatorEntry
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex

@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime

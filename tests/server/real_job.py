@@ -13,7 +13,7 @@ import httpx
 
 from checkdam.config import Configuration
 from checkdam.server.app.rest_server import RestServer
-from checkdam.storage.filesystem import LocalStorage
+from checkdam.storage.local_storage import LocalStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.word_count import WordCount

@@ -19,12 +19,11 @@ import cloudpickle
 import pytest
 
 from checkdam import CheckpointConfig, StreamExecutionEnvironment
-from checkdam.api.launch import Launch, set_launch
+from checkdam.api.launch import Launch, Resume, set_launch
 from checkdam.checkpoint.settings import CheckpointRetention, JobEnd
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
-from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.monitor.job_records import SlotRecord
 from checkdam.runtime.source_position import SourceStart

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from typing_extensions import TypeForm
 
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, produced_type
-from checkdam.api.hosting import hosted
-from checkdam.api.launch import JobToExamine, Launch, current_launch
+from checkdam.api.launch import JobToExamine, Launch, Resume, current_launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
+from checkdam.backends.state_backends import backend_from
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, restore_mode, settle_checkpoints, settle_place
 from checkdam.config import Configuration, Origin
 from checkdam.connectors.sources import CollectionSource, StreamSource
@@ -31,22 +31,8 @@ from checkdam.graph.levels import plan_job
 from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceKind
 from checkdam.ids import new_job_id
 from checkdam.option_fields import OptionFields, chosen_in_code
-from checkdam.runtime.backend_choice import backend_from
-from checkdam.runtime.driver.job_master import JobMaster, JobResult
-from checkdam.runtime.driver.restore import (
-    Restored,
-    Resume,
-    check_fit,
-    claimed_storage,
-    find_job,
-    from_path,
-    keep_max_parallelism,
-    max_parallelism_for,
-    newest_first,
-)
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.janitor import work_directory
-from checkdam.runtime.job import Job
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.storage.filesystem import open_storage
@@ -54,6 +40,11 @@ from checkdam.storage.memory_storage import is_in_memory, set_max_state_size
 from checkdam.types.hints import PickleType, SchemaType
 from checkdam.types.inference import infer_type
 from checkdam.types.type_info import TypeInfo, type_info
+
+if TYPE_CHECKING:  # building a job does not load what runs one
+    from checkdam.runtime.driver.job_master import JobMaster, JobResult
+    from checkdam.runtime.driver.restore import Restored
+    from checkdam.runtime.job import Job
 
 _OF_SERVER = tuple(
     option
@@ -267,6 +258,9 @@ class StreamExecutionEnvironment:
         """
         if _is_told_to_go.is_set():
             raise SystemExit(_exit_code(signal.SIGTERM))
+        from checkdam.api.hosting import hosted
+        from checkdam.runtime.driver.job_master import JobMaster
+        from checkdam.runtime.driver.restore import claimed_storage
         from checkdam.runtime.spark.memory_service import memory_served
         from checkdam.runtime.spark.spark_engine import SparkEngine
         from checkdam.runtime.spark.spark_watch import SparkWatch
@@ -354,6 +348,9 @@ class StreamExecutionEnvironment:
                 )
 
     def _find_restored(self, name: str, settings: Configuration) -> Restored | None:
+        from checkdam.checkpoint.checkpoint_store import CheckpointStore
+        from checkdam.runtime.driver.restore import find_job, from_path, newest_first
+
         launch, path = self._launch, settings.get(config.RESTORE_PATH)
         if path is not None:
             return from_path(path, restore_mode(settings.get(config.RESTORE_MODE)), take_over=launch.take_over)
@@ -373,8 +370,6 @@ class StreamExecutionEnvironment:
                 raise
             launch.listener.nothing_to_resume(reason)
             return None
-        from checkdam.checkpoint.checkpoint_store import CheckpointStore
-
         for restored in newest_first(CheckpointStore(storage, job_id), storage, job_id, launch.listener):
             return restored
         raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
@@ -401,6 +396,9 @@ class StreamExecutionEnvironment:
         self, name: str, operators: Sequence[Operator], settings: Configuration, restored: Restored | None
     ) -> tuple[Job, Configuration]:
         """The job, and the settings with which it runs."""
+        from checkdam.runtime.driver.restore import check_fit, keep_max_parallelism, max_parallelism_for
+        from checkdam.runtime.job import Job
+
         heartbeat = Heartbeat.from_configuration(settings)  # before Spark takes its seconds to start
         parallelism = settings.get(config.DEFAULT_PARALLELISM) or int(self.spark.sparkContext.defaultParallelism)
         asked = settings.get(config.MAX_PARALLELISM) if settings.is_set(config.MAX_PARALLELISM) else None

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from checkdam.config import Configuration
 from checkdam.graph.operators import Operator
 from checkdam.ids import OperatorUid
-from checkdam.runtime.driver.job_master import JobResult
-from checkdam.runtime.driver.restore import Resume
-from checkdam.runtime.job import Job
-from checkdam.runtime.job_control import JobHost, JobMonitor
-from checkdam.runtime.monitor.job_events import JobListener, PrintingListener
 from checkdam.runtime.source_position import SourceStart
+
+if TYPE_CHECKING:
+    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job import Job
+    from checkdam.runtime.job_control import JobHost, JobMonitor
+    from checkdam.runtime.monitor.job_events import JobListener
 
 DEFAULT_FILE = Path("checkdam.yaml")
 CONFIG_HELP = (
     f"Settings file, or one of Flink (flink-conf.yaml, config.yaml) or its directory. Default: ./{DEFAULT_FILE}."
 )
+
+
+class Resume(StrEnum):
+    """How `--resume` looks for what the job left behind."""
+
+    LATEST = "latest"  # nothing to resume from is an error
+    AUTO = "auto"  # nothing to resume from: the job starts anew
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,12 @@ class JobToExamine:
     name: str
     operators: Sequence[Operator]
     configuration: Configuration
+
+
+def _printing_listener() -> JobListener:
+    from checkdam.runtime.monitor.job_events import PrintingListener  # loaded with the first job
+
+    return PrintingListener()
 
 
 @dataclass
@@ -45,7 +60,7 @@ class Launch:
     """Where sources go on that have changed since the checkpoint, by uid."""
     take_over: bool = False
     """Take the job also from a process that is known to run."""
-    listener: JobListener = field(default_factory=PrintingListener)
+    listener: JobListener = field(default_factory=_printing_listener)
     results: list[JobResult] = field(default_factory=list)
     examine: Callable[[JobToExamine], NoReturn] | None = None
     """Takes the job in place of running it, and ends the program there."""

@@ -1,6 +1,14 @@
 """Working state: how a subtask keeps its keyed state, and how it becomes files."""
 
 from checkdam.backends.contract import KeyedStateBackend, KeyedStateStore, Sealed, StoreOwner, ValueTable
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
+from checkdam.backends.state_backends import HashMapStateBackend, RocksDBStateBackend
 
-__all__ = ["HashMapStateBackend", "KeyedStateBackend", "KeyedStateStore", "Sealed", "StoreOwner", "ValueTable"]
+__all__ = [
+    "HashMapStateBackend",
+    "KeyedStateBackend",
+    "KeyedStateStore",
+    "RocksDBStateBackend",
+    "Sealed",
+    "StoreOwner",
+    "ValueTable",
+]

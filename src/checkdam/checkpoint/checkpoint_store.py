@@ -27,7 +27,8 @@ from checkdam.errors import (
 from checkdam.ids import CheckpointId, JobId
 from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import FileStatus, Storage, create_once
-from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
+from checkdam.storage.filesystem import open_storage
+from checkdam.storage.names import TEMPORARY_PREFIX
 
 METADATA = "_metadata"
 TASK_OWNED = "taskowned"

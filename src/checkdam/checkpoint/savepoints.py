@@ -32,7 +32,8 @@ from checkdam.errors import (
 from checkdam.ids import JobId
 from checkdam.state.snapshot_handles import SavepointFormat, SavepointTarget
 from checkdam.storage.contract import Storage, create_once
-from checkdam.storage.filesystem import TEMPORARY_PREFIX, open_storage
+from checkdam.storage.filesystem import open_storage
+from checkdam.storage.names import TEMPORARY_PREFIX
 
 _TRIES = 3
 _JOB_ID = re.compile(r"[0-9a-f]{32}")

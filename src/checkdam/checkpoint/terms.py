@@ -22,7 +22,7 @@ from checkdam.errors import FencedError, FormatTooNewError, RestoreError, Storag
 from checkdam.ids import CheckpointId, JobId
 from checkdam.processes import Owner, this_process
 from checkdam.storage.contract import Storage
-from checkdam.storage.filesystem import TEMPORARY_PREFIX
+from checkdam.storage.names import TEMPORARY_PREFIX
 from checkdam.storage.versioned import read_versioned
 
 TERMS = "_terms"

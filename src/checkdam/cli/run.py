@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch
+from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch, Resume
 from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
@@ -30,7 +30,6 @@ from checkdam.config import (
     parse_override,
 )
 from checkdam.errors import JobFileError
-from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import JobMonitor
 from checkdam.runtime.monitor.job_events import JobListener

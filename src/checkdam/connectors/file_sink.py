@@ -6,10 +6,9 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-import pyarrow.parquet as pq
 
 from checkdam.connectors.contract import Prepare, Withdrawn, WriterContext
 from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
@@ -18,6 +17,9 @@ from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.types.batch import Batch
 from checkdam.types.output_columns import ParquetColumns, json_columns
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetWriter
 
 FORMATS = ("json", "parquet", "text")
 STAGING = ".checkdam"
@@ -312,7 +314,7 @@ class _ParquetEncoder(_Encoder):
         super().__init__(stream)
         self._form = ParquetColumns()
         self._waiting: list[Batch] = []
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: ParquetWriter | None = None
 
     def write(self, batch: Batch) -> None:
         if batch.type.is_opaque:
@@ -326,10 +328,12 @@ class _ParquetEncoder(_Encoder):
             self._write_waiting()
 
     def _write_waiting(self) -> None:
+        from pyarrow.parquet import ParquetWriter  # loaded only where it is used
+
         for batch in self._waiting:
             columns = self._form.columns(batch).rename_columns([column.name for column in batch.type.columns])
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._stream, columns.schema)
+                self._writer = ParquetWriter(self._stream, columns.schema)
             self._writer.write_batch(columns)
         self._waiting = []
 

@@ -1,10 +1,13 @@
-"""Names read from files that somebody else may have written: which of them may become paths.
+"""Names of files: which of those that somebody else may have written may become paths, and which mark half a file.
 
 A snapshot names files, and so does a committable of a sink. Before such a name is joined to a directory, it must be
 plain: then the result lies below that directory, whatever the file says.
 """
 
 from __future__ import annotations
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Files whose name begins so are half-written; whoever finds one that no living writer owns may remove it."""
 
 _LONGEST = 255  # bytes, on every common file system
 

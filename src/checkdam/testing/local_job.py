@@ -11,7 +11,7 @@ from typing import Any
 from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
-from checkdam.api.launch import Launch
+from checkdam.api.launch import Launch, Resume
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -30,7 +30,6 @@ from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.driver.job_master import JobMaster
-from checkdam.runtime.driver.restore import Resume
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import JobControl, JobHost

@@ -14,7 +14,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from checkdam.errors import JobGraphError
 from checkdam.types.type_info import Kind, TypeInfo, arrow_type_info
@@ -104,6 +103,8 @@ def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
         return pa.array(values, of.arrow_type)
     if of.arrow_type.unit != "us":
         raise TypeError(f"a naive datetime has no place in {of.arrow_type}")
+    import pyarrow.compute as pc  # loaded only where it is used
+
     micros = pc.add(pa.array(values, of.arrow_type).cast(pa.int64()), pa.array([_NAIVE * each for each in is_naive]))
     return micros.cast(of.arrow_type)
 
@@ -200,7 +201,7 @@ def _read_nested(of: TypeInfo, array: pa.Array) -> list[Any]:
     if of.kind is Kind.MAP:  # seen as a list of entries, a map can be flattened
         entry = pa.struct([pa.field("key", array.type.key_type, nullable=False), array.type.item_field])
         array = array.cast(pa.list_(pa.field("entries", entry, nullable=False)))
-    ends = np.cumsum(pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    ends = np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
     spans = zip([0, *ends[:-1]], ends, strict=True) if ends else ()
     flat = array.flatten()
     if of.kind is Kind.LIST:

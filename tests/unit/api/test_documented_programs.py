@@ -41,9 +41,9 @@ from checkdam import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
+from checkdam.backends.state_backends import backend_from
 from checkdam.graph.levels import JobPlan, Partitioning, plan_job
 from checkdam.graph.operators import Operator
-from checkdam.runtime.backend_choice import backend_from
 from checkdam.runtime.restart import restart_strategy_from
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.launch import Launch, set_launch
+from checkdam.api.launch import Launch, Resume, set_launch
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.config import CHECKPOINT_DIR, IGNORE_UNCLAIMED_STATE, RESTORE_PATH, Configuration, Origin, Setting
 from checkdam.errors import CheckdamError, CheckpointNotFoundError, JobGraphError, RestoreError
-from checkdam.runtime.driver.restore import Restored, Resume
+from checkdam.runtime.driver.restore import Restored
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver

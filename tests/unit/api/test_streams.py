@@ -12,8 +12,8 @@ import pytest
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
-from checkdam.backends import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
+from checkdam.backends.state_backends import backend_from
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.config import Configuration
 from checkdam.errors import ConfigError, JobGraphError
@@ -32,7 +32,6 @@ from checkdam.graph.functions import (
 )
 from checkdam.graph.operators import AggregateFunctionKind, ConnectKind, TimestampsKind
 from checkdam.graph.watermarks import WatermarkStrategy
-from checkdam.runtime.backend_choice import backend_from
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.ttl import StateTtlConfig

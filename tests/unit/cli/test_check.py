@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.operator_state_file import INLINE_LIMIT, keep

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend, StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.operator_state_file import keep

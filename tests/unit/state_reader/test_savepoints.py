@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.errors import CheckpointDamagedError
 from checkdam.state.snapshot_handles import SavepointFormat

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.snapshot_files import written
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checkdam.backends import HashMapStateBackend, KeyedStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.errors import CheckpointNotFoundError, StateAccessError
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.diffing import diff

@@ -9,7 +9,7 @@ from pyarrow.fs import LocalFileSystem
 
 from checkdam.errors import ConfigError, StorageError, StorageUncertainError
 from checkdam.storage import open_storage
-from checkdam.storage.filesystem import ArrowStorage
+from checkdam.storage.arrow_storage import ArrowStorage
 
 
 def test_uri_opens_the_same_tree_again(tmp_path: Path) -> None:

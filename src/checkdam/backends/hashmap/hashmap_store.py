@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import xxhash
 
-from checkdam import config
 from checkdam.backends.compaction import Pruning
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
@@ -28,7 +26,6 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
-from checkdam.option_fields import OptionFields
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
 from checkdam.state.stored import as_of_now, in_bulk
@@ -38,28 +35,19 @@ from checkdam.types.serializers import serializer
 from checkdam.types.type_check import are_exact
 
 
-@dataclass(frozen=True)
-class HashMapStateBackend(OptionFields):
-    """Keeps every value as a Python object in memory; snapshots hold what changed."""
-
-    implies = ((config.STATE_BACKEND, "hashmap"),)
-
-    def __post_init__(self) -> None:
-        self._fill()
-
-    def open(
-        self,
-        owner: StoreOwner,
-        restore_from: Sequence[KeyedStateHandle],
-        storage: Storage | None,
-        directory: str,
-        *,
-        claim: bool,
-    ) -> HashMapStore:
-        restored = {} if storage is None else restore(owner, restore_from, storage, directory)
-        only = restore_from[0] if claim and len(restore_from) == 1 else None
-        builds_on = only is not None and only.backend == "hashmap" and only.key_groups == owner.key_groups
-        return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())
+def open_store(
+    owner: StoreOwner,
+    restore_from: Sequence[KeyedStateHandle],
+    storage: Storage | None,
+    directory: str,
+    *,
+    claim: bool,
+) -> HashMapStore:
+    """Open the state of one subtask, as `KeyedStateBackend.open` promises."""
+    restored = {} if storage is None else restore(owner, restore_from, storage, directory)
+    only = restore_from[0] if claim and len(restore_from) == 1 else None
+    builds_on = only is not None and only.backend == "hashmap" and only.key_groups == owner.key_groups
+    return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())
 
 
 class HashMapStore:

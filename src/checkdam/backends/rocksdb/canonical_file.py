@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from checkdam.backends.rocksdb.database import Database, chunks, group_prefix
-from checkdam.backends.rocksdb.memory_budget import SMALLEST, slot_memory
+from checkdam.backends.rocksdb.memory_budget import slot_memory
+from checkdam.backends.state_backends import SMALLEST_ROCKSDB_MEMORY
 from checkdam.backends.state_file import BlockContent, FileInfo, StateFileWriter, packed_array
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import StateFile
@@ -32,7 +33,7 @@ def write_canonical(
     The database sorts by key group as the file does. A key group may be cut into several blocks, so that what is held
     does not grow with it. `check` is called now and then, and may raise.
     """
-    database = Database(local, slot_memory(SMALLEST), is_read_only=True)
+    database = Database(local, slot_memory(SMALLEST_ROCKSDB_MEMORY), is_read_only=True)
     writer = StateFileWriter(target, name, info)
     try:
         stored = set(database.states) if len(key_groups) > 0 else set()

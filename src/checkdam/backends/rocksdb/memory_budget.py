@@ -14,11 +14,6 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from checkdam.config_values import parse_memory_size
-from checkdam.errors import ConfigError
-
-SMALLEST = 16 << 20
-
 # Threads, compactions and files on their way to a checkpoint take about this much, whatever the budget. Of the rest:
 # blocks read and write buffers; objects of Python; and what is left over is for the slack of the allocators.
 _FIXED = 6 << 20
@@ -26,20 +21,6 @@ _CACHE, _BUFFERS, _OBJECTS = 0.4, 0.16, 0.4
 
 _SMALLEST_TABLE = 512 << 10
 _TABLES = 24  # of a state, while that makes them no larger than a column family's usual ones
-
-
-def memory_bytes(size: int | str) -> int:
-    """A number of bytes, given as such or as text like "256 MB", "64mb" or "1.5g"; units are powers of 1024.
-
-    Raises:
-        ConfigError: it is no such size, or too small to work with.
-    """
-    size = parse_memory_size(size)
-    if size < SMALLEST:
-        raise ConfigError(
-            f"RocksDB cannot work with {size:,} bytes of memory", hint=f"Give it at least {SMALLEST >> 20} MB."
-        )
-    return size
 
 
 class SlotMemory:

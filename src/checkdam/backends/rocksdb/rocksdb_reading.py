@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from checkdam.backends.rocksdb.database import Database, group_prefix
-from checkdam.backends.rocksdb.memory_budget import SMALLEST, SlotMemory, slot_memory
+from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
 from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, damaged, fetch, read_info
+from checkdam.backends.state_backends import SMALLEST_ROCKSDB_MEMORY
 from checkdam.backends.state_file import StateInfo
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
@@ -16,7 +17,7 @@ from checkdam.storage.contract import Storage
 
 Entries = Iterator[tuple[bytes, bytes]]
 
-_READING_BYTES = SMALLEST
+_READING_BYTES = SMALLEST_ROCKSDB_MEMORY
 
 
 def read_handle(

@@ -13,17 +13,37 @@ from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
-from checkdam.backends.rocksdb.memory_budget import SlotMemory
-from checkdam.backends.rocksdb.rocksdb_restore import Restored
+from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
+from checkdam.backends.rocksdb.rocksdb_restore import Restored, open_empty, restore
 from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSealed, WrittenInfo
 from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
+from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateSpec
+from checkdam.storage.contract import Storage
 
 _T = TypeVar("_T", bound=StateTable)
 _MERGED_AT_ONCE = 256 << 20
+
+
+def open_store(
+    owner: StoreOwner,
+    memory_bytes: int,
+    restore_from: Sequence[KeyedStateHandle],
+    storage: Storage | None,
+    directory: str,
+    *,
+    claim: bool,
+) -> RocksDBStore:
+    """Open the state of one subtask, as `KeyedStateBackend.open` promises."""
+    memory = slot_memory(memory_bytes)
+    if storage is None or not restore_from:
+        return RocksDBStore(owner, memory, open_empty(owner, memory), {})
+    restored = restore(owner, memory, restore_from, storage, directory)
+    builds_on = claim and len(restore_from) == 1 and restore_from[0].key_groups == owner.key_groups
+    return RocksDBStore(owner, memory, restored, restored.tables if builds_on else {})
 
 
 class RocksDBStore:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from checkdam.checkpoint.checkpoint_store import (
     LOOKS,
@@ -36,13 +35,6 @@ from checkdam.runtime.source_position import SourceChoices, encode_position, res
 from checkdam.runtime.spark.offsets import check_files
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
-
-
-class Resume(StrEnum):
-    """How `--resume` looks for what the job left behind."""
-
-    LATEST = "latest"  # nothing to resume from is an error
-    AUTO = "auto"  # nothing to resume from: the job starts anew
 
 
 @dataclass(frozen=True)

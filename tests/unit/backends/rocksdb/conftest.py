@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.backends import StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import RocksDBStateBackend, StoreOwner
 from checkdam.backends.rocksdb.rocksdb_store import RocksDBStore
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange

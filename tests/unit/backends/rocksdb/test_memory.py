@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.backends.rocksdb.memory_budget import SlotMemory, memory_bytes, slot_memory
+from checkdam.backends import RocksDBStateBackend
+from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
+from checkdam.backends.state_backends import memory_bytes
 from checkdam.errors import ConfigError
 
 
@@ -60,7 +61,7 @@ _LARGER_THAN_MEMORY = """
 import os, random, sys, tempfile
 from pathlib import Path
 from checkdam.backends import StoreOwner
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import RocksDBStateBackend
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.types.type_info import type_info

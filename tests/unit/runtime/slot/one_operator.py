@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
+from checkdam.backends import HashMapStateBackend
 from checkdam.checkpoint.operator_state_file import pack
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import KeySelector, Kind, Operator, SideOutputKind

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from checkdam.backends import HashMapStateBackend
 from checkdam.backends.contract import StoreOwner
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.errors import UserFunctionError
 from checkdam.graph.functions import AggregateFunction
 from checkdam.graph.operators import (

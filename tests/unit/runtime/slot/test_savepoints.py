@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import RocksDBStateBackend
 from checkdam.connectors.file_sink import STAGING, FileCommitter
 from checkdam.errors import CheckpointDeclinedError, StorageError
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
+from checkdam.backends import HashMapStateBackend
 from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.errors import SlotLostError
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, SubtaskIndex

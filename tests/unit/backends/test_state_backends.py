@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
-from checkdam.backends.rocksdb import RocksDBStateBackend
+from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
+from checkdam.backends.state_backends import backend_from
 from checkdam.config import Configuration
-from checkdam.runtime.backend_choice import backend_from
 
 
 def test_the_settings_choose_the_backend_and_its_memory() -> None:
