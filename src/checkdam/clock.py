@@ -1,10 +1,13 @@
-"""Time as something handed in, so that tests need not wait."""
+"""Time as something handed in, so that tests need not wait; and instants as milliseconds since 1970."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
@@ -25,3 +28,18 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def to_milliseconds(instant: datetime) -> int:
+    """Whole milliseconds since 1970, rounded down."""
+    return (instant - _BEGINNING) // _MILLISECOND
+
+
+def from_milliseconds(milliseconds: float) -> datetime:
+    """The instant, in UTC. Raises OverflowError outside the years 1 to 9999."""
+    return _BEGINNING + timedelta(milliseconds=milliseconds)
+
+
+def milliseconds_in(duration: timedelta) -> int:
+    """Whole milliseconds of a duration, rounded down."""
+    return duration // _MILLISECOND

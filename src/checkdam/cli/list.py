@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from checkdam.cli import number_format
 from checkdam.cli.listed_jobs import ListedJob, ListedSnapshot, found_savepoints, known_jobs
 from checkdam.cli.remote import Remote, connection
+from checkdam.clock import from_milliseconds
 from checkdam.errors import RequestRefusedError
 from checkdam.runtime.monitor.job_records import JobStatus
 
@@ -18,7 +18,7 @@ _SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
 _EVERY_JOB = ""  # an option without the job it may name
 
 
-@click.command("list", short_help="List jobs, checkpoints, savepoints.")
+@click.command("list")
 @click.option("-r", "--running", is_flag=True, help="Only jobs that run or restart.")
 @click.option("-s", "--scheduled", is_flag=True, help="Only jobs that are about to run.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
@@ -168,7 +168,7 @@ def _snapshot_row(each: ListedSnapshot) -> Sequence[str]:
 
 
 def _instant(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}" if milliseconds > 0 else "-"
+    return f"{from_milliseconds(milliseconds):%Y-%m-%d %H:%M:%S}" if milliseconds > 0 else "-"
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

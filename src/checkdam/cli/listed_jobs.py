@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +12,7 @@ from checkdam.checkpoint.checkpoint_store import CheckpointStore, load_checkpoin
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.savepoints import FoundSavepoint, list_savepoints
 from checkdam.cli.remote import Remote, RemoteJob
+from checkdam.clock import SystemClock, to_milliseconds
 from checkdam.config import CHECKPOINT_DIR, SAVEPOINT_DIR
 from checkdam.errors import CheckpointNotFoundError, RestoreError, ServerUnreachableError, StorageError
 from checkdam.ids import JobId
@@ -102,7 +102,7 @@ class StoredJob:
 
     @property
     def overview(self) -> dict[str, Any]:
-        now = int(datetime.now(UTC).timestamp() * 1000)
+        now = to_milliseconds(SystemClock().now())
         overview: dict[str, Any] = msgspec.to_builtins(job_overview(self.record, now))
         return overview
 
@@ -184,7 +184,7 @@ def _stored(directory: str) -> Sequence[StoredJob]:
 def _found(savepoint: FoundSavepoint) -> ListedSnapshot:
     if savepoint.checkpoint is not None:
         return _snapshot(savepoint.checkpoint, savepoint.path)
-    at = int(savepoint.modified_at.timestamp() * 1000)
+    at = to_milliseconds(savepoint.modified_at)
     return ListedSnapshot("", "", 0, savepoint.path, at, 0, damage=str(savepoint.outcome))
 
 
@@ -194,7 +194,7 @@ def _snapshot(checkpoint: CompletedCheckpoint, path: str) -> ListedSnapshot:
         name=checkpoint.job_name,
         id=checkpoint.checkpoint_id,
         path=path,
-        completed=int(checkpoint.completed_at.timestamp() * 1000),
+        completed=to_milliseconds(checkpoint.completed_at),
         size=checkpoint.state_bytes,
         epoch=checkpoint.epoch,
         format=checkpoint.savepoint_format,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rich import box
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from checkdam.cli import number_format
+from checkdam.clock import from_milliseconds
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import StateDiff
@@ -97,8 +97,8 @@ def _time(touched: Any) -> str:
     if isinstance(touched, list):
         return ", ".join(map(_time, touched))
     try:
-        return f"{datetime.fromtimestamp(touched / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
+        return f"{from_milliseconds(touched):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:
         return str(touched)
 
 

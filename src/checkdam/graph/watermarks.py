@@ -9,6 +9,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from checkdam.clock import milliseconds_in
 from checkdam.errors import JobGraphError
 
 MIN_WATERMARK = -(2**63)
@@ -57,4 +58,4 @@ class WatermarkStrategy(Generic[T_contra]):
 
     def watermark(self, largest: int) -> int:
         """How far event time has come once this timestamp was seen: nothing up to it is expected any more."""
-        return largest - self.max_out_of_orderness // timedelta(milliseconds=1) - 1
+        return largest - milliseconds_in(self.max_out_of_orderness) - 1

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
+from checkdam.clock import milliseconds_in
 from checkdam.errors import ConfigError
 
 
@@ -112,7 +113,7 @@ class StateTtlConfig:
 
     @property
     def milliseconds(self) -> int:
-        return max(1, self.time_to_live // timedelta(milliseconds=1))
+        return max(1, milliseconds_in(self.time_to_live))
 
     @property
     def prunes_full_snapshots(self) -> bool:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
+from checkdam.clock import to_milliseconds
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import CheckpointId, Epoch
@@ -140,7 +141,7 @@ class AttemptRun:
         return LiveSlots(self._attempt, self.job.plan, self._group.slots)
 
     def _record_of(self, slot: Slot) -> SlotRecord:
-        now = int(self._around.clock.now().timestamp() * 1000)
+        now = to_milliseconds(self._around.clock.now())
         return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
 
     def interrupt(self, failure: BaseException) -> bool:

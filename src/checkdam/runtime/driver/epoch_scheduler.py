@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 
-from checkdam.clock import Clock
+from checkdam.clock import Clock, to_milliseconds
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import SourceFunctionKind
 from checkdam.ids import SubtaskIndex
 from checkdam.runtime.slot.messages import EpochReport
-
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Turns:
@@ -119,5 +116,4 @@ class Pending:
             return 0.0
         if self._next_due is None:
             return None
-        now = (self._clock.now() - _BEGINNING) // timedelta(milliseconds=1)
-        return max(0, self._next_due - now) / 1000
+        return max(0, self._next_due - to_milliseconds(self._clock.now())) / 1000

@@ -7,6 +7,7 @@ from datetime import timedelta
 import xxhash
 from msgspec.structs import replace
 
+from checkdam.clock import milliseconds_in
 from checkdam.config import DEFAULT_PARALLELISM, SAVEPOINT_DIR, Configuration, Origin
 from checkdam.flink.metadata import operator_id
 from checkdam.graph.levels import JobPlan, Partitioning
@@ -116,9 +117,9 @@ def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
     checkpoints = job.checkpoints
     return JobSettings(
         mode=checkpoints.mode.value,
-        interval=_milliseconds(checkpoints.interval) if checkpoints.interval is not None else NEVER,
-        timeout=_milliseconds(checkpoints.timeout),
-        min_pause=_milliseconds(checkpoints.min_pause),
+        interval=milliseconds_in(checkpoints.interval) if checkpoints.interval is not None else NEVER,
+        timeout=milliseconds_in(checkpoints.timeout),
+        min_pause=milliseconds_in(checkpoints.min_pause),
         max_concurrent=checkpoints.max_concurrent,
         tolerable_failures=checkpoints.tolerable_failures,
         retention=checkpoints.retention.value,
@@ -165,10 +166,6 @@ def restart_words(strategy: RestartStrategy) -> str:
             f"late, up to {_duration(strategy.max_backoff)}."
         )
     return type(strategy).__name__
-
-
-def _milliseconds(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)
 
 
 def _duration(duration: timedelta) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.clock import Clock, SystemClock
+from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.config import WEB_CHECKPOINTS_HISTORY, WEB_EXCEPTION_HISTORY, Configuration
 from checkdam.errors import CheckdamError
 from checkdam.graph.levels import JobPlan
@@ -131,7 +131,7 @@ class JobMonitor(JobListener):
         )
 
     def _now(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
+        return to_milliseconds(self._clock.now())
 
     # -- the life of the job ------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class JobMonitor(JobListener):
     def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None:
         with self._lock:
             self._record = None
-            at = self._now() if trigger.at is None else int(trigger.at.timestamp() * 1000)
+            at = self._now() if trigger.at is None else to_milliseconds(trigger.at)
             self._checkpoints.triggered(trigger, at)
 
     def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from checkdam.clock import milliseconds_in
+
 MASKED: Final = "******"
 _SECRET_WORDS = (
     "password",
@@ -59,7 +61,7 @@ def without_credentials(text: str) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, timedelta):
-        return f"{value // timedelta(milliseconds=1)} ms"
+        return f"{milliseconds_in(value)} ms"
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.backends.keyed_state import KeyedState
-from checkdam.clock import Clock, SystemClock
+from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import StateAccessError, StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
@@ -25,9 +24,6 @@ from checkdam.state.descriptors import (
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
 
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-
 
 class OperatorTime:
     """What time it is for one operator: by the clock, by the watermark, and by the record at hand."""
@@ -42,7 +38,7 @@ class OperatorTime:
 
     def processing_time(self) -> int:
         """Milliseconds since 1970."""
-        return (self._clock.now() - _BEGINNING) // _MILLISECOND
+        return to_milliseconds(self._clock.now())
 
     def advance(self, watermark: int) -> None:
         self.current_watermark = watermark

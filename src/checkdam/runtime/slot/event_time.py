@@ -7,21 +7,18 @@ travels with the records, in control rows, to every subtask behind it: watermark
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from checkdam.clock import Clock
+from checkdam.clock import Clock, milliseconds_in, to_milliseconds
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import Operator, TimestampsKind
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
 from checkdam.types.batch import Batch
-
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Control(msgspec.Struct, array_like=True):
@@ -197,7 +194,7 @@ class EventTime:
         idleness = self._plan.strategies[assigner].idleness
         if idleness is None or self._has_ended(assigner):
             return None
-        return self._last_active[assigner] + -(-idleness // _MILLISECOND)
+        return self._last_active[assigner] + -milliseconds_in(-idleness)
 
     def next_due(self) -> int | None:
         """When the next stream becomes idle or ends, in milliseconds since 1970; in the past until an epoch notices."""
@@ -222,7 +219,7 @@ class EventTime:
         self._is_over = True
 
     def _now(self) -> int:
-        return (self._clock.now() - _BEGINNING) // _MILLISECOND
+        return to_milliseconds(self._clock.now())
 
 
 class AssignTimestamps(Process):
@@ -254,5 +251,5 @@ def _milliseconds(told: Any) -> int:
             raise ValueError(f"timestamp {told} is not a time in milliseconds: it does not fit into 64 bits")
         return told
     if isinstance(told, datetime):
-        return ((told if told.tzinfo is not None else told.replace(tzinfo=UTC)) - _BEGINNING) // _MILLISECOND
+        return to_milliseconds(told if told.tzinfo is not None else told.replace(tzinfo=UTC))
     raise TypeError(f"a timestamp is an int in milliseconds since 1970 or a datetime, not {told!r}")

@@ -17,7 +17,7 @@ from checkdam.checkpoint.completed import RETENTION_SETTING, CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
 from checkdam.checkpoint.terms import Fence, fence_of, owner_of
 from checkdam.checkpoint.uris import below
-from checkdam.clock import Clock, SystemClock
+from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId, SubtaskIndex
 from checkdam.runtime.monitor.job_description import vertex_id_of_uid
@@ -150,7 +150,7 @@ class _Place:
 
     def _job(self, storage: Storage, job_id: str, files: _Files, archived: JobRecord | None) -> JobRecord | None:
         is_alive = files.owner is not None and _is_alive(storage, job_id)
-        since = milliseconds(files.owner.modified_at) if is_alive and files.owner is not None else None
+        since = to_milliseconds(files.owner.modified_at) if is_alive and files.owner is not None else None
         if archived is not None:
             return self._updated(storage, archived, files, since)
         found = self._found(storage, files, ())
@@ -314,8 +314,8 @@ def job_from_checkpoints(found: Sequence[Found], storage: str, status: JobStatus
         name=newest.job_name,
         status=status,
         timestamps={
-            JobStatus.INITIALIZING: milliseconds(oldest.triggered_at),
-            status: since if since is not None else milliseconds(newest.completed_at),
+            JobStatus.INITIALIZING: to_milliseconds(oldest.triggered_at),
+            status: since if since is not None else to_milliseconds(newest.completed_at),
         },
         parallelism=newest.parallelism,
         max_parallelism=newest.max_parallelism,
@@ -334,7 +334,7 @@ def job_from_checkpoints(found: Sequence[Found], storage: str, status: JobStatus
 def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointRecord:
     """One of them; `places` has the job's operators by uid, and others are left out."""
     checkpoint = found.checkpoint
-    triggered, completed = milliseconds(checkpoint.triggered_at), milliseconds(checkpoint.completed_at)
+    triggered, completed = to_milliseconds(checkpoint.triggered_at), to_milliseconds(checkpoint.completed_at)
     return CheckpointRecord(
         id=checkpoint.checkpoint_id,
         kind=SnapshotKind.SAVEPOINT if checkpoint.is_savepoint else SnapshotKind.CHECKPOINT,
@@ -359,9 +359,6 @@ def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointReco
         ),
     )
 
-
-def milliseconds(instant: datetime) -> int:
-    return int(instant.timestamp() * 1000)
 
 
 def _named(entry: OperatorEntry) -> list[SubtaskIndex]:

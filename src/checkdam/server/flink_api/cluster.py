@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 import checkdam
+from checkdam.clock import milliseconds_in
 from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, SlotRecord
 from checkdam.runtime.monitor.masking import masked
@@ -95,7 +96,7 @@ def version() -> str:
 def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
     zone = time.localtime()
     return DashboardConfiguration(
-        refresh_interval=int(configuration.get(WEB_REFRESH_INTERVAL).total_seconds() * 1000),
+        refresh_interval=milliseconds_in(configuration.get(WEB_REFRESH_INTERVAL)),
         timezone_name=zone.tm_zone,
         timezone_offset=zone.tm_gmtoff * 1000,
         flink_version=FLINK_VERSION,

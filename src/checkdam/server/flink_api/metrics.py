@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from checkdam.clock import SystemClock, to_milliseconds
 from checkdam.runtime.monitor.job_records import (
     NEVER,
     CheckpointRecord,
@@ -120,7 +121,7 @@ def _text(value: float) -> str:
 
 
 def job_values(record: JobRecord, now: int | None = None) -> dict[str, Value]:
-    at = now if now is not None else time.time_ns() // 1_000_000
+    at = now if now is not None else to_milliseconds(SystemClock().now())
     return {
         **_status_values(record, at),
         "numRestarts": record.restarts,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
+from checkdam.clock import SystemClock, to_milliseconds
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorFigures, SubtaskFigures
 
 Percentile = float | Literal["NaN"]
@@ -43,7 +43,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return to_milliseconds(SystemClock().now())
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
