@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from checkdam.config_file import read_settings_file
 from checkdam.config_values import (
     BOOLEAN,
     DIRECTORIES,
@@ -469,7 +468,11 @@ class Configuration:
     def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
         """Read a settings file, or one of Flink, and the command line's settings. Raises ConfigError."""
         command_line = [(key, value, _ON_COMMAND_LINE) for key, value in (overrides or {}).items()]
-        return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)) if file else {})
+        if file is None:
+            return cls(_command_line=_layer(command_line))
+        from checkdam.config_file import read_settings_file  # with the YAML library, only where there is a file
+
+        return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)))
 
     def get(self, option: ConfigOption[T]) -> T:
         value: T = self.setting(option).value

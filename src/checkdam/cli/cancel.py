@@ -11,7 +11,7 @@ from checkdam.errors import RequestRefusedError
 from checkdam.runtime.monitor.job_records import JobStatus
 
 
-@click.command(short_help="Cancel a job.")
+@click.command()
 @click.argument("job", required=False)
 @click.option(
     "-s",

@@ -36,7 +36,7 @@ _COLOURS = {
 }
 
 
-@click.command(short_help="Tell whether a job can start from a checkpoint, without running it.")
+@click.command()
 @click.argument("job", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint (…/chk-4).")

@@ -7,7 +7,7 @@ import click
 from checkdam.cli.remote import Remote, connection
 
 
-@click.command(short_help="Take a checkpoint of a running job now.")
+@click.command()
 @click.argument("job")
 @click.option("-full", "--full", is_flag=True, help="Write the whole state, whatever earlier checkpoints hold.")
 @connection

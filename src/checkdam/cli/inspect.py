@@ -25,7 +25,7 @@ _FIGURES = frozenset({"entries", "files", "size"})
 _SHORT = _FIGURES | {"key", "backend", "kind"}
 
 
-@click.command(short_help="Show what a checkpoint holds.")
+@click.command()
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
 @click.option("--full", is_flag=True, help="Read every state file: exact entries, checksums checked, however large.")

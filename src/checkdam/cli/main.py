@@ -8,22 +8,70 @@ from collections.abc import Sequence
 import click
 
 import checkdam
-from checkdam.cli.cancel import cancel
-from checkdam.cli.check import check
-from checkdam.cli.checkpoint import checkpoint
-from checkdam.cli.demo.command import demo
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_USAGE, errors_as_json, say
-from checkdam.cli.inspect import inspect
-from checkdam.cli.list import list_command
-from checkdam.cli.rescale import rescale
-from checkdam.cli.run import run
-from checkdam.cli.savepoint import savepoint
-from checkdam.cli.serve import serve
-from checkdam.cli.state import state
-from checkdam.cli.stop import stop
+
+_VERBS = {
+    "cancel": "Cancel a job.",
+    "check": "Tell whether a job can start from a checkpoint, without running it.",
+    "checkpoint": "Take a checkpoint of a running job now.",
+    "demo": "See a job survive kill -9, in about a minute.",
+    "inspect": "Show what a checkpoint holds.",
+    "list": "List jobs, checkpoints, savepoints.",
+    "rescale": "Give a running job another parallelism.",
+    "run": "Run a job file.",
+    "savepoint": "Take a savepoint of a running job, or dispose of one.",
+    "serve": "Show jobs that ended, in a browser.",
+    "state": "Read state: live, or in checkpoints and savepoints.",
+    "stop": "Stop a job with a savepoint.",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Verbs(click.Group):
+    """Loads a command's module when it is called, so that --help and one command do not wait for all the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _loaded(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+def _loaded(verb: str) -> click.Command | None:
+    match verb:
+        case "cancel":
+            from checkdam.cli.cancel import cancel as command
+        case "check":
+            from checkdam.cli.check import check as command
+        case "checkpoint":
+            from checkdam.cli.checkpoint import checkpoint as command
+        case "demo":
+            from checkdam.cli.demo.command import demo as command
+        case "inspect":
+            from checkdam.cli.inspect import inspect as command
+        case "list":
+            from checkdam.cli.list import list_command as command
+        case "rescale":
+            from checkdam.cli.rescale import rescale as command
+        case "run":
+            from checkdam.cli.run import run as command
+        case "savepoint":
+            from checkdam.cli.savepoint import savepoint as command
+        case "serve":
+            from checkdam.cli.serve import serve as command
+        case "state":
+            from checkdam.cli.state import state as command
+        case "stop":
+            from checkdam.cli.stop import stop as command
+        case _:
+            return None
+    return command
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(checkdam.__version__, prog_name="checkdam", message="%(prog)s %(version)s")
 def commands() -> None:
     """Flink's state and checkpoints for PySpark.
@@ -32,10 +80,6 @@ def commands() -> None:
     failures and restarts in checkpoints: <checkpoint directory>/<job id>/chk-<n>. A job that runs is served on a port
     (8081, or the next free one): commands that take a JOB find it by id, the beginning of an id, or name.
     """
-
-
-for command in (run, list_command, checkpoint, savepoint, stop, cancel, rescale, serve, state, inspect, check, demo):
-    commands.add_command(command)
 
 
 def command_line(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ import click
 from checkdam.cli.remote import Remote, connection
 
 
-@click.command(short_help="Give a running job another parallelism.")
+@click.command()
 @click.argument("job")
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), metavar="N", required=True, help="Subtasks of each.")
 @connection

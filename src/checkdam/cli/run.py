@@ -47,7 +47,7 @@ SOURCE_POSITION = click.option(
 )
 
 
-@click.command(short_help="Run a job file.")
+@click.command()
 @click.argument("job", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(

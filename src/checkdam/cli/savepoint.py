@@ -12,7 +12,7 @@ FORMATS = click.Choice(["canonical", "native"], case_sensitive=False)
 TYPE_HELP = "canonical (default): the same for every state backend; native: the backend's own files."
 
 
-@click.command(short_help="Take a savepoint of a running job, or dispose of one.")
+@click.command()
 @click.argument("job", required=False)
 @click.argument("directory", required=False)
 @click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)

@@ -16,7 +16,7 @@ from checkdam.config import CHECKPOINT_DIR, REST_PORT
 from checkdam.errors import ConfigError
 
 
-@click.command(short_help="Show jobs that ended, in a browser.")
+@click.command()
 @click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="Checkpoints of jobs; repeatable.")
 @click.option("--port", metavar="N", help="Where to listen; the next free port if it is taken. Default: 8081.")
 @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")

@@ -30,7 +30,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="The same as JSO
 _verbose = click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 
 
-@click.group(short_help="Read state: live, or in checkpoints and savepoints.")
+@click.group()
 def state() -> None:
     """Read state: of a running JOB (get), or in a checkpoint or savepoint (ls, show, diff).
 

@@ -8,7 +8,7 @@ from checkdam.cli.remote import Remote, absolute, connection, wait_for_end
 from checkdam.cli.savepoint import FORMATS, TYPE_HELP
 
 
-@click.command(short_help="Stop a job with a savepoint.")
+@click.command()
 @click.argument("job", required=False)
 @click.option(
     "-p",

@@ -30,7 +30,7 @@ _COMPLETED = r"^checkpoint (\d+) completed: epoch (\d+), .* (\S+)$"
 _SHOWN_WORDS = 5
 
 
-@click.command(short_help="See a job survive kill -9, in about a minute.")
+@click.command()
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Keep input, output and checkpoints here.")
 @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 @click.pass_context
