@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
-from checkdam.backends.hashmap.hashmap_reading import read_handle
+from checkdam.backends.snapshot_contents import read_entries
 from checkdam.backends.state_file import StateInfo
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
@@ -106,7 +106,7 @@ def test_state_that_expires_of_format_2_is_read_though_the_file_does_not_tell_by
 def test_a_file_of_format_2_tells_what_its_states_are() -> None:
     _, handle, storage = restore("v2")
 
-    states = [info for info, _ in read_handle(handle, storage, "", OWNER.key_groups, Path)]
+    states = [info for info, _ in read_entries(handle, storage, "", OWNER.key_groups, Path)]
 
     assert states[1:] == [
         StateInfo("visit", "value", '{"dataclass":"Visit","fields":[["page","str"],["seen",{"list":"int"}]]}'),

@@ -26,8 +26,7 @@ from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBSta
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
 from checkdam.checkpoint.savepoints import dispose
 from checkdam.checkpoint.settings import JobEnd, RestoreMode
-from checkdam.cli.flink_inspection import inspect_flink_checkpoint
-from checkdam.cli.inspection import inspect_checkpoint
+from checkdam.cli.inspect import look_into
 from checkdam.connectors.file_sink import FileCommitter, PartFile
 from checkdam.errors import CheckdamError
 from checkdam.flink.metadata import Metadata, decode, encode
@@ -47,6 +46,7 @@ from checkdam.runtime.source_position import (
 from checkdam.runtime.spark.offsets import Streams, lay_out
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
+from checkdam.state_reader.flink_snapshot import describe_flink_snapshot
 from checkdam.storage import open_storage
 from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate
@@ -262,7 +262,7 @@ def restore_everything(path: str, backend: str, work: Path) -> None:
 
 
 READ_ONLY: dict[str, Callable[[str], object]] = {
-    "inspect": lambda path: inspect_checkpoint(path, in_full=True),
+    "inspect": lambda path: look_into(path, in_full=True),
     "read": read_everything,
     "restore": lambda path: from_path(path),
     "claim": lambda path: from_path(path, RestoreMode.CLAIM),
@@ -360,7 +360,7 @@ def test_no_text_in_what_flink_wrote_leads_anywhere(path: Path, data: st.DataObj
         made.put({"_metadata": encode(Rewriting(chosen, name).value(metadata))})
         before = made.contents()
 
-        for act in (inspect_flink_checkpoint, *READ_ONLY.values()):
+        for act in (describe_flink_snapshot, *READ_ONLY.values()):
             only_own_errors(partial(act, str(made.place)))
 
         assert made.contents() == before

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from checkdam.backends.contract import Prune, StoreOwner
-from checkdam.backends.hashmap import hashmap_reading
-from checkdam.backends.hashmap.hashmap_reading import Entries
+from checkdam.backends.snapshot_contents import Entries, describe_keys, read_entries
 from checkdam.backends.state_file import StateInfo, state_info
 from checkdam.errors import StateNotRestorableError
 from checkdam.ids import OperatorUid
@@ -39,21 +38,15 @@ def read_states(
         FormatTooNewError: a file was written by a newer version.
         StateNotRestorableError: the key type or the max parallelism is another, or no known backend wrote it.
     """
-    if handle.backend == "hashmap":
-        read_handle, read_keys = hashmap_reading.read_handle, hashmap_reading.read_keys
-    elif handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb import rocksdb_reading
-
-        read_handle, read_keys = rocksdb_reading.read_handle, rocksdb_reading.read_keys
-    else:
+    if handle.backend not in ("hashmap", "rocksdb"):
         raise StateNotRestorableError(
             f'operator "{owner.uid}" has state of backend "{handle.backend}", which this version does not know',
             hint="Restore with the version of checkdam that wrote it, or a newer one.",
         )
-    keys = read_keys(handle, storage, directory)
+    keys = describe_keys(handle, storage, directory)
     if keys is not None:
         check_keys(owner, *keys)
-    return read_handle(handle, storage, directory, owner.key_groups, owner.work_directory)
+    return read_entries(handle, storage, directory, owner.key_groups, owner.work_directory)
 
 
 def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:

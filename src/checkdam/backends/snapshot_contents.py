@@ -1,12 +1,19 @@
-"""Descriptions of the states in a snapshot of any backend, and the check that its files are whole."""
+"""What a snapshot holds, whichever backend wrote it: its states, its keys, its entries, and whether it is whole."""
 
 from __future__ import annotations
 
-from checkdam.backends.hashmap import hashmap_reading
-from checkdam.backends.state_file import StateInfo, read_state_file
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from checkdam.backends.compaction import merged_groups
+from checkdam.backends.state_file import StateFileReader, StateInfo, read_state_file
 from checkdam.errors import StateNotRestorableError
+from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
+
+Entries = Iterator[tuple[bytes, bytes]]
+"""Entry keys and stored values, encoded by the serializers of `StateSpec.entry_key` and `StateInfo.type`."""
 
 
 def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> list[StateInfo]:
@@ -18,8 +25,7 @@ def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) 
         StateNotRestorableError: no known backend wrote it.
     """
     if handle.backend == "hashmap":
-        readers = [read_state_file(storage, _path(directory, file.path), file.size) for file in handle.files]
-        return list({info.name: info for reader in readers for info in reader.info.states}.values())
+        return _states(open_files(handle, storage, directory))
     if handle.backend == "rocksdb":
         from checkdam.backends.rocksdb.snapshot_files import read_info  # other jobs need not load its library
 
@@ -30,26 +36,71 @@ def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) 
 def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
     """The durable key type and the max parallelism of a snapshot; None if it is empty. Raises as `describe_handle`."""
     if handle.backend == "hashmap":
-        return hashmap_reading.read_keys(handle, storage, directory)
+        if not handle.files:
+            return None
+        newest = handle.files[-1]
+        info = read_state_file(storage, _path(directory, newest.path), newest.size).info
+        return info.key_type, info.max_parallelism
     if handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb import rocksdb_reading
+        from checkdam.backends.rocksdb.rocksdb_reading import read_keys
 
-        return rocksdb_reading.read_keys(handle, storage, directory)
+        return read_keys(handle, storage, directory)
+    raise _unknown(handle)
+
+
+def read_entries(
+    handle: KeyedStateHandle,
+    storage: Storage,
+    directory: str,
+    key_groups: KeyGroupRange,
+    work_directory: Callable[[], Path],
+) -> Iterator[tuple[StateInfo, Entries]]:
+    """Every state in a snapshot with its entries in these key groups, each entry key once.
+
+    Entries come in the order of their key groups, to be read before the next state is asked for. Only what touches the
+    key groups is read. `work_directory` makes a local directory for files that cannot be read where they lie.
+
+    Raises:
+        CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `describe_handle`.
+    """
+    if handle.backend == "hashmap":
+        return _hashmap_entries(open_files(handle, storage, directory, key_groups), key_groups)
+    if handle.backend == "rocksdb":
+        from checkdam.backends.rocksdb.rocksdb_reading import read_handle
+
+        return read_handle(handle, storage, directory, key_groups, work_directory)
     raise _unknown(handle)
 
 
 def verify_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
     """Read every byte of the snapshot and check it, without unpacking entries. Raises as `describe_handle`."""
     if handle.backend == "hashmap":
-        for file in handle.files:
-            read_state_file(storage, _path(directory, file.path), file.size).verify()
+        for reader in open_files(handle, storage, directory):
+            reader.verify()
     elif handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb.snapshot_files import verify_tables  # other jobs need not load its library
+        from checkdam.backends.rocksdb.snapshot_files import verify_tables
 
         if handle.files:
             verify_tables(handle, storage, directory)
     else:
         raise _unknown(handle)
+
+
+def open_files(
+    handle: KeyedStateHandle, storage: Storage, directory: str, key_groups: KeyGroupRange | None = None
+) -> list[StateFileReader]:
+    """The files of a hashmap snapshot, oldest first. Raises as `describe_handle`."""
+    return [read_state_file(storage, _path(directory, file.path), file.size, key_groups) for file in handle.files]
+
+
+def _states(readers: list[StateFileReader]) -> list[StateInfo]:
+    return list({info.name: info for reader in readers for info in reader.info.states}.values())
+
+
+def _hashmap_entries(readers: list[StateFileReader], key_groups: KeyGroupRange) -> Iterator[tuple[StateInfo, Entries]]:
+    for info in _states(readers):
+        groups = merged_groups([reader.blocks_of(info.name) for reader in readers], key_groups)
+        yield info, (entry for group in groups for entry in group.entries.items())
 
 
 def _unknown(handle: KeyedStateHandle) -> StateNotRestorableError:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from checkdam.cli import number_format
 from checkdam.cli.error_messages import told_to_user
-from checkdam.cli.flink_inspection import FlinkCheckpointView, FlinkOperatorView, inspect_flink_checkpoint
-from checkdam.cli.inspection import CheckpointView, OperatorView, inspect_checkpoint, is_flinks
-from checkdam.cli.state_inspection import StateView
-from checkdam.errors import StateNotRestorableError
+from checkdam.cli.tables import add_row, console_for_output, table_of
+from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
+from checkdam.runtime.source_position import HeldSource, decode_position
+from checkdam.state_reader.descriptions import OperatorDescription, StateDescription
+from checkdam.state_reader.flink_snapshot import (
+    FlinkOperator,
+    FlinkSnapshot,
+    describe_flink_snapshot,
+    is_written_by_flink,
+)
+from checkdam.state_reader.savepoint_reader import Savepoint
+
+READ_IN_FULL_BYTES = 16_000_000
+"""Operators whose files are no larger are read to the last byte: entries are exact and every checksum is checked."""
 
 _SHOWN_POSITION = 100
-_PIPE_WIDTH = 160
-_FIGURES = frozenset({"entries", "files", "size"})
-_SHORT = _FIGURES | {"key", "backend", "kind"}
 
 
 @click.command()
@@ -38,34 +44,134 @@ def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
     incremental checkpoint may hold a key in several files, "?" those that only RocksDB knows; --full counts exactly.
     """
     with told_to_user(verbose=verbose):
-        view = look_into(path, in_full=full)
+        found = look_into(path, in_full=full)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(as_plain_data(found)), indent=2).decode())
     else:
-        show(view, console_for_output())
+        show(found, console_for_output())
 
 
-def console_for_output() -> Console:
-    """Standard output; where it is no terminal there is no edge to fold tables at."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+@dataclass(frozen=True)
+class Inspected:
+    """A snapshot of Checkdam's and the states of each of its operators."""
+
+    snapshot: Savepoint
+    states: dict[str, tuple[StateDescription, ...]]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where each source stands, in its own words."""
+        return _positions(self.snapshot.source_position)
 
 
-def look_into(path: str, *, in_full: bool = False) -> CheckpointView | FlinkCheckpointView:
-    """The checkpoint in `path`, whoever wrote it. Raises RestoreError."""
+def look_into(path: str, *, in_full: bool = False) -> Inspected | FlinkSnapshot:
+    """The checkpoint in `path`, whoever wrote it; `in_full` reads every state file, however large.
+
+    Raises:
+        CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError: there is nothing whole to look into.
+    """
     try:
-        return inspect_checkpoint(path, in_full=in_full)
+        snapshot = Savepoint.load(path)
     except StateNotRestorableError as error:
-        if not is_flinks(error):
+        if not is_written_by_flink(error):
             raise
-        return inspect_flink_checkpoint(path)
+        return describe_flink_snapshot(path)
+    states = {
+        operator.uid: snapshot.states(operator.uid, in_full=in_full or operator.bytes <= READ_IN_FULL_BYTES)
+        for operator in snapshot.operators
+    }
+    return Inspected(snapshot, states)
 
 
-def show(view: CheckpointView | FlinkCheckpointView, console: Console) -> None:
+def as_plain_data(found: Inspected | FlinkSnapshot) -> Any:
+    """The same for JSON."""
+    if isinstance(found, FlinkSnapshot):
+        return found
+    snapshot = found.snapshot
+    return {
+        "path": snapshot.path,
+        "written_by": "checkdam",
+        "job_id": snapshot.job_id,
+        "job_name": snapshot.job_name,
+        "checkpoint_id": snapshot.checkpoint_id,
+        "epoch": snapshot.epoch,
+        "triggered_at": snapshot.triggered_at,
+        "completed_at": snapshot.completed_at,
+        "parallelism": snapshot.parallelism,
+        "max_parallelism": snapshot.max_parallelism,
+        "mode": snapshot.settings.get("mode", ""),
+        "retention": snapshot.settings.get("retention", ""),
+        "sources": found.sources,
+        "operators": [_operator_data(each, found.states[each.uid]) for each in snapshot.operators],
+        "files": snapshot.state_files,
+        "bytes": snapshot.state_bytes,
+    }
+
+
+def _operator_data(operator: OperatorDescription, states: tuple[StateDescription, ...]) -> dict[str, Any]:
+    return {
+        "uid": operator.uid,
+        "name": operator.name,
+        "parallelism": operator.parallelism,
+        "max_parallelism": operator.max_parallelism,
+        "key_type": _key_type(states),
+        "states": [
+            {
+                "name": state.name,
+                "kind": state.kind,
+                "type": _type(state),
+                "entries": state.entries,
+                "entries_are_exact": state.entries_are_exact,
+                "ttl": state.ttl,
+                "bytes": None if state.is_keyed else state.bytes,
+            }
+            for state in states
+        ],
+        "files": operator.files,
+        "bytes": operator.bytes,
+        "uncommitted_outputs": operator.uncommitted_outputs,
+        "backend": operator.backend,
+        "finished_subtasks": operator.finished_subtasks,
+    }
+
+
+def _key_type(states: tuple[StateDescription, ...]) -> str | None:
+    return next((state.key_type for state in states if state.key_type), None)
+
+
+def _type(state: StateDescription) -> str:
+    """The type of all that a state holds: of a map with its keys, of broadcast state that of its entries."""
+    if state.map_key_type is None or state.is_timers:
+        return state.type
+    return f"{'tuple' if state.is_broadcast else 'dict'}[{state.map_key_type}, {state.type}]"
+
+
+def _positions(encoded: bytes) -> tuple[str, ...]:
+    """The last line of Spark's offset log for each source, with its uid where the checkpoint has it."""
+    if not encoded:
+        return ()
+    try:
+        position = decode_position(encoded)
+    except (CheckpointDamagedError, FormatTooNewError):
+        return (f"{len(encoded)} bytes",)
+    offsets = position.files.get(f"offsets/{position.batch}", b"").decode(errors="replace")
+    lines = offsets.splitlines()[2:]  # after the version and the query's own settings
+    if not position.held:
+        return tuple(f"at {line}" for line in lines)
+    return tuple(_held(source, lines) for source in position.held)
+
+
+def _held(source: HeldSource, lines: list[str]) -> str:
+    own = [lines[line] for line in source.lines if 0 <= line < len(lines)]
+    return f"{source.uid} at {', '.join(own)}" if own else f"{source.uid}, read to its end"
+
+
+def show(found: Inspected | FlinkSnapshot, console: Console) -> None:
     """Facts first, then a row for each state of each operator."""
-    if isinstance(view, CheckpointView):
-        facts, table = _facts(view), _operators(view)
+    if isinstance(found, Inspected):
+        facts, table = _facts(found), _operators(found)
     else:
-        facts, table = _flink_facts(view), _flink_operators(view)
+        facts, table = _flink_facts(found), _flink_operators(found)
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
@@ -75,23 +181,24 @@ def show(view: CheckpointView | FlinkCheckpointView, console: Console) -> None:
     console.print(table)
 
 
-def _facts(view: CheckpointView) -> list[tuple[str, str]]:
-    took = (view.completed_at - view.triggered_at).total_seconds()
+def _facts(found: Inspected) -> list[tuple[str, str]]:
+    it = found.snapshot
+    took = (it.completed_at - it.triggered_at).total_seconds()
     facts = [
-        ("checkpoint", f"{view.checkpoint_id}, after epoch {view.epoch}"),
-        ("job", f"{view.job_name} ({view.job_id})"),
-        ("completed", f"{view.completed_at:%Y-%m-%d %H:%M:%S} UTC, took {number_format.duration(took)}"),
-        ("parallelism", f"{view.parallelism}, max {view.max_parallelism}"),
-        ("mode", ", ".join(filter(None, (view.mode, view.retention)))),
-        ("size", f"{number_format.size(view.bytes)} in {number_format.counted(view.files, 'file')}"),
-        ("path", view.path),
+        ("checkpoint", f"{it.checkpoint_id}, after epoch {it.epoch}"),
+        ("job", f"{it.job_name} ({it.job_id})"),
+        ("completed", f"{it.completed_at:%Y-%m-%d %H:%M:%S} UTC, took {number_format.duration(took)}"),
+        ("parallelism", f"{it.parallelism}, max {it.max_parallelism}"),
+        ("mode", ", ".join(filter(None, (it.settings.get("mode"), it.settings.get("retention"))))),
+        ("size", f"{number_format.size(it.state_bytes)} in {number_format.counted(it.state_files, 'file')}"),
+        ("path", it.path),
     ]
-    for index, position in enumerate(view.sources):
+    for index, position in enumerate(found.sources):
         facts.append((f"source {index}", _shortened(position)))
     return facts
 
 
-def _flink_facts(view: FlinkCheckpointView) -> list[tuple[str, str]]:
+def _flink_facts(view: FlinkSnapshot) -> list[tuple[str, str]]:
     facts = [
         ("checkpoint", f"{view.checkpoint_id}, written by Flink (metadata version {view.metadata_version})"),
         ("size", f"{number_format.size(view.bytes)} in {number_format.counted(view.files, 'file')} and in _metadata"),
@@ -102,32 +209,27 @@ def _flink_facts(view: FlinkCheckpointView) -> list[tuple[str, str]]:
     return facts
 
 
-def _operators(view: CheckpointView) -> Table:
-    table = _table("uid", "operator", "key", "backend", "state", "kind", "type", "entries", "files", "size")
-    for operator in view.operators:
-        for first, state in _rows(operator):
-            what = ("", "", "", "") if state is None else (state.name, _kind(state), state.type, _entries(state))
-            own = (operator.uid, _operator_name(operator), operator.key_type or "", operator.backend or "")
-            totals = (
-                (number_format.number(operator.files), number_format.size(operator.bytes))
-                if operator.files
-                else ("", "")
-            )
-            if operator.uncommitted_outputs and not operator.states:
-                what = (f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")
-            _add(table, *(own if first else ("",) * 4), *what, *(totals if first else ("", "")))
+def _operators(found: Inspected) -> Table:
+    names = ("uid", "operator", "key", "backend", "state", "kind", "type", "entries", "files", "size")
+    table = table_of(*names, whole={"key", "backend", "kind"})
+    for operator in found.snapshot.operators:
+        states = found.states[operator.uid]
+        own = (operator.uid, _operator_name(operator), _key_type(states) or "", operator.backend or "")
+        files = number_format.number(operator.files) if operator.files else ""
+        size = number_format.size(operator.bytes) if operator.files else ""
+        rows = [(state.name, _kind(state), _type(state), _entries(state)) for state in states]
+        if not rows and operator.uncommitted_outputs:
+            rows = [(f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")]
+        for place, row in enumerate(rows or [("",) * 4]):
+            add_row(table, *(own if place == 0 else ("",) * 4), *row, *((files, size) if place == 0 else ("", "")))
     return table
 
 
-def _rows(operator: OperatorView) -> list[tuple[bool, StateView | None]]:
-    return [(index == 0, state) for index, state in enumerate(operator.states)] or [(True, None)]
-
-
-def _flink_operators(view: FlinkCheckpointView) -> Table:
-    table = _table("uid or id", "operator", "handles", "named operator states", "files", "size")
+def _flink_operators(view: FlinkSnapshot) -> Table:
+    table = table_of("uid or id", "operator", "handles", "named operator states", "files", "size")
     for operator in view.operators:
         states = ", ".join(f"{state.name} ({state.kind})" for state in operator.states)
-        _add(
+        add_row(
             table,
             operator.uid or operator.operator_id,
             f"{operator.name or '-'} ×{operator.parallelism}, max {operator.max_parallelism}",
@@ -139,38 +241,25 @@ def _flink_operators(view: FlinkCheckpointView) -> Table:
     return table
 
 
-def _handles(operator: FlinkOperatorView) -> str:
+def _handles(operator: FlinkOperator) -> str:
     if operator.finished:
         return "finished"
     return ", ".join(f"{count} {kind}" for kind, count in operator.handles.items()) or "no state"
 
 
-def _table(*names: str) -> Table:
-    """A table whose texts fold on a narrow terminal, never its figures."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        justify: Literal["left", "right"] = "right" if name in _FIGURES else "left"
-        table.add_column(name, justify=justify, no_wrap=name in _SHORT, overflow="fold")
-    return table
-
-
-def _add(table: Table, *cells: Any) -> None:
-    table.add_row(*(escape(str(cell)) for cell in cells))
-
-
-def _operator_name(operator: OperatorView) -> str:
+def _operator_name(operator: OperatorDescription) -> str:
     name = f"{operator.name} ×{operator.parallelism}"
     return f"{name}, {operator.finished_subtasks} finished" if operator.finished_subtasks else name
 
 
-def _kind(state: StateView) -> str:
+def _kind(state: StateDescription) -> str:
     return f"{state.kind}, TTL" if state.ttl else state.kind
 
 
-def _entries(state: StateView) -> str:
+def _entries(state: StateDescription) -> str:
     if state.entries is None:
         return "?"
-    if state.bytes is not None:
+    if not state.is_keyed and state.bytes is not None:
         return f"{number_format.number(state.entries)} ({number_format.size(state.bytes)})"
     return (
         number_format.number(state.entries) if state.entries_are_exact else f"≤ {number_format.number(state.entries)}"

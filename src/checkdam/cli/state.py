@@ -1,4 +1,4 @@
-"""`checkdam state`: what checkpoints and savepoints hold, with no job running."""
+"""`checkdam state`: what a running job holds under a key, and what checkpoints and savepoints hold."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import click
 import msgspec
 
 from checkdam.cli.error_messages import told_to_user
-from checkdam.cli.inspect import console_for_output, look_into, show
-from checkdam.cli.inspection import is_flinks
-from checkdam.cli.state_get import get
+from checkdam.cli.inspect import show
+from checkdam.cli.remote import Remote, connection
 from checkdam.cli.state_tables import diff_table, rows_table, states_table
+from checkdam.cli.tables import console_for_output
+from checkdam.client.rest_client import segment
 from checkdam.errors import StateNotRestorableError, UsageError
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import EXAMPLES, StateDiff, diff
+from checkdam.state_reader.flink_snapshot import describe_flink_snapshot, is_written_by_flink
 from checkdam.state_reader.json_rows import json_example, json_rows
 from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.savepoint_reader import Savepoint
@@ -39,7 +41,28 @@ def state() -> None:
     """
 
 
-state.add_command(get)
+@state.command("get", short_help="Ask a running job what a key holds.")
+@click.argument("job")
+@click.argument("uid")
+@click.argument("name")
+@click.argument("key")
+@click.option("--map-key", metavar="KEY", help="Of a map, only this entry.")
+@connection
+def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: str | None) -> None:
+    """Tell what KEY holds in state NAME of operator UID, as of the last whole epoch of the running JOB.
+
+    JOB is an id, the beginning of one, or a job's name. KEY is JSON; where keys are text, a bare word will do. A key
+    that holds nothing is no error. Sums, minima, maxima and reductions keep their state under the name _op_state.
+
+    \b
+      checkdam state get 4fa1 count _op_state word
+      checkdam state get "word count" visits by-day '["Main Street", 5]' --map-key 2024-05-01 --json
+    """
+    found = remote.find(job)
+    query = {"key": key} if map_key is None else {"key": key, "map-key": map_key}
+    answer = found.client.get(found.path("state", segment(uid), segment(name)), **query)
+    remote.answer(answer)
+    remote.tell(_answer_text(answer))
 
 
 @state.command("ls", short_help="List operators and their states.")
@@ -56,7 +79,7 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
         try:
             savepoint = Savepoint.load(path)
         except StateNotRestorableError as error:
-            if not is_flinks(error):
+            if not is_written_by_flink(error):
                 raise
             _list_flinks(path, as_json=as_json)
             return
@@ -120,11 +143,18 @@ def diff_states(
         console_for_output().print(diff_table(found))
 
 
+def _answer_text(answer: dict[str, Any]) -> str:
+    where = f"epoch {answer['epoch']}, key group {answer['key-group']}, slot {answer['subtask']}"
+    if not answer["found"]:
+        return f"nothing  ({where})"
+    return f"{json.dumps(answer['value'], ensure_ascii=False)}  ({where})"
+
+
 def _load(path: str) -> Savepoint:
     try:
         return Savepoint.load(path)
     except StateNotRestorableError as error:
-        if not is_flinks(error):
+        if not is_written_by_flink(error):
             raise
         raise StateNotRestorableError(
             f'"{path}" was written by Flink, whose state files only Flink reads',
@@ -133,11 +163,11 @@ def _load(path: str) -> Savepoint:
 
 
 def _list_flinks(path: str, *, as_json: bool) -> None:
-    view = look_into(path)
+    found = describe_flink_snapshot(path)
     if as_json:
-        _print_json(msgspec.to_builtins(view))
+        _print_json(found)
     else:
-        show(view, console_for_output())
+        show(found, console_for_output())
 
 
 def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -> StateContent:
@@ -178,7 +208,15 @@ def _described(savepoint: Savepoint, states: dict[str, tuple[StateDescription, .
         "parallelism": savepoint.parallelism,
         "max_parallelism": savepoint.max_parallelism,
         "operators": [
-            {**msgspec.to_builtins(operator), "states": [msgspec.to_builtins(each) for each in states[operator.uid]]}
+            {
+                "uid": operator.uid,
+                "name": operator.name,
+                "parallelism": operator.parallelism,
+                "max_parallelism": operator.max_parallelism,
+                "backend": operator.backend,
+                "bytes": operator.bytes,
+                "states": states[operator.uid],
+            }
             for operator in savepoint.operators
         ],
     }

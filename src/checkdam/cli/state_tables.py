@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
 from checkdam.cli import number_format
+from checkdam.cli.tables import add_row, table_of
 from checkdam.clock import from_milliseconds
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
@@ -19,7 +19,6 @@ from checkdam.state_reader.diffing import StateDiff
 from checkdam.state_reader.json_rows import json_example
 from checkdam.state_reader.savepoint_reader import Savepoint
 
-_FIGURES = frozenset({"entries", "size", "added", "changed", "removed", "unchanged", "key group", "subtask"})
 _LONGEST = 200  # characters of a value
 
 
@@ -29,13 +28,13 @@ def states_table(savepoint: Savepoint, states: Mapping[str, Sequence[StateDescri
         f"{savepoint.job_name} ({savepoint.job_id}), checkpoint {savepoint.checkpoint_id} after epoch "
         f"{savepoint.epoch}, {savepoint.completed_at:%Y-%m-%d %H:%M:%S} UTC"
     )
-    table = _table("uid", "operator", "state", "kind", "key", "type", "entries", "size")
+    table = table_of("uid", "operator", "state", "kind", "key", "type", "entries", "size")
     for operator in savepoint.operators:
         own = (operator.uid, f"{operator.name} ×{operator.parallelism}, max {operator.max_parallelism}")
         for place, each in enumerate(states[operator.uid]):
-            _add(table, *(own if place == 0 else ("", "")), *_cells(each))
+            add_row(table, *(own if place == 0 else ("", "")), *_cells(each))
         if not states[operator.uid]:
-            _add(table, *own, "", "", "", "", "", "")
+            add_row(table, *own, "", "", "", "", "", "")
     return Group(escape(head), table)
 
 
@@ -57,18 +56,18 @@ def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> Rend
     head = f"{state.uid}: {head}"
     if not rows:
         return Group(escape(head), "[dim]nothing[/]")
-    table = _table(*(name.replace("_", " ") for name in rows[0]))
+    table = table_of(*(name.replace("_", " ") for name in rows[0]))
     for row in rows:
-        _add(table, *(_time(value) if name == "last_touched" else _short(value) for name, value in row.items()))
+        add_row(table, *(_time(value) if name == "last_touched" else _short(value) for name, value in row.items()))
     return Group(escape(head), table)
 
 
 def diff_table(found: Sequence[StateDiff]) -> RenderableType:
     """Counts of each state, and examples below those that differ."""
-    table = _table("uid", "state", "added", "changed", "removed", "unchanged")
+    table = table_of("uid", "state", "added", "changed", "removed", "unchanged")
     for each in found:
         counts = (each.added, each.changed, each.removed, each.unchanged)
-        _add(table, each.description.uid, each.description.name, *map(number_format.number, counts))
+        add_row(table, each.description.uid, each.description.name, *map(number_format.number, counts))
     parts: list[RenderableType] = [table]
     for each in found:
         if each.examples:
@@ -78,12 +77,12 @@ def diff_table(found: Sequence[StateDiff]) -> RenderableType:
 
 
 def _examples(found: StateDiff) -> Table:
-    table = _table("what", "key", "before", "after")
+    table = table_of("what", "key", "before", "after")
     for example in found.examples:
         shown = json_example(example, found.content)
         before = "" if example.what == "added" else _short(shown["before"])
         after = "" if example.what == "removed" else _short(shown["after"])
-        _add(table, example.what, _short(shown["key"]), before, after)
+        add_row(table, example.what, _short(shown["key"]), before, after)
     return table
 
 
@@ -100,16 +99,3 @@ def _time(touched: Any) -> str:
         return f"{from_milliseconds(touched):%Y-%m-%d %H:%M:%S}"
     except OverflowError:
         return str(touched)
-
-
-def _table(*names: str) -> Table:
-    """A table whose texts fold on a narrow terminal, never its figures."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        justify: Literal["left", "right"] = "right" if name in _FIGURES else "left"
-        table.add_column(name, justify=justify, no_wrap=name in _FIGURES, overflow="fold")
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*map(escape, cells))

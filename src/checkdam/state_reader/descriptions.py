@@ -1,8 +1,29 @@
-"""What a snapshot tells of the states in it, as plain data."""
+"""Descriptions of the operators and states in a snapshot, out of what files and handles tell."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from checkdam.backends.snapshot_contents import describe_keys, open_files, read_entries
+from checkdam.backends.state_file import StateInfo
+from checkdam.checkpoint.completed import OperatorEntry
+from checkdam.errors import StateNotRestorableError
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart, Redistribution
+from checkdam.state.spec import StateKind
+from checkdam.state.ttl import TtlTime
+from checkdam.storage.contract import Storage
+from checkdam.types.type_info import TypeInfo
+from checkdam.types.type_text import type_from_text
+
+OPERATOR_KINDS: Final = {
+    Redistribution.SPLIT: "operator list",
+    Redistribution.UNION: "operator union list",
+    Redistribution.BROADCAST: "broadcast",
+}
 
 
 @dataclass(frozen=True)
@@ -15,8 +36,12 @@ class OperatorDescription:
     max_parallelism: int
     backend: str | None
     """What wrote its keyed state; None if it has none."""
+    files: int
     bytes: int
-    """The size of its files, each counted once."""
+    """The size of its state: files, each counted once, and what lies in the metadata."""
+    uncommitted_outputs: int
+    """Written by a sink, and published when the checkpoint completes or is restored."""
+    finished_subtasks: int
 
 
 @dataclass(frozen=True)
@@ -68,3 +93,161 @@ class KeyGroupSize:
     entries: int
     bytes: int
     subtask: int
+
+
+def describe_operator(entry: OperatorEntry) -> OperatorDescription:
+    """What the metadata tells of an operator."""
+    files = entry.files()
+    return OperatorDescription(
+        uid=entry.uid,
+        name=entry.name,
+        parallelism=entry.parallelism,
+        max_parallelism=entry.max_parallelism,
+        backend=next((handle.backend for handle in entry.subtasks.values()), None),
+        files=len(files),
+        bytes=sum(file.size for file in files) + entry.inline_bytes,
+        uncommitted_outputs=len(entry.committables),
+        finished_subtasks=len(entry.finished),
+    )
+
+
+@dataclass
+class _Size:
+    """What is known of the entries of one state over all subtasks; None: only reading everything would tell."""
+
+    entries: int | None = 0
+    bytes: int | None = 0
+    is_exact: bool = True
+
+
+def describe_keyed(
+    entry: OperatorEntry, infos: Mapping[str, StateInfo], storage: Storage, *, in_full: bool = False
+) -> list[StateDescription]:
+    """The keyed states of an operator over all subtasks, from the indexes of its files.
+
+    With `in_full` every file is read to its last byte: counts are exact, and damage is found wherever it is.
+    """
+    key_type = None
+    sizes = {name: _Size() for name in infos}
+    for handle in entry.subtasks.values():
+        if not handle.files:
+            continue
+        if key_type is None:
+            keys = describe_keys(handle, storage, "")
+            key_type = None if keys is None else keys[0]
+        _add_sizes(sizes, handle, storage, in_full=in_full)
+    return [_described(entry.uid, info, key_type or "", sizes[name]) for name, info in infos.items()]
+
+
+def _add_sizes(sizes: Mapping[str, _Size], handle: KeyedStateHandle, storage: Storage, *, in_full: bool) -> None:
+    counts = _counted(handle, storage) if in_full else None
+    indexed = _indexed(handle, storage, sizes) if handle.backend == "hashmap" else None
+    for name, size in sizes.items():
+        entries, taken, files = (0, 0, 0) if indexed is None else indexed.get(name, (0, 0, 0))
+        if counts is not None:
+            entries, files = counts.get(name, 0), 1
+        is_known = counts is not None or indexed is not None
+        size.entries = size.entries + entries if is_known and size.entries is not None else None
+        size.bytes = size.bytes + taken if indexed is not None and size.bytes is not None else None
+        size.is_exact &= is_known and files <= 1
+
+
+def _counted(handle: KeyedStateHandle, storage: Storage) -> dict[str, int]:
+    with tempfile.TemporaryDirectory(prefix="checkdam-reader-") as work:
+        found = read_entries(handle, storage, "", handle.key_groups, lambda: Path(work) / "db")
+        return {info.name: sum(1 for _ in entries) for info, entries in found}
+
+
+def _indexed(handle: KeyedStateHandle, storage: Storage, names: Container[str]) -> dict[str, tuple[int, int, int]]:
+    """Entries, bytes on disk and number of files of each state, as the indexes of one subtask's files have them."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for reader in open_files(handle, storage, "", handle.key_groups):
+        of_file: dict[str, tuple[int, int]] = {}
+        for block in reader.info.blocks:
+            name = reader.info.states[block.state].name
+            own = sum(
+                count for group, count in zip(block.groups, block.counts, strict=True) if group in handle.key_groups
+            )
+            entries, size = of_file.get(name, (0, 0))
+            of_file[name] = entries + own, size + (block.length if own or block.removed_counts else 0)
+        for name, (entries, size) in of_file.items():
+            if name in names:
+                before = found.get(name, (0, 0, 0))
+                found[name] = before[0] + entries, before[1] + size, before[2] + 1
+    return found
+
+
+def _described(uid: str, info: StateInfo, key_type: str, size: _Size) -> StateDescription:
+    ttl_time = TtlTime.EVENT_TIME if info.ttl_in_event_time else TtlTime.PROCESSING_TIME
+    return StateDescription(
+        uid=uid,
+        name=info.name,
+        kind=info.kind,
+        type="time" if info.kind == StateKind.TIMER else _declared(info),
+        key_type=type_name(key_type),
+        map_key_type=type_name(info.map_key) if info.map_key else None,
+        namespace_type=type_name(info.namespace) if info.namespace else None,
+        ttl=info.ttl,
+        ttl_time=ttl_time.value if info.ttl else None,
+        entries=size.entries,
+        entries_are_exact=size.is_exact,
+        bytes=size.bytes,
+    )
+
+
+def describe_operator_states(uid: str, parts: Iterable[OperatorStatePart]) -> list[StateDescription]:
+    """The operator states of all subtasks; of broadcast state, of which all hold the same, one subtask's."""
+    found: dict[tuple[str, str], StateDescription] = {}
+    for part in parts:
+        one = describe_part(uid, part)
+        before = found.get((one.name, one.kind))
+        if before is not None and one.is_broadcast:
+            continue
+        if before is not None:
+            entries, size = (before.entries or 0) + (one.entries or 0), (before.bytes or 0) + (one.bytes or 0)
+            one = replace(one if one.entries else before, entries=entries, bytes=size)
+        found[one.name, one.kind] = one
+    return list(found.values())
+
+
+def describe_part(uid: str, part: OperatorStatePart) -> StateDescription:
+    """One operator state of one subtask."""
+    kind = OPERATOR_KINDS[part.redistribution]
+    name, map_key = type_name(part.type), None
+    if kind == "broadcast":
+        map_key, name = _pair_names(part.type)
+    size = sum(map(len, part.elements))
+    return StateDescription(uid, part.name, kind, name, map_key_type=map_key, entries=len(part.elements), bytes=size)
+
+
+def type_name(text: str) -> str:
+    """A type as it is written in Python; one that this version does not know, as the file describes it."""
+    try:
+        return type_from_text(text).name
+    except StateNotRestorableError:
+        return text
+
+
+def _pair_names(text: str) -> tuple[str | None, str]:
+    try:
+        (_, key), (_, value) = type_from_text(text).fields
+    except (StateNotRestorableError, ValueError):
+        return None, text
+    return key.name, value.name
+
+
+def _declared(info: StateInfo) -> str:
+    """The type as the descriptor had it, without the times that TTL keeps."""
+    try:
+        stored = type_from_text(info.type)
+    except StateNotRestorableError:
+        return info.type
+    if not info.ttl:
+        return stored.name
+    if info.kind == StateKind.LIST:
+        return f"list[{_first(_first(stored)).name}]"
+    return _first(stored).name
+
+
+def _first(of: TypeInfo) -> TypeInfo:
+    return of.fields[0][1]

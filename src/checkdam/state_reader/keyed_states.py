@@ -18,9 +18,8 @@ from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state_reader.columns import TIME, column, plain, positional
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import KeyGroupSize, StateDescription
-from checkdam.state_reader.entries import Chunk, Reading, read_chunks
+from checkdam.state_reader.entries import Chunk, Reading, group_sizes, read_chunks
 from checkdam.state_reader.entry_fields import EntryParts
-from checkdam.state_reader.sizes import group_sizes
 from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer, serializer
 from checkdam.types.type_info import Kind, TypeInfo, map_of

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from checkdam.checkpoint.operator_state_file import unpack
 from checkdam.errors import UsageError
 from checkdam.ids import SubtaskIndex
-from checkdam.state.snapshot_handles import OperatorStateHandle, OperatorStatePart, Redistribution
+from checkdam.state.snapshot_handles import OperatorStateHandle, OperatorStatePart
 from checkdam.state_reader.columns import column, plain, unpickled
 from checkdam.state_reader.content import StateContent
-from checkdam.state_reader.descriptions import StateDescription
+from checkdam.state_reader.descriptions import OPERATOR_KINDS, StateDescription
 from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
 from checkdam.types.type_info import TypeInfo
 from checkdam.types.type_text import type_from_text
-
-OPERATOR_KINDS: Final = {
-    Redistribution.SPLIT: "operator list",
-    Redistribution.UNION: "operator union list",
-    Redistribution.BROADCAST: "broadcast",
-}
 
 
 def operator_parts(

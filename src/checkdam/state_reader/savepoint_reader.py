@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -20,8 +20,14 @@ from checkdam.errors import StateAccessError
 from checkdam.ids import CheckpointId, Epoch, JobId, SubtaskIndex
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state_reader.content import StateContent
-from checkdam.state_reader.describe_states import describe_keyed, described_operator_state
-from checkdam.state_reader.descriptions import OperatorDescription, StateDescription
+from checkdam.state_reader.descriptions import (
+    OperatorDescription,
+    StateDescription,
+    describe_keyed,
+    describe_operator,
+    describe_operator_states,
+    describe_part,
+)
 from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.operator_states import BroadcastState, OperatorListState, operator_parts
 from checkdam.state_reader.timer_states import DOMAINS, TimerContent
@@ -92,34 +98,44 @@ class Savepoint:
         """The size of all state, each file counted once."""
         return self._checkpoint.state_bytes
 
+    @property
+    def state_files(self) -> int:
+        """The number of files it refers to."""
+        return len(self._checkpoint.files())
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the job was set to when it was taken: mode, retention and more."""
+        return self._checkpoint.settings
+
+    @property
+    def source_position(self) -> bytes:
+        """Where the sources stood, as the engine encodes it; empty without sources to go on with."""
+        return self._checkpoint.source_position
+
     @cached_property
     def operators(self) -> tuple[OperatorDescription, ...]:
         """The operators it has state of."""
-        return tuple(
-            OperatorDescription(
-                uid=entry.uid,
-                name=entry.name,
-                parallelism=entry.parallelism,
-                max_parallelism=entry.max_parallelism,
-                backend=next((handle.backend for handle in entry.subtasks.values()), None),
-                bytes=sum(file.size for file in entry.files()) + entry.inline_bytes,
-            )
-            for entry in self._checkpoint.operators
-        )
+        return tuple(map(describe_operator, self._checkpoint.operators))
 
     def handles(self, uid: str) -> dict[SubtaskIndex, KeyedStateHandle]:
         """Where the keyed state of each subtask lies. Raises StateAccessError if there is no such operator."""
         return dict(self._entry(uid).subtasks)
 
-    def states(self, uid: str) -> tuple[StateDescription, ...]:
+    def states(self, uid: str, *, in_full: bool = False) -> tuple[StateDescription, ...]:
         """Every state of an operator: keyed state, timers, operator and broadcast state.
+
+        Entries are counted as far as the indexes of the files tell; with `in_full` every file is read to its last byte,
+        so that counts are exact and damage is found wherever it is.
 
         Raises:
             StateAccessError: there is no such operator; the hint lists those there are.
             CheckpointDamagedError, FormatTooNewError: a file is not whole, or of a newer version.
         """
         entry = self._entry(uid)
-        keyed = describe_keyed(entry, self._keyed_infos(entry), self._storage)
+        # subtasks that have not asked for a state yet may hold it in an older form: that is shown, and not read
+        infos = {info.name: info for info in self._all_infos(entry)}
+        keyed = describe_keyed(entry, infos, self._storage, in_full=in_full)
         return (*keyed, *self._operator_states(entry))
 
     def keyed_state(self, uid: str, name: str, *, unpickle: bool = False) -> KeyedState:
@@ -209,12 +225,15 @@ class Savepoint:
         )
 
     def _keyed_infos(self, entry: OperatorEntry) -> dict[str, StateInfo]:
-        """Every keyed state as the files of all subtasks agree on it."""
+        """Every keyed state as the files of all subtasks agree on it. Raises StateNotRestorableError if they do not."""
         infos: dict[str, StateInfo] = {}
-        for _, handle in sorted(entry.subtasks.items()):
-            for info in describe_handle(handle, self._storage, ""):
-                infos[info.name] = agreed(entry.uid, infos.get(info.name, info), info)
+        for info in self._all_infos(entry):
+            infos[info.name] = agreed(entry.uid, infos.get(info.name, info), info)
         return infos
+
+    def _all_infos(self, entry: OperatorEntry) -> Iterator[StateInfo]:
+        for _, handle in sorted(entry.subtasks.items()):
+            yield from describe_handle(handle, self._storage, "")
 
     def _keyed(
         self, entry: OperatorEntry, infos: dict[str, StateInfo], name: str, *, unpickle: bool = False
@@ -225,17 +244,8 @@ class Savepoint:
         return KeyedState(description, self.path, infos[name], keys, filled, self._storage, unpickle=unpickle)
 
     def _operator_states(self, entry: OperatorEntry) -> list[StateDescription]:
-        found: dict[tuple[str, str], StateDescription] = {}
-        for _, part in operator_parts(entry.operator_states, self._storage):
-            one = described_operator_state(entry.uid, part)
-            before = found.get((one.name, one.kind))
-            if before is not None and one.is_broadcast:
-                continue  # the same again
-            if before is not None:
-                entries, size = (before.entries or 0) + (one.entries or 0), (before.bytes or 0) + (one.bytes or 0)
-                one = replace(one if one.entries else before, entries=entries, bytes=size)
-            found[one.name, one.kind] = one
-        return list(found.values())
+        parts = operator_parts(entry.operator_states, self._storage)
+        return describe_operator_states(entry.uid, (part for _, part in parts))
 
     def _operator_state(self, uid: str, name: str, kind: Any, *, unpickle: bool) -> Any:
         entry = self._entry(uid)
@@ -246,7 +256,7 @@ class Savepoint:
         texts = [
             (bool(part.elements), part.type)
             for _, part in operator_parts(entry.operator_states, self._storage)
-            if (part.name, described_operator_state(uid, part).kind) == (name, description.kind)
+            if (part.name, describe_part(uid, part).kind) == (name, description.kind)
         ]
         _, text = max(texts)  # an empty list fits any type
         return kind(description, self.path, text, entry.operator_states, self._storage, unpickle=unpickle)

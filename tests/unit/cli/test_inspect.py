@@ -13,11 +13,11 @@ from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBSta
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.operator_state_file import keep
-from checkdam.cli import inspection
+from checkdam.cli import inspect as inspection
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.driver.restore import from_path
-from checkdam.state.key_groups import KeyGroupRange
+from checkdam.state.key_groups import KeyGroupRange, key_group_of
 from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart, Redistribution
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
@@ -212,6 +212,49 @@ def test_of_large_states_only_the_index_is_read_unless_asked(
     assert (counted["entries"], counted["entries_are_exact"]) == (102, False)  # 100 in the base, 2 in the delta
     counted = _inspected(checkpoint, capsys, "--full")["operators"][0]["states"][0]
     assert (counted["entries"], counted["entries_are_exact"]) == (100, True)
+
+
+def _half(root: Path, subtask: int, of: type) -> KeyedStateHandle:
+    """One of two subtasks, in which the counts have this type."""
+    storage, first = Subtree(open_storage(str(root)), JOB), 64 * subtask
+    groups = KeyGroupRange(first, first + 63)
+    owner = StoreOwner(UID, SubtaskIndex(subtask), Attempt("a1"), groups, 128, type_info(str))
+    store = HashMapStateBackend().open(owner, (), storage, "", claim=True)
+    counts = store.cells(StateSpec("count", StateKind.VALUE, type_info(of)))
+    store.current_key = next(key for key in map(str, range(100)) if key_group_of(key, type_info(str), 128) in groups)
+    counts.update(of(1))
+    store.end_epoch()
+    handle = store.seal(CheckpointId(2)).write(storage, "shared")
+    store.close()
+    return handle
+
+
+def test_a_state_that_only_some_subtasks_have_migrated_is_shown_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    halves = {SubtaskIndex(subtask): _half(tmp_path, subtask, of) for subtask, of in enumerate((int, float))}
+    operator = OperatorEntry(UID, "count words", 2, 128, halves)
+    written = CompletedCheckpoint(CheckpointId(2), JOB, "words", Epoch(7), AT, AT, 2, 128, (operator,))
+    CheckpointStore(open_storage(str(tmp_path)), JOB).write(written)
+
+    [counter] = _inspected(tmp_path / JOB / "chk-2", capsys)["operators"]
+
+    assert [(state["name"], state["type"], state["entries"]) for state in counter["states"]] == [("count", "float", 2)]
+
+
+def test_broadcast_state_counts_once_however_many_subtasks_hold_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = Subtree(open_storage(str(tmp_path)), JOB)
+    rules = OperatorStatePart("rules", Redistribution.BROADCAST, serializer(TIMED).spec, (b"1", b"22"))
+    copies = {SubtaskIndex(each): keep((rules,), storage, f"shared/operator-{each}") for each in range(3)}
+    operator = OperatorEntry(UID, "rules", 3, 128, operator_states=copies)
+    written = CompletedCheckpoint(CheckpointId(2), JOB, "words", Epoch(7), AT, AT, 3, 128, (operator,))
+    CheckpointStore(open_storage(str(tmp_path)), JOB).write(written)
+
+    [found] = _inspected(tmp_path / JOB / "chk-2", capsys)["operators"]
+
+    assert [(state["entries"], state["bytes"]) for state in found["states"]] == [(2, 3)]
 
 
 @pytest.mark.parametrize("path", sorted(FLINK.iterdir()), ids=lambda path: path.name)

@@ -20,7 +20,8 @@ from checkdam.cli import number_format
 from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
 from checkdam.cli.error_messages import EXIT_FAILED, EXIT_TERMINATED, told_to_user
-from checkdam.cli.inspect import console_for_output, look_into, show
+from checkdam.cli.inspect import look_into, show
+from checkdam.cli.tables import console_for_output
 from checkdam.errors import JobFailedError, UsageError
 
 _HERE = Path(__file__).parent

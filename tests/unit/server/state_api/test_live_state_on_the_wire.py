@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from checkdam import register_type
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
-from checkdam.cli.state_get import get as state_get
+from checkdam.cli.state import get_state as state_get
 from checkdam.client import StateAnswer, StateClient
 from checkdam.clock import SystemClock
 from checkdam.config import Configuration

@@ -1,4 +1,4 @@
-"""What a checkpoint or savepoint of Flink's holds, as far as its `_metadata` tells: operators and state handles."""
+"""Describes snapshots that Flink wrote, as far as their `_metadata` tells: operators and state handles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 from checkdam.checkpoint.checkpoint_store import METADATA
 from checkdam.checkpoint.metadata_file import read_metadata
+from checkdam.errors import StateNotRestorableError
 from checkdam.flink import state_handles
 from checkdam.flink.metadata import FinishedSubtask, OperatorState, SubtaskState, decode
 from checkdam.flink.state_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
@@ -28,7 +29,7 @@ _MODES = {0: "list", 1: "union list", 2: "broadcast"}
 
 
 @dataclass(frozen=True)
-class FlinkStateView:
+class FlinkState:
     """One named operator state; the names of keyed states are inside Flink's state files."""
 
     name: str
@@ -36,7 +37,7 @@ class FlinkStateView:
 
 
 @dataclass(frozen=True)
-class FlinkOperatorView:
+class FlinkOperator:
     operator_id: str
     uid: str
     name: str
@@ -45,32 +46,37 @@ class FlinkOperatorView:
     subtasks: int
     finished: bool  # all subtasks had read their input
     handles: dict[str, int]  # how many of each kind
-    states: tuple[FlinkStateView, ...]
+    states: tuple[FlinkState, ...]
     files: int
     bytes: int
 
 
 @dataclass(frozen=True)
-class FlinkCheckpointView:
+class FlinkSnapshot:
     path: str
     written_by: str
     checkpoint_id: int
     metadata_version: int
     master_states: tuple[str, ...]
-    operators: tuple[FlinkOperatorView, ...]
+    operators: tuple[FlinkOperator, ...]
     files: int
     bytes: int
 
 
-def inspect_flink_checkpoint(path: str) -> FlinkCheckpointView:
-    """Look into a directory or `_metadata` that Flink wrote. Raises RestoreError."""
+def is_written_by_flink(error: StateNotRestorableError) -> bool:
+    """Whether a snapshot was refused because Flink wrote it."""
+    return "written by Flink" in error.message
+
+
+def describe_flink_snapshot(path: str) -> FlinkSnapshot:
+    """Describe the snapshot in a directory, or named by its `_metadata`. Raises RestoreError."""
     place = open_storage(path)
     if place.status(METADATA) is None:
         place = open_storage(place.uri.removesuffix(f"/{METADATA}"))
     metadata = decode(read_metadata(place, METADATA), f"{place.uri}/{METADATA}")
     operators = tuple(map(_operator, metadata.operators))
     sizes = _sizes(metadata.operators)
-    return FlinkCheckpointView(
+    return FlinkSnapshot(
         path=place.uri,
         written_by="flink",
         checkpoint_id=metadata.checkpoint_id,
@@ -82,7 +88,7 @@ def inspect_flink_checkpoint(path: str) -> FlinkCheckpointView:
     )
 
 
-def _operator(operator: OperatorState) -> FlinkOperatorView:
+def _operator(operator: OperatorState) -> FlinkOperator:
     subtasks = operator.subtasks or ()
     handles = [handle for _, subtask in subtasks for handle in _handles(subtask)]
     states = {
@@ -92,7 +98,7 @@ def _operator(operator: OperatorState) -> FlinkOperatorView:
         for state in handle.states
     }
     sizes = _sizes(operator.subtasks)
-    return FlinkOperatorView(
+    return FlinkOperator(
         operator_id=operator.operator_id.hex(),
         uid=operator.uid,
         name=operator.name,
@@ -101,7 +107,7 @@ def _operator(operator: OperatorState) -> FlinkOperatorView:
         subtasks=len(subtasks),
         finished=operator.subtasks is None,
         handles=dict(Counter(_KIND_NAMES[type(handle)] for handle in handles)),
-        states=tuple(FlinkStateView(name, kind) for name, kind in sorted(states)),
+        states=tuple(FlinkState(name, kind) for name, kind in sorted(states)),
         files=len(sizes),
         bytes=sum(sizes.values()) + sum(_inline_bytes(operator.subtasks)),
     )

@@ -1,0 +1,35 @@
+"""Standard output for people: a console, and tables that fold on a narrow terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_PIPE_WIDTH = 160
+_FIGURES = frozenset({"added", "changed", "entries", "files", "key group", "removed", "size", "subtask", "unchanged"})
+
+
+def console_for_output() -> Console:
+    """Standard output; where it is no terminal there is no edge to fold tables at."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def table_of(*names: str, whole: Collection[str] = ()) -> Table:
+    """An empty table whose texts fold on a narrow terminal, but for its figures and the columns in `whole`."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
+    for name in names:
+        is_figure = name in _FIGURES
+        table.add_column(
+            name, justify="right" if is_figure else "left", no_wrap=is_figure or name in whole, overflow="fold"
+        )
+    return table
+
+
+def add_row(table: Table, *cells: str) -> None:
+    """Add a row of plain text."""
+    table.add_row(*map(escape, cells))
