@@ -19,6 +19,7 @@ from checkdam.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from checkdam.state.handle_checks import ElementFit, Fit, KeyFit
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
 from checkdam.state.kinds import (
     Cell,
@@ -48,7 +49,7 @@ from checkdam.state.ttl_states import (
     fresh_elements,
 )
 from checkdam.types.serializers import serializer
-from checkdam.types.type_check import ElementFit, Fit, KeyFit, are_exact, is_hashable
+from checkdam.types.type_check import are_exact, is_hashable
 from checkdam.types.type_info import TypeInfo, list_of, tuple_of, type_info
 
 __all__ = ["KeyedState", "StateTime"]

@@ -21,7 +21,8 @@ import pyarrow as pa
 from xxhash import xxh64_intdigest as _xxh64
 
 from checkdam.errors import JobGraphError
-from checkdam.types.rows import columns_of, microseconds
+from checkdam.types.rows import microseconds
+from checkdam.types.type_check import columns_of, misfit
 from checkdam.types.type_info import Kind, TypeInfo, type_info
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -94,7 +95,8 @@ def key_groups(keys: Sequence[Any], of: TypeInfo, max_parallelism: int) -> npt.N
     try:
         return _pmod(_hashes(keys, of), max_parallelism)
     except _MISFITS as refusal:
-        raise _misfit(keys, of, update, refusal) from refusal
+        hint = "Give key_by the key_type that the keys have."
+        raise misfit(of, keys, refusal, lambda key: update(key, _SEED), _MISFITS, what="key", hint=hint) from refusal
 
 
 def _pmod(hashes: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
@@ -271,17 +273,3 @@ _BY_KIND: dict[Kind, _Update] = {
     Kind.DATE: _hash_date,
     Kind.NONE: lambda _, seed: seed,
 }
-
-
-def _misfit(keys: Sequence[Any], of: TypeInfo, update: _Update, refusal: Exception) -> JobGraphError:
-    offender: Any = keys
-    for key in keys:
-        try:
-            update(key, _SEED)
-        except _MISFITS as why:
-            offender, refusal = key, why
-            break
-    return JobGraphError(
-        f"key {ascii(offender)[:200]} does not fit the declared key type {of.name}: {refusal}",
-        hint="Give key_by the key_type that the keys have.",
-    )

@@ -10,8 +10,8 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
 from typing import Any, Protocol
 
 from checkdam.state.descriptors import Aggregate
+from checkdam.state.handle_checks import ElementFit, Fit, KeyFit
 from checkdam.state.handles import MapState
-from checkdam.types.type_check import ElementFit, Fit, KeyFit
 from checkdam.types.type_info import Codec, Kind, TypeInfo
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from checkdam.errors import StateAccessError
+from checkdam.state.handle_checks import ElementFit
 from checkdam.state.kinds import HoldsNone, StoredMap
 from checkdam.state.stored import Cells, Maps, Prune
 from checkdam.state.ttl import StateTtlConfig, TtlTime, TtlUpdateType, TtlVisibility
-from checkdam.types.type_check import ElementFit
 
 
 class StateTime(Protocol):

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from checkdam.errors import JobGraphError
 from checkdam.types.batch import Batch
-from checkdam.types.rows import columns_of, to_arrow
+from checkdam.types.rows import to_arrow
+from checkdam.types.type_check import columns_of
 from checkdam.types.type_info import Codec, Kind, TypeInfo, fields_of, type_info
 
 _Leaf = Callable[[TypeInfo, Sequence[Any]], TypeInfo]

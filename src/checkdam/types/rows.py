@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-import operator
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,11 +14,12 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from checkdam.errors import JobGraphError
+from checkdam.types.type_check import Blank, columns_of, misfit, refuse_other_containers
 from checkdam.types.type_info import Kind, TypeInfo, arrow_type_info
 
 _PICKLED = frozenset({Kind.OPAQUE, Kind.PICKLE})
-_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)  # ways of Arrow to say that a value does not fit
+# ways of Arrow to say that a value does not fit; AttributeError: a record lacks a field of the dataclass
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
 
 def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
@@ -31,13 +31,9 @@ def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
         JobGraphError: a value does not fit the declared type.
     """
     try:
-        if of.is_compound:
-            columns = columns_of(of, values)
-            arrays = [_build(each, column) for (_, each), column in zip(of.fields, columns, strict=True)]
-        else:
-            arrays = [_build(of, values)]
-    except (*_REFUSED, AttributeError) as refusal:  # AttributeError: a record without the dataclass's field
-        raise _misfit(of, values, refusal) from refusal
+        arrays = _arrays(of, values)
+    except _REFUSED as refusal:
+        raise misfit(of, values, refusal, lambda value: _arrays(of, [value]), _REFUSED) from refusal
     return pa.RecordBatch.from_arrays(arrays, schema=of.arrow_schema)
 
 
@@ -59,7 +55,7 @@ def list_to_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
     try:
         return _build(of, values)
     except _REFUSED as refusal:
-        raise _misfit(of, values, refusal) from refusal
+        raise misfit(of, values, refusal, lambda value: _build(of, [value]), _REFUSED) from refusal
 
 
 def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -67,6 +63,12 @@ def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in column_to_list(chunk)]
     return _read(arrow_type_info(array.type), array)
+
+
+def _arrays(of: TypeInfo, values: list[Any]) -> list[pa.Array]:
+    if not of.is_compound:
+        return [_build(of, values)]
+    return [_build(each, column) for (_, each), column in zip(of.fields, columns_of(of, values), strict=True)]
 
 
 def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
@@ -86,7 +88,7 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
     if kind is Kind.LIST or kind is Kind.MAP:
         return _build_nested(of, values, mask)
     if mask is not None:
-        blank = _Blank(len(of.fields))
+        blank = Blank(len(of.fields))
         values = [blank if value is None else value for value in values]
     columns = [_build(each, column) for (_, each), column in zip(of.fields, columns_of(of, values), strict=True)]
     return pa.StructArray.from_arrays(columns, fields=list(of.arrow_type), mask=mask)
@@ -109,22 +111,12 @@ def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
     return micros.cast(of.arrow_type)
 
 
-class _Blank(tuple[None, ...]):
-    """Stands in for a null struct: every field of it is None, by position and by name."""
-
-    def __new__(cls, length: int) -> _Blank:
-        return super().__new__(cls, (None,) * length)
-
-    def __getattr__(self, name: str) -> None:
-        return None
-
-
 def _build_nested(of: TypeInfo, values: list[Any], mask: pa.Array | None) -> pa.Array:
     lengths = [0 if value is None else len(value) for value in values]
     offsets: Any = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     flat = itertools.chain.from_iterable(value for value in values if value is not None)
     if of.kind is Kind.LIST:
-        _refuse_other_containers(values)
+        refuse_other_containers(values)
         items = _build(of.fields[0][1], list(flat))
         kind = pa.LargeListArray if pa.types.is_large_list(of.arrow_type) else pa.ListArray
         wide = pa.int64() if kind is pa.LargeListArray else pa.int32()
@@ -133,34 +125,6 @@ def _build_nested(of: TypeInfo, values: list[Any], mask: pa.Array | None) -> pa.
     of_values = itertools.chain.from_iterable(value.values() for value in values if value is not None)
     items = _build(of.fields[1][1], list(of_values))
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, type=of.arrow_type, mask=mask)
-
-
-def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
-    """The fields of compound values, column by column; a value of another shape is refused."""
-    if of.kind is Kind.DATACLASS:
-        if of.maker is dict:
-            return _values_by_name(of, values)
-        return [list(map(operator.attrgetter(name), values)) for name, _ in of.fields]
-    _refuse_other_containers(values)
-    width = len(of.fields)
-    for length in set(map(len, values)) - {width}:
-        raise ValueError(f"expected {width} elements, got {length}")
-    return [list(map(operator.itemgetter(i), values)) for i in range(width)]  # far faster than zip(*values)
-
-
-def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
-    """The values of dicts that have exactly the type's keys."""
-    names = [name for name, _ in of.fields]
-    for value in values:
-        if not isinstance(value, _Blank) and (not isinstance(value, dict) or value.keys() != set(names)):
-            raise TypeError(f"expected a dict with the keys {', '.join(names)}")
-    return [[None if isinstance(value, _Blank) else value[name] for value in values] for name in names]
-
-
-def _refuse_other_containers(values: Sequence[Any]) -> None:
-    """Text and dicts can be iterated too, but their pieces are never what was declared."""
-    for kind in set(map(type, values)) & {str, bytes, dict}:
-        raise TypeError(f"expected a sequence of elements, got {kind.__name__}")
 
 
 def _rows_of(of: TypeInfo, columns: list[list[Any]]) -> list[Any]:
@@ -268,31 +232,3 @@ def _pickled(values: Iterable[Any]) -> list[bytes | None]:
         buffer.seek(0)
         buffer.truncate()
     return payloads
-
-
-def _misfit(of: TypeInfo, values: list[Any], refusal: Exception) -> JobGraphError:
-    for value in values:
-        try:
-            if of.is_compound:
-                for (_, each), column in zip(of.fields, columns_of(of, [value]), strict=True):
-                    _build(each, column)
-            else:
-                _build(of, [value])
-        except (*_REFUSED, AttributeError) as why:
-            return _misfit_error(of, value, why)
-    return _misfit_error(of, values, refusal)
-
-
-def _misfit_error(of: TypeInfo, value: Any, why: Exception) -> JobGraphError:
-    return JobGraphError(
-        f"value {_short(value)} does not fit the declared type {of.name}: {_short_text(str(why))}",
-        hint="Declare the type that the values have, or convert them.",
-    )
-
-
-def _short(value: Any) -> str:
-    return _short_text(ascii(value))
-
-
-def _short_text(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + "…"

@@ -7,36 +7,20 @@ itself is kept beside the values as a `spec`, from which they can be read withou
 from __future__ import annotations
 
 import enum
-import threading
 import typing
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, timedelta
 from decimal import Context, Decimal
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from checkdam.errors import JobGraphError, StateNotRestorableError
-from checkdam.types.conversion import conversion
+from checkdam.types.type_check import BUILDING_DECODERS, REFUSED, TypeCheck, encode, field_of, wire_shape
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo, fields_of
 from checkdam.types.type_text import text_of, type_from_text
 
-_LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-REFUSED = (TypeError, ValueError, OverflowError, AttributeError, KeyError, RecursionError)  # also ValidationError
 _DIGITS = Context(prec=1000)
-
-
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"no durable form for a value of type {type(value).__name__}")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain_number, decimal_format="string")
-
-encode: Callable[[Any], bytes] = _ENCODER.encode
-"""The durable form of any value that has one, whatever its type. Raises one of REFUSED if it has none."""
 
 
 def serializer(of: TypeInfo) -> Serializer:
@@ -102,10 +86,6 @@ def serializer_from_spec(spec: str) -> Serializer:
         raise StateNotRestorableError(f"no type can be read from {spec[:200]!r}: {error}") from error
 
 
-_one_at_a_time = threading.Lock()
-"""Held while decoders are built: msgspec crashes if two threads look into the same class for the first time."""
-
-
 class Serializer:
     """Turns values of one type into bytes and back, many at a time or one by one.
 
@@ -116,38 +96,22 @@ class Serializer:
     encode_one_checked: Callable[[Any], bytes]
     """As `encode_one`, and the value is known to be of the type. Raises JobGraphError if it is not."""
 
-    decode_to_check: Callable[[bytes], Any] | None
-    """Raises one of REFUSED if what `encode` gave for a value is not of the type; None where bytes do not tell."""
-
-    decode_all_to_check: Callable[[bytes], Any] | None
-    """The same for a list of values that was encoded at once."""
-
-    check_one: Callable[[Any], None]
-    """Raise JobGraphError if the value is not of the type. Of a pickled value only the class is checked."""
-
     decode_one: Callable[[bytes | memoryview], Any]
     """The value of `encode_one`. Raises StateNotRestorableError if the bytes are not of this type."""
 
     def __init__(self, of: TypeInfo) -> None:
         self.type = of
-        self._conversion = conversion(of)
-        stored = of if self._conversion is None else self._conversion.form
-        wire, plain = _wire(stored), _plain_wire(stored)
-        with _one_at_a_time:
+        self.check = TypeCheck(of)
+        self._conversion = self.check.conversion
+        stored = self.check.stored
+        wire = _wire(stored)
+        with BUILDING_DECODERS:
             self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire)
             self._many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[wire])  # type: ignore[valid-type]
-            self._check_one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
-            self._check_many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
             _forget_caches(stored)
-        self._stored = stored
         self._canonical = _no_key if _has_pickled(of) else _canonical(stored)
-        self._has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(stored))
         self.spec: str = text_of(of)
         self.encode_one_checked = self._checked_encoder()
-        is_told_by_bytes = not self._has_text_borne and self._conversion is None
-        self.decode_to_check = self._check_one.decode if is_told_by_bytes else None
-        self.decode_all_to_check = self._check_many.decode if is_told_by_bytes else None
-        self.check_one = self._checker()
         self.decode_one = self._decoder()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,9 +120,9 @@ class Serializer:
     def encode(self, values: list[Any]) -> bytes:
         """All values as one array, unchecked except for what has no durable form at all."""
         try:
-            return _ENCODER.encode(self._dumped(values))
+            return encode(self._dumped(values))
         except REFUSED as refusal:
-            raise self._misfit(values, refusal) from refusal
+            raise self.check.misfit(values, refusal) from refusal
 
     def encode_checked(self, values: list[Any]) -> bytes:
         """As `encode`, and every value is known to be of the type.
@@ -168,10 +132,10 @@ class Serializer:
         """
         try:
             dumped = self._dumped(values)
-            data = _ENCODER.encode(dumped)
-            self._check(dumped, data, self._check_many)
+            data = encode(dumped)
+            self.check.check_encoded(dumped, data)
         except REFUSED as refusal:
-            raise self._misfit(values, refusal) from refusal
+            raise self.check.misfit(values, refusal) from refusal
         return data
 
     def decode(self, data: bytes | memoryview) -> list[Any]:
@@ -188,18 +152,18 @@ class Serializer:
 
     def encode_one(self, value: Any) -> bytes:
         try:
-            return _ENCODER.encode(value if self._conversion is None else self._conversion.dump(value))
+            return encode(value if self._conversion is None else self._conversion.dump(value))
         except REFUSED as refusal:
-            raise self._misfit([value], refusal) from refusal
+            raise self.check.misfit([value], refusal) from refusal
 
     def encode_key(self, key: Any) -> bytes:
         """One key; equal keys give equal bytes."""
         if self._canonical is None:
             return self.encode_one(key)
         try:
-            return _ENCODER.encode(self._canonical(key if self._conversion is None else self._conversion.dump(key)))
+            return encode(self._canonical(key if self._conversion is None else self._conversion.dump(key)))
         except REFUSED as refusal:
-            raise self._misfit([key], refusal) from refusal
+            raise self.check.misfit([key], refusal) from refusal
 
     def encode_keys(self, keys: list[Any]) -> bytes:
         """As `encode_checked`, with equal bytes for equal lists of keys."""
@@ -207,10 +171,10 @@ class Serializer:
             return self.encode_checked(keys)
         try:
             dumped = list(map(self._canonical, self._dumped(keys)))
-            data = _ENCODER.encode(dumped)
-            self._check(dumped, data, self._check_many)
+            data = encode(dumped)
+            self.check.check_encoded(dumped, data)
         except REFUSED as refusal:
-            raise self._misfit(keys, refusal) from refusal
+            raise self.check.misfit(keys, refusal) from refusal
         return data
 
     def _dumped(self, values: list[Any]) -> list[Any]:
@@ -218,7 +182,7 @@ class Serializer:
 
     def _checked_encoder(self) -> Callable[[Any], bytes]:
         """A function over what it needs and nothing else: a backend may call it for every record."""
-        stored, check, has_text_borne = self._stored, self._check_one.decode, self._has_text_borne
+        check, check_parts = self.check.decode_stored, self.check.check_parts
         dump = None if self._conversion is None else self._conversion.dump
 
         def encode_one_checked(value: Any) -> bytes:
@@ -226,29 +190,13 @@ class Serializer:
                 dumped = value if dump is None else dump(value)
                 data = encode(dumped)
                 check(data)
-                if has_text_borne:
-                    _check_text_borne(stored, dumped)
+                if check_parts is not None:
+                    check_parts(dumped)
             except REFUSED as refusal:
-                raise self._misfit([value], refusal) from refusal
+                raise self.check.misfit([value], refusal) from refusal
             return data
 
         return encode_one_checked
-
-    def _checker(self) -> Callable[[Any], None]:
-        """The same without the bytes. Encoding and decoding in C beats looking at each part in Python."""
-        stored, decode, has_text_borne = self._stored, self._check_one.decode, self._has_text_borne
-        stand_in = None if self._conversion is None else self._conversion.stand_in
-
-        def check_one(value: Any) -> None:
-            try:
-                dumped = value if stand_in is None else stand_in(value)
-                decode(encode(dumped))
-                if has_text_borne:
-                    _check_text_borne(stored, dumped)
-            except REFUSED as refusal:
-                raise self._misfit([value], refusal) from refusal
-
-        return check_one
 
     def _decoder(self) -> Callable[[bytes | memoryview], Any]:
         decode, conversion = self._one.decode, self._conversion
@@ -261,27 +209,6 @@ class Serializer:
 
         return decode_one if conversion is None else lambda data: conversion.load(decode_one(data))
 
-    def _check(self, dumped: list[Any], data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> None:
-        """The exact check: what the bytes tell, and what they do not."""
-        decoder.decode(data)
-        if self._has_text_borne:
-            for value in dumped:
-                _check_text_borne(self._stored, value)
-
-    def _misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
-        offender: Any = values if len(values) > 1 else values[0]
-        for value in values:
-            try:
-                [dumped] = self._dumped([value])
-                self._check([dumped], _ENCODER.encode(dumped), self._check_one)
-            except REFUSED as why:
-                offender, refusal = value, why
-                break
-        return JobGraphError(
-            f"value {ascii(offender)[:200]} does not fit the declared type {self.type.name}: {refusal}",
-            hint="Declare the type that the values have, or convert them.",
-        )
-
     def _not_restorable(self, error: Exception) -> StateNotRestorableError:
         return StateNotRestorableError(
             f"stored bytes are not of type {self.type.name}: {error}",
@@ -289,27 +216,12 @@ class Serializer:
         )
 
 
-_PYTHON: dict[Kind, Any] = {
-    Kind.INT: _LONG,
-    Kind.STR: str,
-    Kind.BYTES: bytes,
-    Kind.FLOAT: float,
-    Kind.BOOL: bool,
-    Kind.DATETIME: datetime,
-    Kind.DATE: date,
-    Kind.DECIMAL: Decimal,
-    Kind.NONE: None,
-    Kind.PICKLE: bytes,
-    Kind.ENUM: str,  # where its class is not known
-}
-
-
 def _wire(of: TypeInfo) -> Any:
     """The type to decode into: the user's own classes, where they are known."""
     if of.kind is Kind.INT and not of.nullable:
         return int  # its bounds were checked when it was written
     if of.maker in (None, tuple, dict):
-        return _shape(of, _wire)
+        return wire_shape(of, _wire)
     return typing.Optional[of.maker] if of.nullable else of.maker  # noqa: UP045  # the class may define no |
 
 
@@ -318,75 +230,6 @@ def _forget_caches(of: TypeInfo) -> None:
     for inner in fields_of(of):
         if "__msgspec_cache__" in getattr(inner.maker, "__dict__", ()):
             del inner.maker.__msgspec_cache__
-
-
-def _plain_wire(of: TypeInfo) -> Any:
-    """The type to check against: no code of the user runs, every bound is exact, and what it makes is cheap."""
-    shape: Any
-    if of.kind in COMPOUND:
-        names = {f"f{place}": name for place, (name, _) in enumerate(of.fields)}
-        fields = [(own, _plain_wire(each)) for own, (_, each) in zip(names, of.fields, strict=True)]
-        is_array = of.kind is not Kind.DATACLASS
-        is_closed = is_array or of.maker is dict  # what a subclass of a dataclass has beside its fields is left out
-        shape = msgspec.defstruct(
-            "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_closed, gc=False
-        )
-    elif of.kind is Kind.MAP:
-        (_, key), (_, value) = of.fields
-        shape = dict[_plain_key(key), _plain_wire(value)]  # type: ignore[misc]
-    else:
-        return _shape(of, _plain_wire)
-    return typing.Optional[shape] if of.nullable else shape  # noqa: UP045
-
-
-def _plain_key(of: TypeInfo) -> Any:
-    """The same for what has to be hashable."""
-    return _shape(of, _plain_key)
-
-
-def _shape(of: TypeInfo, inner: Callable[[TypeInfo], Any]) -> Any:
-    parts = [inner(each) for _, each in of.fields]
-    shape: Any
-    if of.kind is Kind.DATACLASS:
-        make: Any = typing.TypedDict  # mypy knows only its literal form
-        shape = make(of.name, {name: part for (name, _), part in zip(of.fields, parts, strict=True)})
-    elif of.kind in COMPOUND:
-        shape = tuple[tuple(parts)]  # type: ignore[misc]
-    elif of.kind is Kind.LIST:
-        shape = list[parts[0]]  # type: ignore[valid-type]
-    elif of.kind is Kind.MAP:
-        shape = dict[parts[0], parts[1]]  # type: ignore[valid-type]
-    else:
-        shape = _PYTHON[of.kind]
-    return typing.Optional[shape] if of.nullable else shape  # noqa: UP045
-
-
-_TEXT_BORNE = {Kind.DATETIME: datetime, Kind.DATE: date, Kind.DECIMAL: Decimal}
-
-
-def _check_text_borne(of: TypeInfo, value: Any) -> None:
-    """Refuse text where a date or number is declared: both have the same bytes, so decoding cannot tell."""
-    expected = _TEXT_BORNE.get(of.kind)
-    if value is None:
-        return  # whether it may be None, decoding has told
-    if expected is not None and not isinstance(value, expected):
-        raise TypeError(f"expected {expected.__name__}, got {type(value).__name__}")
-    if of.kind is Kind.MAP:
-        for key, item in value.items():
-            _check_text_borne(of.fields[0][1], key)
-            _check_text_borne(of.fields[1][1], item)
-    elif of.kind is Kind.LIST:
-        for item in value:
-            _check_text_borne(of.fields[0][1], item)
-    else:
-        for position, (name, each) in enumerate(of.fields):
-            _check_text_borne(each, _field_of(of, value, position, name))
-
-
-def _field_of(of: TypeInfo, value: Any, position: int, name: str) -> Any:
-    if of.kind is not Kind.DATACLASS:
-        return value[position]
-    return value.get(name) if isinstance(value, dict) else getattr(value, name)
 
 
 def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
@@ -404,7 +247,7 @@ def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
         parts = [
             part if function is None else function(part)
             for position, (name, function) in enumerate(inner)
-            for part in [_field_of(of, value, position, name)]
+            for part in [field_of(of, value, position, name)]
         ]
         if of.kind is Kind.DATACLASS:
             return dict(zip([name for name, _ in inner], parts, strict=True))

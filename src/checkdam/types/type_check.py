@@ -1,17 +1,26 @@
-"""Whether a value is of a declared type, told where it is handed over instead of when a snapshot is written."""
+"""Whether a value is of a declared type: the one place that tells.
+
+The exact check encodes a value and decodes the bytes against its type, both in C, which beats looking at each part in
+Python. Columns and hashes refuse what they cannot hold by themselves; their error is made here as well.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Sequence
+import operator
+import threading
+import typing
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
-from checkdam.errors import JobGraphError, StateAccessError
-from checkdam.types.rows import columns_of
-from checkdam.types.serializers import REFUSED, encode, serializer
+import msgspec
+import numpy as np
+
+from checkdam.errors import JobGraphError
+from checkdam.types.conversion import conversion
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo, fields_of
 
 UNCHANGING = frozenset({int, str, bytes, float, bool, datetime, date, Decimal, type(None)})
@@ -27,137 +36,118 @@ _CLASSES: dict[Kind, type] = {
     Kind.LIST: list,
     Kind.MAP: dict,
 }
-_TOLD_BY_CLASS: dict[Kind, type] = {
-    kind: _CLASSES[kind] for kind in (Kind.INT, Kind.STR, Kind.BYTES, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DECIMAL)
-}
-LEAST_INT, GREATEST_INT = -(2**63), 2**63 - 1
+_LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+REFUSED = (TypeError, ValueError, OverflowError, AttributeError, KeyError, RecursionError)  # also ValidationError
 
 
-class Fit:
-    """Refuses values that are not of a type where they are handed over, before a state takes them.
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"no durable form for a value of type {type(value).__name__}")
 
-    A value fits if the serializer takes it for one of the type: a NumPy number for an int, an int for a float, a list
-    for a tuple, but no bool for an int. Of a pickled value only the class is checked. None never fits, also where the
-    type is optional: it stands for no value.
-    """
 
-    takes_none = False
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain_number, decimal_format="string")
 
-    exact: type | None
-    """Values of exactly this class fit, but for an int of more than 64 bits and a str that cannot be encoded."""
+encode: Callable[[Any], bytes] = _ENCODER.encode
+"""The durable form of any value that has one, whatever its type. Raises one of REFUSED if it has none."""
 
-    by_class: type | None
-    """Values of exactly this class fit, whatever they are."""
+BUILDING_DECODERS = threading.Lock()
+"""Held while decoders are built: msgspec crashes if two threads look into the same class for the first time."""
 
-    def __init__(self, of: TypeInfo, subject: str, *, hint: str, is_own_class: bool = False) -> None:
-        """`subject` names in errors what has to be of the type.
 
-        With `is_own_class` it must also be of the declared class itself, or a subclass: no list for a tuple.
-        """
-        self.exact = of.maker if of.kind is Kind.ENUM and of.codec is not None else _TOLD_BY_CLASS.get(of.kind)
-        self.by_class = None if self.exact in (int, str) else self.exact
-        self._serializer = serializer(of)
-        self.decode_to_check = self._serializer.decode_to_check
-        self._outer = _outer_class(of) if is_own_class else object
-        self._of = of
-        self._subject = subject
-        self._hint = hint
+class TypeCheck:
+    """Tells values of one type from others. Of a pickled value only the class is checked."""
 
-    def check(self, value: Any) -> None:
-        """
-        Raises:
-            StateAccessError: naming the subject, the type and what came instead.
-        """
-        if (kind := type(value)) is self.exact and (
-            (kind is not int or LEAST_INT <= value <= GREATEST_INT) and (kind is not str or value.isascii())
-        ):
-            return
-        if value is None:
-            if not self.takes_none:
-                raise self._misfit(value)
-            return
-        if not isinstance(value, self._outer):
-            raise self._misfit(value)
-        if self.decode_to_check is not None:
+    check_one: Callable[[Any], None]
+    """Raise JobGraphError if the value is not of the type."""
+
+    decode_one: Callable[[bytes], Any] | None
+    """Raises one of REFUSED if what `encode` gave for a value is not of the type; None where bytes do not tell."""
+
+    decode_all: Callable[[bytes], Any] | None
+    """The same for a list of values that was encoded at once."""
+
+    decode_stored: Callable[[bytes], Any]
+    """As `decode_one`, for the bytes of a value in its stored form; where `check_parts` is given, half the check."""
+
+    check_parts: Callable[[Any], None] | None
+    """The other half: raises TypeError where a stored value has text for a date or a Decimal, whose bytes are the same."""
+
+    def __init__(self, of: TypeInfo) -> None:
+        self.type = of
+        self.conversion = conversion(of)
+        self.stored = of if self.conversion is None else self.conversion.form
+        plain = _plain_wire(self.stored)
+        with BUILDING_DECODERS:
+            self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
+            self._many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
+        has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(self.stored))
+        is_told_by_bytes = not has_text_borne and self.conversion is None
+        self.decode_one = self._one.decode if is_told_by_bytes else None
+        self.decode_all = self._many.decode if is_told_by_bytes else None
+        self.decode_stored = self._one.decode
+        self.check_parts = partial(_check_text_borne, self.stored) if has_text_borne else None
+        self.check_one = self._check()
+
+    def check_encoded(self, stored: list[Any], data: bytes) -> None:
+        """Raise one of REFUSED if values in their stored form, encoded at once, are not of the type."""
+        self._many.decode(data)
+        if self.check_parts is not None:
+            for value in stored:
+                self.check_parts(value)
+
+    def misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
+        """The error that names the first of the values that is not of the type."""
+        return misfit(self.type, values, refusal, self._try, REFUSED)
+
+    def _try(self, value: Any) -> None:
+        dumped = value if self.conversion is None else self.conversion.dump(value)
+        self.decode_stored(encode(dumped))
+        if self.check_parts is not None:
+            self.check_parts(dumped)
+
+    def _check(self) -> Callable[[Any], None]:
+        """A function over what it needs and nothing else: a handle may call it for every record."""
+        decode, check_parts = self.decode_stored, self.check_parts
+        stand_in = None if self.conversion is None else self.conversion.stand_in
+
+        def check_one(value: Any) -> None:
             try:
-                self.decode_to_check(encode(value))
+                dumped = value if stand_in is None else stand_in(value)
+                decode(encode(dumped))
+                if check_parts is not None:
+                    check_parts(dumped)
             except REFUSED as refusal:
-                raise self._misfit(value) from refusal
-            return
+                raise self.misfit([value], refusal) from refusal
+
+        return check_one
+
+
+def misfit(
+    of: TypeInfo,
+    values: Sequence[Any],
+    refusal: Exception,
+    attempt: Callable[[Any], object],
+    refused: tuple[type[Exception], ...],
+    *,
+    what: str = "value",
+    hint: str = "Declare the type that the values have, or convert them.",
+) -> JobGraphError:
+    """The error for values that were refused together: it names the first that `attempt` refuses alone."""
+    offender: Any = values[0] if len(values) == 1 else values
+    for value in values:
         try:
-            self._serializer.check_one(value)
-        except JobGraphError as refusal:
-            raise self._misfit(value) from refusal
-
-    def checked(self, values: Iterable[Any]) -> list[Any]:
-        """A list of their own, with all of them checked."""
-        found = list(values)
-        self.check_all(found)
-        return found
-
-    def check_all(self, values: list[Any]) -> None:
-        """As `check` for each of them, in less time."""
-        classes = set(map(type, values))
-        if not classes - {self.by_class}:
-            return
-        decode = self._serializer.decode_all_to_check
-        if decode is not None and self._outer is object and (self.takes_none or type(None) not in classes):
-            with contextlib.suppress(*REFUSED):  # which of them it is, is found below
-                decode(encode(values))
-                return
-        for value in values:
-            self.check(value)
-
-    def _misfit(self, value: Any) -> StateAccessError:
-        came = "None" if value is None else f"{ascii(value)[:200]} of type {type(value).__name__}"
-        if self.exact in (int, str) and type(value) is self.exact:
-            why = "does not fit into 64 bits" if self.exact is int else "cannot be encoded as UTF-8"
-            came = f"{ascii(value)[:200]}, which {why}"
-        return StateAccessError(f"{self._subject} must be of type {self._of.name}, but was {came}", hint=self._hint)
+            attempt(value)
+        except refused as why:
+            offender, refusal = value, why
+            break
+    declared = "type" if what == "value" else f"{what} type"
+    shown, why_not = _short(ascii(offender)), _short(str(refusal))
+    return JobGraphError(f"{what} {shown} does not fit the declared {declared} {of.name}: {why_not}", hint=hint)
 
 
-def _allows_none(of: TypeInfo) -> bool:
-    return of.nullable or of.kind is Kind.NONE
-
-
-class ElementFit(Fit):
-    """The same for elements of lists and values of maps, where None fits if the type is optional."""
-
-    def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
-        super().__init__(of, subject, hint=hint)
-        self.takes_none = _allows_none(of)
-
-    def _misfit(self, value: Any) -> StateAccessError:
-        if value is not None:
-            return super()._misfit(value)
-        return StateAccessError(f"{self._subject} was None", hint=f"Leave it out, or declare {self._of.name} | None.")
-
-
-class KeyFit(Fit):
-    """The same for map keys, which must be hashable too. None fits if the type is None or optional. No key is or holds
-    NaN, which is not even equal to itself.
-
-    A key of the class `exact` may be looked up without a check.
-    """
-
-    def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
-        super().__init__(of, subject, hint=hint, is_own_class=True)
-        self.takes_none = _allows_none(of)
-        self._has_floats = has_floats(of)
-        if self._has_floats:
-            self.exact = self.by_class = None  # each has to be looked at
-
-    def check(self, value: Any) -> None:
-        super().check(value)
-        try:
-            hash(value)
-        except TypeError as refusal:
-            raise self._misfit(value) from refusal
-        if self._has_floats and has_nan(self._of, value):
-            raise StateAccessError(
-                f"{self._subject} is {ascii(value)[:200]}, and NaN cannot be looked up by",
-                hint="Leave such records out, or let another value stand for them.",
-            )
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "…"
 
 
 def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
@@ -175,7 +165,7 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
         return kinds == {of.maker}
     if not of.fields:
         return kinds <= UNCHANGING
-    if kinds != {_class_of(of)}:
+    if kinds != {class_of(of)}:
         return False
     if of.kind is Kind.LIST:
         return are_exact(of.fields[0][1], list(chain.from_iterable(values)))
@@ -207,6 +197,14 @@ def has_nan(of: TypeInfo, value: Any) -> bool:
     return of.kind is Kind.FLOAT and bool(value != value)
 
 
+def holds_stray_none(of: TypeInfo, value: Any) -> bool:
+    """Whether a value is None, or has None in a part whose type is not optional."""
+    if value is None or of.kind not in COMPOUND:
+        return value is None
+    parts = zip(of.fields, columns_of(of, [value]), strict=True)
+    return any(not (part is None and each.nullable) and holds_stray_none(each, part) for (_, each), (part,) in parts)
+
+
 def is_hashable(of: TypeInfo) -> bool:
     """Whether values of the type can be looked up by."""
     return not any(
@@ -216,7 +214,8 @@ def is_hashable(of: TypeInfo) -> bool:
     )
 
 
-def _class_of(of: TypeInfo) -> type | None:
+def class_of(of: TypeInfo) -> type | None:
+    """The class that values of the type have; None if that is not known here."""
     if of.kind is Kind.PICKLE:
         kept: type = of.hint.of
         return kept
@@ -224,10 +223,118 @@ def _class_of(of: TypeInfo) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def _outer_class(of: TypeInfo) -> type:
-    """What a value must at least be an instance of: on the wire a list and a tuple, a dict and a dataclass are one."""
-    if of.kind is Kind.NAMED_TUPLE:
-        return tuple
-    if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP) or of.codec is not None:
-        return _class_of(of) or object
-    return object  # also for PickleType: a class of the job file is another object after a restart
+def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
+    """The fields of compound values, column by column; a value of another shape is refused."""
+    if of.kind is Kind.DATACLASS:
+        if of.maker is dict:
+            return _values_by_name(of, values)
+        return [list(map(operator.attrgetter(name), values)) for name, _ in of.fields]
+    refuse_other_containers(values)
+    width = len(of.fields)
+    for length in set(map(len, values)) - {width}:
+        raise ValueError(f"expected {width} elements, got {length}")
+    return [list(map(operator.itemgetter(i), values)) for i in range(width)]  # far faster than zip(*values)
+
+
+def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
+    """The values of dicts that have exactly the type's keys."""
+    names = [name for name, _ in of.fields]
+    for value in values:
+        if not isinstance(value, Blank) and (not isinstance(value, dict) or value.keys() != set(names)):
+            raise TypeError(f"expected a dict with the keys {', '.join(names)}")
+    return [[None if isinstance(value, Blank) else value[name] for value in values] for name in names]
+
+
+def refuse_other_containers(values: Sequence[Any]) -> None:
+    """Text and dicts can be iterated too, but their pieces are never what was declared."""
+    for kind in set(map(type, values)) & {str, bytes, dict}:
+        raise TypeError(f"expected a sequence of elements, got {kind.__name__}")
+
+
+class Blank(tuple[None, ...]):
+    """Stands in for a null struct: every field of it is None, by position and by name."""
+
+    def __new__(cls, length: int) -> Blank:
+        return super().__new__(cls, (None,) * length)
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+_PYTHON: dict[Kind, Any] = {
+    **_CLASSES,
+    Kind.INT: _LONG,
+    Kind.NONE: None,
+    Kind.PICKLE: bytes,
+    Kind.ENUM: str,  # where its class is not known
+}
+
+
+def _plain_wire(of: TypeInfo) -> Any:
+    """The type to check against: no code of the user runs, every bound is exact, and what it makes is cheap."""
+    shape: Any
+    if of.kind in COMPOUND:
+        names = {f"f{place}": name for place, (name, _) in enumerate(of.fields)}
+        fields = [(own, _plain_wire(each)) for own, (_, each) in zip(names, of.fields, strict=True)]
+        is_array = of.kind is not Kind.DATACLASS
+        is_closed = is_array or of.maker is dict  # what a subclass of a dataclass has beside its fields is left out
+        shape = msgspec.defstruct(
+            "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_closed, gc=False
+        )
+    elif of.kind is Kind.MAP:
+        (_, key), (_, value) = of.fields
+        shape = dict[_plain_key(key), _plain_wire(value)]  # type: ignore[misc]
+    else:
+        return wire_shape(of, _plain_wire)
+    return typing.Optional[shape] if of.nullable else shape  # noqa: UP045
+
+
+def _plain_key(of: TypeInfo) -> Any:
+    """The same for what has to be hashable."""
+    return wire_shape(of, _plain_key)
+
+
+def wire_shape(of: TypeInfo, inner: Callable[[TypeInfo], Any]) -> Any:
+    """The type that msgspec decodes bytes into, of plain classes; `inner` gives those of its parts."""
+    parts = [inner(each) for _, each in of.fields]
+    shape: Any
+    if of.kind is Kind.DATACLASS:
+        make: Any = typing.TypedDict  # mypy knows only its literal form
+        shape = make(of.name, {name: part for (name, _), part in zip(of.fields, parts, strict=True)})
+    elif of.kind in COMPOUND:
+        shape = tuple[tuple(parts)]  # type: ignore[misc]
+    elif of.kind is Kind.LIST:
+        shape = list[parts[0]]  # type: ignore[valid-type]
+    elif of.kind is Kind.MAP:
+        shape = dict[parts[0], parts[1]]  # type: ignore[valid-type]
+    else:
+        shape = _PYTHON[of.kind]
+    return typing.Optional[shape] if of.nullable else shape  # noqa: UP045
+
+
+_TEXT_BORNE = frozenset({Kind.DATETIME, Kind.DATE, Kind.DECIMAL})
+
+
+def _check_text_borne(of: TypeInfo, value: Any) -> None:
+    """Refuse text where a date or number is declared: both have the same bytes, so decoding cannot tell."""
+    if value is None:
+        return  # whether it may be None, decoding has told
+    if of.kind in _TEXT_BORNE and not isinstance(value, _CLASSES[of.kind]):
+        raise TypeError(f"expected {_CLASSES[of.kind].__name__}, got {type(value).__name__}")
+    if of.kind is Kind.MAP:
+        for key, item in value.items():
+            _check_text_borne(of.fields[0][1], key)
+            _check_text_borne(of.fields[1][1], item)
+    elif of.kind is Kind.LIST:
+        for item in value:
+            _check_text_borne(of.fields[0][1], item)
+    else:
+        for position, (name, each) in enumerate(of.fields):
+            _check_text_borne(each, field_of(of, value, position, name))
+
+
+def field_of(of: TypeInfo, value: Any, position: int, name: str) -> Any:
+    """One field of a compound value, by position or by name as its type has it."""
+    if of.kind is not Kind.DATACLASS:
+        return value[position]
+    return value.get(name) if isinstance(value, dict) else getattr(value, name)

@@ -10,11 +10,11 @@ import cloudpickle
 import pytest
 
 from checkdam.errors import JobGraphError, StateNotRestorableError
+from checkdam.state.handle_checks import Fit, KeyFit
 from checkdam.state.key_groups import key_group_of
 from checkdam.types.evolution import Compatibility, compare
 from checkdam.types.rows import from_arrow, to_arrow
 from checkdam.types.serializers import serializer, serializer_from_spec
-from checkdam.types.type_check import Fit, KeyFit
 from checkdam.types.type_info import type_info
 from checkdam.types.type_text import text_of
 

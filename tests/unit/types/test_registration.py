@@ -13,13 +13,14 @@ import pytest
 
 from checkdam import register_type
 from checkdam.errors import JobGraphError, StateAccessError
+from checkdam.state.handle_checks import Fit
 from checkdam.state.key_groups import key_group_of
 from checkdam.types.evolution import Compatibility, compare
 from checkdam.types.json_values import key_from_json, to_json
 from checkdam.types.record_copies import Copier
 from checkdam.types.rows import from_arrow, to_arrow
 from checkdam.types.serializers import serializer, serializer_from_spec
-from checkdam.types.type_check import Fit, is_hashable
+from checkdam.types.type_check import is_hashable
 from checkdam.types.type_info import type_info
 from checkdam.types.type_text import text_of
 

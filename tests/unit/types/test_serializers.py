@@ -293,4 +293,4 @@ def test_a_dict_with_a_key_that_its_type_does_not_have_is_refused(of: Any, value
 
     assert by_type.decode_one(by_type.encode_one_checked(value)) == value
     with pytest.raises(JobGraphError, match="does not fit the declared type"):
-        by_type.check_one({**value, "more": 1})
+        by_type.check.check_one({**value, "more": 1})

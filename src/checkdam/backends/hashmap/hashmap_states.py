@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from checkdam.backends.contract import Prune
-from checkdam.types.serializers import REFUSED, encode
-from checkdam.types.type_check import GREATEST_INT, LEAST_INT, Fit
+from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, Fit
+from checkdam.types.type_check import REFUSED, encode
 
 REMOVED: Any = type("Removed", (), {"__slots__": ()})()
 """Stands in a set of changes for the value of an entry that is gone."""

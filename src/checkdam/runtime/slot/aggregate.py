@@ -15,11 +15,11 @@ from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator, ReduceKind
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.process import Process
+from checkdam.state.handle_checks import Fit
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copier
 from checkdam.types.rows import column_to_list
-from checkdam.types.type_check import Fit
 from checkdam.types.type_info import TypeInfo
 
 _FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."

@@ -16,10 +16,9 @@ from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOut
 from checkdam.runtime.exchange_rows import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
-from checkdam.runtime.slot.key_check import check_keys, refused_none
 from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 from checkdam.runtime.slot.process import Process
-from checkdam.runtime.slot.text_check import check_text
+from checkdam.runtime.slot.record_check import check_keys, check_text, refused_none
 from checkdam.types.batch import Batch
 from checkdam.types.output_columns import spark_columns
 from checkdam.types.record_copies import copier

@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from checkdam.state.handle_checks import ElementFit, KeyFit
 from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.types.evolution import Compatibility, compare, restoring_value
 from checkdam.types.serializers import serializer, serializer_from_spec
-from checkdam.types.type_check import UNCHANGING, ElementFit, KeyFit, are_exact, is_hashable
+from checkdam.types.type_check import UNCHANGING, are_exact, is_hashable
 from checkdam.types.type_info import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]

@@ -20,9 +20,9 @@ from checkdam.runtime.exchange_rows import EDGE, TO, Wire, has_own_key, wire_bef
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.slot.level import NO_OUTPUT
+from checkdam.runtime.slot.record_check import check_text
 from checkdam.runtime.slot.slot_client import SlotAddress, exchange, report_task
 from checkdam.runtime.slot.source_level import source_level
-from checkdam.runtime.slot.text_check import check_text
 from checkdam.runtime.spark.counting import Totals, tell
 from checkdam.runtime.spark.task_watch import task_watch
 from checkdam.runtime.stalls import Stall

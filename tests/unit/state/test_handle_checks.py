@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from checkdam.errors import StateAccessError
-from checkdam.types.type_check import Fit, KeyFit, are_exact
+from checkdam.state.handle_checks import Fit, KeyFit
+from checkdam.types.type_check import are_exact
 from checkdam.types.type_info import type_info
 
 

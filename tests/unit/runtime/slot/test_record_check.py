@@ -17,7 +17,7 @@ from checkdam.graph.levels import Edge, plan_job
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningOperator, running_level
 from checkdam.runtime.slot.process import Process
-from checkdam.runtime.slot.text_check import check_text
+from checkdam.runtime.slot.record_check import check_text
 from checkdam.testing import ManualClock
 from checkdam.types.type_info import named_tuple_type, type_info
 
