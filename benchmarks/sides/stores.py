@@ -17,7 +17,7 @@ from checkdam.backends import (
     Sealed,
     StoreOwner,
 )
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.descriptors import ValueStateDescriptor
@@ -62,7 +62,7 @@ class Subtask:
             each for each in handles if each.key_groups.first <= owned.last and owned.first <= each.key_groups.last
         ]
         self.store: KeyedStateStore = backend.open(owner, wanted, self._storage, "", claim=True)
-        self.states = KeyedState(self.store, OperatorTime(), _UID)
+        self.states = OperatorKeyedState(self.store, OperatorTime(), _UID)
         self._checkpoints = 0
 
     def count(self) -> ValueState[int]:

@@ -25,7 +25,7 @@ class WithoutEffect:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedKey:
     """Keys under which only `allowed` values are accepted, and why."""
 
     keys: tuple[str, ...]
@@ -364,14 +364,14 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
     ),
 )
 
-REFUSED: tuple[Refused, ...] = (
-    Refused(
+REFUSED: tuple[RefusedKey, ...] = (
+    RefusedKey(
         (_CHECKPOINTING + "create-subdir", "state.checkpoints.create-subdir"),
         ("true",),
         "checkpoints of several jobs would lie in one directory, and each job would remove those of the others",
         "Leave it out: each job has a directory of its own below the checkpoint directory.",
     ),
-    Refused(
+    RefusedKey(
         ("execution.runtime-mode",),
         ("streaming", "automatic"),
         "there is no batch mode: a job over bounded input runs as a stream that ends",
@@ -410,7 +410,7 @@ def holds_anyway(key: str, value: str) -> bool:
     return key in _REFUSED or value.strip().lower() == _HOLDING.get(key, "false")
 
 
-def refusal(key: str, value: str) -> Refused | None:
+def refusal(key: str, value: str) -> RefusedKey | None:
     """Why this value cannot be accepted; None if it can."""
     refused = _REFUSED.get(key)
     return refused if refused is not None and value.strip().lower() not in refused.allowed else None

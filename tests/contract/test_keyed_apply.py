@@ -1,4 +1,4 @@
-"""What KeyedState promises on every backend of a function that is applied to the state of all keys."""
+"""What OperatorKeyedState promises on every backend of a function that is applied to the state of all keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.keyed_stores import checkpoint, open_store
 from tests.unit.state.plain_store import RecordTime
 
 from checkdam.backends import KeyedStateBackend
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
@@ -90,12 +90,12 @@ def test_a_function_meets_every_key_once_and_may_change_or_clear_it(
     call, ask, write, read = KINDS[kind]
     store = open_store(backend, storage)
     descriptor = ask(None)
-    state = getattr(KeyedState(store, RecordTime(), OperatorUid("op")), call)(descriptor)
+    state = getattr(OperatorKeyedState(store, RecordTime(), OperatorUid("op")), call)(descriptor)
     for number, store.current_key in enumerate(MANY, 1):
         write(state, number)
     store = open_store(backend, storage, [checkpoint(store, storage, 1)])
     store.current_key = "key 7"
-    keyed = KeyedState(store, RecordTime(), OperatorUid("op"))
+    keyed = OperatorKeyedState(store, RecordTime(), OperatorUid("op"))
     met: dict[Any, int] = {}
 
     def change(key: str, handle: Any) -> None:
@@ -123,7 +123,7 @@ def test_a_function_meets_what_has_expired_only_where_it_may_be_seen(
     call, ask, write, read = KINDS[kind]
     ttl = StateTtlConfig(timedelta(seconds=1), visibility=visibility, cleanup=None)
     store, time = open_store(backend, storage), RecordTime()
-    keyed = KeyedState(store, time, OperatorUid("op"))
+    keyed = OperatorKeyedState(store, time, OperatorUid("op"))
     state = getattr(keyed, call)(ask(ttl))
     for store.current_key in ("old", "older"):
         write(state, 1)
@@ -142,7 +142,7 @@ def test_a_failing_function_leaves_the_current_key_as_it_was(
     backend: KeyedStateBackend, storage: MemoryStorage
 ) -> None:
     store = open_store(backend, storage)
-    keyed = KeyedState(store, RecordTime(), OperatorUid("op"))
+    keyed = OperatorKeyedState(store, RecordTime(), OperatorUid("op"))
     descriptor = ValueStateDescriptor("s", int)
     store.current_key = "a"
     keyed.get_state(descriptor).update(1)

@@ -13,7 +13,7 @@ from tests.unit.state.plain_store import RecordTime
 from checkdam import register_type
 from checkdam.backends import KeyedStateBackend
 from checkdam.backends.contract import KeyedStateStore
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.ids import Epoch, OperatorUid
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.testing import MemoryStorage
@@ -27,8 +27,8 @@ class Colour(enum.Enum):
     BLUE = object()
 
 
-def keyed_state(store: KeyedStateStore) -> KeyedState:
-    return KeyedState(store, RecordTime(), OperatorUid("op"))
+def keyed_state(store: KeyedStateStore) -> OperatorKeyedState:
+    return OperatorKeyedState(store, RecordTime(), OperatorUid("op"))
 
 
 ID = UUID(int=7)

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.keyed_stores import open_store
 
 from checkdam.backends import KeyedStateBackend, KeyedStateStore
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.ids import CheckpointId, OperatorUid
 from checkdam.runtime.slot.context import OperatorTime
@@ -48,33 +48,33 @@ class Gathered:
         return accumulator
 
 
-def _value(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _value(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     return states.get_state(ValueStateDescriptor(name, of, ttl=ttl)).update
 
 
-def _added(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _added(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     return states.get_list_state(ListStateDescriptor(name, of, ttl=ttl)).add
 
 
-def _all_added(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _all_added(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     state = states.get_list_state(ListStateDescriptor(name, of, ttl=ttl))
     return lambda value: state.add_all([value])
 
 
-def _list_updated(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _list_updated(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     state = states.get_list_state(ListStateDescriptor(name, of, ttl=ttl))
     return lambda value: state.update([value])
 
 
-def _reduced(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _reduced(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     return states.get_reducing_state(ReducingStateDescriptor(name, of, lambda kept, added: added, ttl=ttl)).add
 
 
-def _gathered(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _gathered(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     return states.get_aggregating_state(AggregatingStateDescriptor(name, of, Gathered(), ttl=ttl)).add
 
 
-def _put(states: KeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
+def _put(states: OperatorKeyedState, name: str, of: Any, ttl: StateTtlConfig | None) -> Callable[[Any], None]:
     state = states.get_map_state(MapStateDescriptor(name, str, of, ttl=ttl))
     return lambda value: state.put("m", value)
 
@@ -96,8 +96,8 @@ PAIRS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-def keyed(store: KeyedStateStore) -> KeyedState:
-    return KeyedState(store, OperatorTime(), OperatorUid("op"))
+def keyed(store: KeyedStateStore) -> OperatorKeyedState:
+    return OperatorKeyedState(store, OperatorTime(), OperatorUid("op"))
 
 
 @pytest.mark.parametrize("ttl", [None, TTL], ids=["", "ttl"])

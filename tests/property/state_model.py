@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -63,7 +63,7 @@ class Declared:
     ttl: StateTtlConfig | None = None
     has_namespace: bool = False
 
-    def ask(self, keyed: KeyedState) -> Any:
+    def ask(self, keyed: OperatorKeyedState) -> Any:
         name, ttl = self.name, self.ttl
         if self.kind == "value":
             return keyed.get_state(ValueStateDescriptor(name, int, default=-1, ttl=ttl))

@@ -24,7 +24,7 @@ from checkdam.backends import (
     StoreOwner,
 )
 from checkdam.backends.contract import NO_KEY
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import StateAccessError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
@@ -276,7 +276,10 @@ class Programs(RuleBasedStateMachine):
             )
             mine = [handle for handle in self.latest[0] if set(handle.key_groups) & set(owned)]
             store = backend.open(owner, mine, self.storage, "", claim=claim)
-            plain, spaced = KeyedState(store, self.time, UID), KeyedState(store, self.time, UID, namespace=int)
+            plain, spaced = (
+                OperatorKeyedState(store, self.time, UID),
+                OperatorKeyedState(store, self.time, UID, namespace=int),
+            )
             asked = {of.name: of.ask(spaced if of.has_namespace else plain) for of in self.declared}
             sweeps = [sweep for keyed in (plain, spaced) if (sweep := keyed.for_every_record())]
             timers = TimerQueue(store, TimeDomain.EVENT_TIME)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
@@ -140,7 +140,7 @@ def _check(backend: KeyedStateBackend, typed: list[tuple[Any, list[Any]]]) -> No
             lambda: Path(tempfile.mkdtemp(dir=work)),
         )
         store = backend.open(owner, (), None, "", claim=False)
-        states = KeyedState(store, OperatorTime(), OperatorUid("op"))
+        states = OperatorKeyedState(store, OperatorTime(), OperatorUid("op"))
         try:
             for place, (of, values) in enumerate(typed):
                 cell = states.get_state(ValueStateDescriptor(f"value {place}", of))

@@ -12,8 +12,9 @@ from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import RunningJob
 from checkdam.runtime.live_state.state_queries import LiveState
-from checkdam.runtime.monitor import JobMonitor, Together
 from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.job_monitor import JobMonitor
+from checkdam.runtime.monitor.listeners import JointListener
 
 
 class Served:
@@ -26,7 +27,7 @@ class Served:
         self.listener: JobListener = launch.listener
         if self._host is not None:
             self._monitor = JobMonitor(job, SystemClock(), configuration=configuration)
-            self.listener = Together(launch.listener, self._monitor, *launch.watchers(job, self._monitor))
+            self.listener = JointListener(launch.listener, self._monitor, *launch.watchers(job, self._monitor))
 
     def by(self, master: JobMaster) -> JobMaster:
         """Hand the job to its host."""

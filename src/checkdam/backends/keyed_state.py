@@ -52,7 +52,7 @@ from checkdam.types.serializers import serializer
 from checkdam.types.type_check import are_exact, is_hashable
 from checkdam.types.type_info import TypeInfo, list_of, tuple_of, type_info
 
-__all__ = ["KeyedState", "StateTime"]
+__all__ = ["OperatorKeyedState", "StateTime"]
 
 _FIT_HINT = "Declare the state with the type that its values have, or convert them."
 
@@ -77,7 +77,7 @@ class _Asked:
     """With TTL: what a read would find of the current key, None if nothing; changes nothing."""
 
 
-class KeyedState:
+class OperatorKeyedState:
     """The keyed state of one operator as its function asks for it, at any time; the same handle for a name each time.
 
     With a `namespace` (its type) every state is kept apart for each namespace of a key, and is about the one that

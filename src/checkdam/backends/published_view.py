@@ -19,12 +19,6 @@ MOST_ENTRIES = 10_000
 """A page of maps ends once it holds so many entries of them."""
 
 _pack = msgspec.msgpack.Encoder().encode
-_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])
-
-
-def pieces(packed: bytes) -> list[bytes]:
-    """The elements of a msgpack array, each still encoded."""
-    return list(map(bytes, _pieces.decode(packed)))
 
 
 def packed_pairs(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -51,7 +45,7 @@ def not_told(uid: str, name: str, failure: CheckdamError) -> StateAccessError:
     return StateAccessError(f'state "{name}" of operator "{uid}" cannot be told: {failure.message}', hint=failure.hint)
 
 
-class Codec:
+class StateCodec:
     """The serializers of one state, and what its readers must not see."""
 
     def __init__(self, spec: StateSpec, key_type: TypeInfo, prune: Prune | None) -> None:

@@ -144,6 +144,7 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 _footer_decoder = msgspec.msgpack.Decoder(FileInfo)
 _block_decoder = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw])
+_elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +405,11 @@ def _padding(packed: int, raw: int) -> bytes:
     missing = -(-raw // _MOST_EXPANSION) - packed
     length = max(0, missing - _SKIPPABLE.size)
     return _SKIPPABLE.pack(_SKIPPABLE_MAGIC, length) + bytes(length) if missing > 0 else b""
+
+
+def split_array(packed: bytes | memoryview) -> list[bytes]:
+    """The elements of a msgpack array, each still encoded."""
+    return list(map(bytes, _elements.decode(packed)))
 
 
 def packed_array(elements: Sequence[bytes]) -> bytes:

@@ -15,7 +15,6 @@ from datetime import datetime
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.terms import TERMS, Fence, Term, fence_of
-from checkdam.checkpoint.uris import below, last_name, parent
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -27,7 +26,7 @@ from checkdam.errors import (
 from checkdam.ids import CheckpointId, JobId
 from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import FileStatus, Storage, create_once
-from checkdam.storage.filesystem import open_storage
+from checkdam.storage.filesystem import below, last_name, open_storage, parent
 from checkdam.storage.names import TEMPORARY_PREFIX
 
 METADATA = "_metadata"

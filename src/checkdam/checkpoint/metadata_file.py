@@ -31,7 +31,6 @@ import msgspec
 import xxhash
 
 from checkdam.checkpoint.completed import RETENTION_SETTING, SOURCES_UID, CompletedCheckpoint, OperatorEntry
-from checkdam.checkpoint.uris import below
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError, StorageError
 from checkdam.flink import state_handles
 from checkdam.flink.checkpoint_properties import checkpoint_properties, savepoint_properties
@@ -63,6 +62,7 @@ from checkdam.state.snapshot_handles import (
     StateFile,
 )
 from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import below
 from checkdam.storage.names import is_plain_name, is_plain_path
 
 FORMAT_VERSION: Final = 3
@@ -196,13 +196,13 @@ def _subtask_state(
 
 def _operator_state_handle(
     checkpoint: CompletedCheckpoint, handle: OperatorStateHandle
-) -> state_handles.OperatorStateHandle:
+) -> state_handles.OperatorStreamHandle:
     content = handle.content
     stream = (
         ByteStreamHandle("operator-state", content) if isinstance(content, bytes) else _relative(checkpoint, content)
     )
     states = tuple(OperatorStateOffsets(name, int(mode), offsets) for name, mode, offsets in handle.offsets)
-    return state_handles.OperatorStateHandle(states, stream)
+    return state_handles.OperatorStreamHandle(states, stream)
 
 
 def _incremental_handle(

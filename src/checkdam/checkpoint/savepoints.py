@@ -21,7 +21,6 @@ from checkdam.checkpoint.checkpoint_store import METADATA, missing_file, place_o
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata, to_metadata
 from checkdam.checkpoint.terms import OWNER, TERMS
-from checkdam.checkpoint.uris import below, last_name, parent
 from checkdam.errors import (
     CheckpointNotFoundError,
     RestoreError,
@@ -32,7 +31,7 @@ from checkdam.errors import (
 from checkdam.ids import JobId
 from checkdam.state.snapshot_handles import SavepointFormat, SavepointTarget
 from checkdam.storage.contract import Storage, create_once
-from checkdam.storage.filesystem import open_storage
+from checkdam.storage.filesystem import below, last_name, open_storage, parent
 from checkdam.storage.names import TEMPORARY_PREFIX
 
 _TRIES = 3

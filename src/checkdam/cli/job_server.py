@@ -12,8 +12,8 @@ from checkdam.config import CHECKPOINT_DIR, Configuration
 from checkdam.ids import JobId
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import JobMonitor, RunningJob
-from checkdam.runtime.monitor import JobMonitor as MonitorOfJob
 from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.job_monitor import JobMonitor as MonitorOfJob
 from checkdam.runtime.monitor.job_records import JobRecord
 from checkdam.server.app.rest_server import RestServer
 from checkdam.server.catalog import registry

@@ -19,8 +19,8 @@ from checkdam.flink.state_handles import (
     MergedChannelHandle,
     MergedDirectories,
     NamedFile,
-    OperatorStateHandle,
     OperatorStateOffsets,
+    OperatorStreamHandle,
     RelativeFileHandle,
     SegmentHandle,
     StreamHandle,
@@ -104,13 +104,13 @@ def _read_changelog(reader: JavaReader, code: int) -> ChangelogHandle:
         )
 
 
-def read_operator_state(reader: JavaReader) -> OperatorStateHandle:
+def read_operator_state(reader: JavaReader) -> OperatorStreamHandle:
     code = reader.i8()
     if code not in (4, 17):
         raise reader.damaged(f"unknown operator state handle code {code}")
     states = tuple(OperatorStateOffsets(reader.utf(), reader.i8(), reader.offsets()) for _ in range(reader.count(7)))
     merged = MergedDirectories(reader.utf(), reader.utf(), reader.flag()) if code == 17 else None
-    return OperatorStateHandle(states, read_stream(reader), merged)
+    return OperatorStreamHandle(states, read_stream(reader), merged)
 
 
 def read_channel(reader: JavaReader, version: int, *, output: bool) -> AnyChannelHandle:
@@ -245,7 +245,7 @@ def _write_changelog(writer: JavaWriter, handle: ChangelogHandle) -> None:
     writer.utf(handle.handle_id)
 
 
-def write_operator_state(writer: JavaWriter, handle: OperatorStateHandle) -> None:
+def write_operator_state(writer: JavaWriter, handle: OperatorStreamHandle) -> None:
     writer.i8(4 if handle.merged is None else 17)
     writer.i32(len(handle.states))
     for state in handle.states:

@@ -25,7 +25,7 @@ from checkdam.flink.handle_codec import (
     write_stream,
 )
 from checkdam.flink.java_data import JavaReader, JavaWriter
-from checkdam.flink.state_handles import AnyChannelHandle, ByteStreamHandle, KeyedHandle, OperatorStateHandle
+from checkdam.flink.state_handles import AnyChannelHandle, ByteStreamHandle, KeyedHandle, OperatorStreamHandle
 
 OLDEST_VERSION: Final = 3
 NEWEST_VERSION: Final = 6
@@ -51,8 +51,8 @@ class MasterState:
 class SubtaskState:
     """The state of one running subtask."""
 
-    managed_operator: OperatorStateHandle | None = None
-    raw_operator: OperatorStateHandle | None = None
+    managed_operator: OperatorStreamHandle | None = None
+    raw_operator: OperatorStreamHandle | None = None
     managed_keyed: KeyedHandle | None = None
     raw_keyed: KeyedHandle | None = None
     input_channels: tuple[AnyChannelHandle, ...] = ()
@@ -174,7 +174,7 @@ def _read_subtask(reader: JavaReader, version: int) -> tuple[int, SubtaskState |
     )
 
 
-def _read_optional_operator_state(reader: JavaReader) -> OperatorStateHandle | None:
+def _read_optional_operator_state(reader: JavaReader) -> OperatorStreamHandle | None:
     number = reader.i32()
     if number not in (0, 1):
         raise reader.damaged(f"{number} operator state handles where at most one can be")

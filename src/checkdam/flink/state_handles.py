@@ -157,7 +157,7 @@ class MergedDirectories:
 
 
 @dataclass(frozen=True)
-class OperatorStateHandle:
+class OperatorStreamHandle:
     """Codes 4 and 17 (with `merged`): the list and broadcast states of one subtask in one stream."""
 
     states: tuple[OperatorStateOffsets, ...]

@@ -12,11 +12,9 @@ from itertools import compress, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from checkdam.backends.compaction import merged_groups
 from checkdam.backends.snapshot_contents import open_files
-from checkdam.backends.state_file import Block, BlockInfo, StateFileReader, StateInfo, packed_array
+from checkdam.backends.state_file import Block, BlockInfo, StateFileReader, StateInfo, packed_array, split_array
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
@@ -24,7 +22,6 @@ from checkdam.state_reader.columns import is_hashable
 from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
 
-_raw = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ROCKSDB_ROWS = 2_048  # entries of RocksDB that are unpacked at once; more measure slower, by the garbage collector
 
 
@@ -107,7 +104,7 @@ def _whole_blocks(blocks: Iterator[Block], reading: Reading, wanted: KeyGroupRan
     for block in blocks:
         packed_keys, packed_values, _ = block.unpack()
         keys = reading.keys.decode(packed_keys)
-        ids = keys if reading.ids_are_keys else _encoded(packed_keys)
+        ids = keys if reading.ids_are_keys else split_array(packed_keys)
         values = [] if reading.values is None else reading.values.decode(packed_values)
         groups, counts = block.info.groups, block.info.counts
         if not block.is_whole:
@@ -118,7 +115,7 @@ def _whole_blocks(blocks: Iterator[Block], reading: Reading, wanted: KeyGroupRan
             yield Chunk(groups, counts, ids, keys, values, block.info.raw_length)
 
 
-class _Version(NamedTuple):
+class _FileVersion(NamedTuple):
     """What one file says about one key group."""
 
     group: int
@@ -157,14 +154,14 @@ def _merged(sources: Sequence[Iterator[Block]], reading: Reading, wanted: KeyGro
             yield Chunk([group], [len(keys)], ids, keys, values, size)
 
 
-def _versions(blocks: Iterator[Block], age: int, reading: Reading, wanted: KeyGroupRange) -> Iterator[_Version]:
+def _versions(blocks: Iterator[Block], age: int, reading: Reading, wanted: KeyGroupRange) -> Iterator[_FileVersion]:
     for block in blocks:
         packed_keys, packed_values, packed_removed = block.unpack()
         keys = reading.keys.decode(packed_keys)
-        ids = keys if reading.ids_are_keys else _encoded(packed_keys)
+        ids = keys if reading.ids_are_keys else split_array(packed_keys)
         removed: list[Any] = []
         if block.info.removed_counts:
-            removed = reading.keys.decode(packed_removed) if reading.ids_are_keys else _encoded(packed_removed)
+            removed = reading.keys.decode(packed_removed) if reading.ids_are_keys else split_array(packed_removed)
         values = [] if reading.values is None else reading.values.decode(packed_values)
         gone_counts = block.info.removed_counts or [0] * len(block.info.groups)
         size = block.info.raw_length // max(1, len(block.info.groups))
@@ -172,12 +169,8 @@ def _versions(blocks: Iterator[Block], age: int, reading: Reading, wanted: KeyGr
         for group, count, gone_count in zip(block.info.groups, block.info.counts, gone_counts, strict=True):
             own, own_gone = slice(entry, entry + count), slice(gone, gone + gone_count)
             if group in wanted:
-                yield _Version(group, age, ids[own], keys[own], values[own], removed[own_gone], size)
+                yield _FileVersion(group, age, ids[own], keys[own], values[own], removed[own_gone], size)
             entry, gone = own.stop, own_gone.stop
-
-
-def _encoded(packed: memoryview) -> list[bytes]:
-    return list(map(bytes, _raw.decode(packed)))
 
 
 def _rocksdb_chunks(
@@ -258,12 +251,12 @@ def _of_one_file(reader: StateFileReader, name: str, wanted: KeyGroupRange) -> I
                 yield block.first, block.entries, block.raw_length - _overhead(block)
         return
     for content in reader.blocks_of(name):
-        keys, values, _ = (_raw.decode(part) for part in content.unpack())
+        keys, values, _ = map(split_array, content.unpack())
         start = 0
         for group, count in zip(content.info.groups, content.info.counts, strict=True):
             own = slice(start, start + count)
             if group in wanted and count:
-                yield group, count, sum(len(bytes(key)) for key in keys[own]) + sum(len(bytes(v)) for v in values[own])
+                yield group, count, sum(map(len, keys[own])) + sum(map(len, values[own]))
             start = own.stop
 
 

@@ -11,7 +11,7 @@ from checkdam.checkpoint.metadata_file import read_metadata
 from checkdam.errors import StateNotRestorableError
 from checkdam.flink import state_handles
 from checkdam.flink.metadata import FinishedSubtask, OperatorState, SubtaskState, decode
-from checkdam.flink.state_handles import ByteStreamHandle, FileHandle, OperatorStateHandle, RelativeFileHandle
+from checkdam.flink.state_handles import ByteStreamHandle, FileHandle, OperatorStreamHandle, RelativeFileHandle
 from checkdam.storage.filesystem import open_storage
 
 _KIND_NAMES = {
@@ -21,7 +21,7 @@ _KIND_NAMES = {
     state_handles.ChangelogHandle: "keyed (changelog)",
     state_handles.InMemoryChangesHandle: "keyed (changes)",
     state_handles.ChangeStreamsHandle: "keyed (changes)",
-    state_handles.OperatorStateHandle: "operator state",
+    state_handles.OperatorStreamHandle: "operator state",
     state_handles.ChannelHandle: "in-flight data",
     state_handles.MergedChannelHandle: "in-flight data",
 }
@@ -94,7 +94,7 @@ def _operator(operator: OperatorState) -> FlinkOperator:
     states = {
         (state.name, _MODES.get(state.mode, f"mode {state.mode}"))
         for handle in handles
-        if isinstance(handle, OperatorStateHandle)
+        if isinstance(handle, OperatorStreamHandle)
         for state in handle.states
     }
     sizes = _sizes(operator.subtasks)

@@ -1,9 +1,9 @@
-"""Opens a storage by its URI: a local directory, a file system of pyarrow.fs, or one that was registered."""
+"""Storages by their URIs: a local directory, a file system of pyarrow.fs, or one that was registered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from checkdam.errors import ConfigError
 from checkdam.storage.contract import Storage
@@ -37,3 +37,20 @@ def open_storage(uri: str) -> Storage:
     from checkdam.storage.arrow_storage import open_arrow_storage  # its clients are loaded only where they are used
 
     return open_arrow_storage(uri)
+
+
+def below(uri: str, path: str) -> str:
+    """The URI of what lies below a directory."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
+
+
+def parent(uri: str) -> str:
+    """The URI of the directory that it lies in."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
+
+
+def last_name(uri: str) -> str:
+    """Its own name in that directory; "" for a root."""
+    return urlsplit(uri).path.rstrip("/").rpartition("/")[2]

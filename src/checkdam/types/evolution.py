@@ -17,12 +17,13 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from checkdam.errors import StateNotRestorableError
 from checkdam.types.avro import problems, resolved
 from checkdam.types.hints import PickleType
 from checkdam.types.serializers import serializer_from_spec
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo, optional_of
-from checkdam.types.widening import is_narrower
 
 Convert = Callable[[Any], Any]
 
@@ -34,7 +35,7 @@ class Compatibility(Enum):
 
 
 @dataclass(frozen=True)
-class Difference:
+class TypeDifference:
     """One place in which two types differ: `path` leads there ("" is the type itself), `effect` says what happens.
 
     `old` and `new` name the types there, None where there is none. `remedy` says what the user can do if it `breaks`.
@@ -65,7 +66,7 @@ class Verdict:
     """
 
     kind: Compatibility
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[TypeDifference, ...] = ()
     convert: Convert | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -127,7 +128,7 @@ class _Comparison:
     """Walks two types side by side, noting differences and composing the conversion (None: the value stays)."""
 
     def __init__(self) -> None:
-        self.differences: list[Difference] = []
+        self.differences: list[TypeDifference] = []
 
     def values(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
         if new.kind is Kind.REGISTERED and new.form is not None:
@@ -212,7 +213,7 @@ class _Comparison:
         """Values of one Python class, whose columns may still differ in width."""
         if old.arrow_type == new.arrow_type:
             return
-        if is_narrower(new.arrow_type, old.arrow_type):
+        if _is_narrower(new.arrow_type, old.arrow_type):
             self._refuse(path, old, new, "which does not hold all of its values")
         else:
             self._note(path, old, new, "and keeps its values")
@@ -273,7 +274,7 @@ class _Comparison:
             self._note(path, old, new, "its fields in another order")
         for name, of in held.items():
             if places[name] not in taken:
-                removed = Difference(_join(path, name), of.name, None, "removed with its values", merges=True)
+                removed = TypeDifference(_join(path, name), of.name, None, "removed with its values", merges=True)
                 self.differences.append(removed)
         if old.kind is not Kind.DATACLASS:
             return _builder(new, steps)
@@ -282,11 +283,11 @@ class _Comparison:
 
     def _added(self, path: str, of: TypeInfo, *, has_default: bool) -> None:
         if has_default:
-            self.differences.append(Difference(path, None, of.name, "filled with its default"))
+            self.differences.append(TypeDifference(path, None, of.name, "filled with its default"))
             return
         remedy = 'Give it a default, or, if it had another name, write Annotated[<type>, Alias("<former name>")].'
         self.differences.append(
-            Difference(path, None, of.name, "new and without a default", breaks=True, remedy=remedy)
+            TypeDifference(path, None, of.name, "new and without a default", breaks=True, remedy=remedy)
         )
 
     def _refuse(self, path: str, old: TypeInfo, new: TypeInfo, why: str) -> None:
@@ -305,7 +306,7 @@ class _Comparison:
         remedy: str = "",
         merges: bool = False,
     ) -> None:
-        self.differences.append(Difference(path, old.name, new.name, effect, breaks, remedy, merges))
+        self.differences.append(TypeDifference(path, old.name, new.name, effect, breaks, remedy, merges))
 
     def _is_broken_at(self, path: str) -> bool:
         return any(each.breaks and each.path == path for each in self.differences)
@@ -378,3 +379,27 @@ def _bare(of: TypeInfo) -> str:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+_FRACTIONS = {"s": 0, "ms": 3, "us": 6, "ns": 6}  # digits of a second; Python's datetime has six
+
+
+def _is_narrower(new: pa.DataType, old: pa.DataType) -> bool:
+    """Whether some value of `old`, of the same Python class, does not fit `new`."""
+    is_a = pa.types
+    if is_a.is_integer(new):
+        lowest, highest = _bounds(old)
+        return not _bounds(new)[0] <= lowest <= highest <= _bounds(new)[1]
+    if is_a.is_floating(new):
+        return bool(new.bit_width < old.bit_width)
+    if is_a.is_decimal(new):
+        return bool(new.scale < old.scale or new.precision - new.scale < old.precision - old.scale)
+    if is_a.is_timestamp(new):
+        return _FRACTIONS[new.unit] < _FRACTIONS[old.unit]
+    return bool(is_a.is_fixed_size_binary(new))  # the old values are of another size, or of any
+
+
+def _bounds(of: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_unsigned_integer(of):
+        return 0, 2**of.bit_width - 1
+    return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1

@@ -71,7 +71,7 @@ class TypeCheck:
     """As `decode_one`, for the bytes of a value in its stored form; where `check_parts` is given, half the check."""
 
     check_parts: Callable[[Any], None] | None
-    """The other half: raises TypeError where a stored value has text for a date or a Decimal, whose bytes are the same."""
+    """The other half: raises TypeError for text in place of a date or Decimal, whose bytes are the same."""
 
     def __init__(self, of: TypeInfo) -> None:
         self.type = of

@@ -12,7 +12,7 @@ from tests.unit.state.plain_store import PlainStore, RecordTime, keyed_state
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, StoreOwner
 from checkdam.backends.contract import NO_KEY
 from checkdam.backends.hashmap.hashmap_states import HashMapCells
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.descriptors import (
@@ -60,8 +60,8 @@ def open_store(handles: tuple[KeyedStateHandle, ...] = (), storage: MemoryStorag
     return HashMapStateBackend().open(owner, handles, storage, "", claim=True)
 
 
-def keyed(store: KeyedStateStore, time: RecordTime | None = None, namespace: Any = None) -> KeyedState:
-    return KeyedState(store, time or RecordTime(), OperatorUid("op"), namespace=namespace)
+def keyed(store: KeyedStateStore, time: RecordTime | None = None, namespace: Any = None) -> OperatorKeyedState:
+    return OperatorKeyedState(store, time or RecordTime(), OperatorUid("op"), namespace=namespace)
 
 
 def test_a_plain_value_of_the_hashmap_backend_is_the_stores_own_object() -> None:

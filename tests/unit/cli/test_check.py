@@ -13,7 +13,7 @@ import pytest
 
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.backends.contract import KeyedStateBackend
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.operator_state_file import INLINE_LIMIT, keep
@@ -115,7 +115,7 @@ def _checkpoint(
     )
     (root / "work").mkdir()
     store = backend.open(owner, (), storage, "", claim=True)
-    state = KeyedState(store, OperatorTime(), uid)
+    state = OperatorKeyedState(store, OperatorTime(), uid)
     visits = state.get_state(ValueStateDescriptor("visits", Visit))
     pages = state.get_map_state(MapStateDescriptor("pages", str, int, ttl=ttl))
     store.current_key = "k"

@@ -40,8 +40,10 @@ KEYED: dict[str, h.KeyedHandle] = {
     "16 empty segment": h.KeyGroupsHandle(0, (1,), h.EmptySegmentHandle()),
 }
 OPERATOR = {
-    "4": h.OperatorStateHandle((h.OperatorStateOffsets("offsets", 1, (0, 8)),), BYTES),
-    "17": h.OperatorStateHandle((), h.EmptySegmentHandle(), h.MergedDirectories("taskowned/x", "shared/x", empty=True)),
+    "4": h.OperatorStreamHandle((h.OperatorStateOffsets("offsets", 1, (0, 8)),), BYTES),
+    "17": h.OperatorStreamHandle(
+        (), h.EmptySegmentHandle(), h.MergedDirectories("taskowned/x", "shared/x", empty=True)
+    ),
 }
 CHANNEL = h.ChannelHandle(2, 0, 1, (4, 8), 12, BYTES)
 MERGED_CHANNEL = h.MergedChannelHandle(2, 12, BYTES, b"offsets")
@@ -76,7 +78,7 @@ def test_every_keyed_handle_comes_back_as_it_was(keyed: h.KeyedHandle) -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATOR.values(), ids=OPERATOR.keys())
-def test_every_operator_state_handle_comes_back_as_it_was(operator: h.OperatorStateHandle) -> None:
+def test_every_operator_state_handle_comes_back_as_it_was(operator: h.OperatorStreamHandle) -> None:
     metadata = metadata_with(SubtaskState(managed_operator=operator, raw_operator=operator))
 
     assert decode(encode(metadata)) == metadata

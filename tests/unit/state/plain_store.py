@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from checkdam.backends.contract import KeyedStateStore
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.ids import OperatorUid
 from checkdam.state.spec import StateSpec
 from checkdam.state.stored import Prune
@@ -127,5 +127,5 @@ class RecordTime:
         self.clock.advance(milliseconds / 1000)
 
 
-def keyed_state(store: PlainStore, time: RecordTime | None = None) -> KeyedState:
-    return KeyedState(cast(KeyedStateStore, store), time or RecordTime(), OperatorUid("op"))
+def keyed_state(store: PlainStore, time: RecordTime | None = None) -> OperatorKeyedState:
+    return OperatorKeyedState(cast(KeyedStateStore, store), time or RecordTime(), OperatorUid("op"))

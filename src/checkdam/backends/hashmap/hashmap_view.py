@@ -13,7 +13,8 @@ from typing import Any
 
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_states import REMOVED, HashMapCells, HashMapMaps
-from checkdam.backends.published_view import MOST_ENTRIES, Codec, not_told, packed_pairs, pieces, unknown_state
+from checkdam.backends.published_view import MOST_ENTRIES, StateCodec, not_told, packed_pairs, unknown_state
+from checkdam.backends.state_file import split_array
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.ids import Epoch
 from checkdam.state.spec import StateSpec
@@ -31,7 +32,7 @@ class ShadowState:
     def __init__(
         self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
     ) -> None:
-        self.codec = Codec(spec, owner.key_type, prune)
+        self.codec = StateCodec(spec, owner.key_type, prune)
         self.entries: dict[Any, Any] = {}  # of maps a dict each, as in the live state
         self.count = 0
         self.prune: Prune | None = None
@@ -78,7 +79,7 @@ class ShadowState:
         while chunk := list(islice(left, _CHUNK)):
             packed = values.encode_checked(chunk)
             # decoded again, what only looked unchangeable is a copy that nobody else has
-            encoded += values.decode(packed) if self._is_shared else pieces(packed)
+            encoded += values.decode(packed) if self._is_shared else split_array(packed)
         each = iter(encoded)
         return {key: REMOVED if value is REMOVED else next(each) for key, value in found.items()}
 

@@ -52,7 +52,7 @@ def _without_log() -> Any:
     return options
 
 
-class Column:
+class ColumnFamily:
     """The column family of one state. Keys sort by key group first."""
 
     def __init__(self, database: Rdict, name: str) -> None:
@@ -181,7 +181,7 @@ class Database:
         access = AccessType.read_only(error_if_log_file_exist=False) if is_read_only else AccessType.read_write()
         families = {name: memory.options() for name in names}
         self._rocks = Rdict(str(path), memory.options(), families, access)
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, ColumnFamily] = {}
         self._families = set(names)
         self._is_clipped = False
 
@@ -190,14 +190,14 @@ class Database:
         """The names of the states that have a column family."""
         return sorted(unquote(name.removeprefix(_PREFIX)) for name in self._families)
 
-    def column(self, state: str) -> Column:
+    def column(self, state: str) -> ColumnFamily:
         """The column family of a state, made if there is none."""
         name = _PREFIX + quote(state, safe="")
         if name not in self._families:
             self._rocks.create_column_family(name, self._memory.options()).close()
             self._families.add(name)
         if state not in self._columns:
-            self._columns[state] = Column(self._rocks, name)
+            self._columns[state] = ColumnFamily(self._rocks, name)
         return self._columns[state]
 
     def keep_only(self, key_groups: KeyGroupRange) -> None:
@@ -246,7 +246,7 @@ class Database:
 
 
 def write_sorted(path: Path, memory: SlotMemory, entries: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Make a file for `Column.ingest` of entries in ascending order; False and no file if there are none."""
+    """Make a file for `ColumnFamily.ingest` of entries in ascending order; False and no file if there are none."""
     writer: SstFileWriter | None = None
     for key, value in entries:
         if writer is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from checkdam.backends.contract import StoreOwner
 from checkdam.backends.restoring import agreed, check_keys, read_states
-from checkdam.backends.rocksdb.database import Column, Database, chunks, write_sorted
+from checkdam.backends.rocksdb.database import ColumnFamily, Database, chunks, write_sorted
 from checkdam.backends.rocksdb.memory_budget import SlotMemory
 from checkdam.backends.rocksdb.rocksdb_reading import open_fetched, read_keyed
 from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable
@@ -23,7 +23,7 @@ _CHUNK = 1024
 
 
 @dataclass
-class Restored:
+class RestoredDatabase:
     """An open database in `path/db`, the states in it, and the tables of it that lie in the checkpoint already."""
 
     path: Path
@@ -32,14 +32,14 @@ class Restored:
     tables: dict[str, DurableTable] = field(default_factory=dict)
 
 
-def open_empty(owner: StoreOwner, memory: SlotMemory) -> Restored:
+def open_empty(owner: StoreOwner, memory: SlotMemory) -> RestoredDatabase:
     path = owner.work_directory()
-    return Restored(path, Database(path / "db", memory))
+    return RestoredDatabase(path, Database(path / "db", memory))
 
 
 def restore(
     owner: StoreOwner, memory: SlotMemory, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
-) -> Restored:
+) -> RestoredDatabase:
     """Open a database with exactly the owner's key groups, out of all handles.
 
     The snapshot with most of them is opened as it is and the rest of it forgotten; what other snapshots have is added.
@@ -57,7 +57,7 @@ def restore(
     path = owner.work_directory()
     try:
         if first is None or not shared[first]:
-            restored = Restored(path, Database(path / "db", memory))
+            restored = RestoredDatabase(path, Database(path / "db", memory))
         else:
             restored = _open(owner, memory, path, handles[first], infos[first], storage, directory)
         try:
@@ -85,7 +85,7 @@ def _open(
     info: SnapshotInfo,
     storage: Storage,
     directory: str,
-) -> Restored:
+) -> RestoredDatabase:
     fetch(handle, info, storage, directory, path / "db", owner.key_groups)
     database = open_fetched(handle, path / "db", memory)
     if handle.key_groups != owner.key_groups:
@@ -95,13 +95,13 @@ def _open(
         for file in handle.files
         if file.name in info.tables
     }
-    return Restored(path, database, {state.name: state for state in info.states}, tables)
+    return RestoredDatabase(path, database, {state.name: state for state in info.states}, tables)
 
 
 def _ingest(
     owner: StoreOwner,
     memory: SlotMemory,
-    restored: Restored,
+    restored: RestoredDatabase,
     handle: KeyedStateHandle,
     info: SnapshotInfo,
     storage: Storage,
@@ -119,7 +119,9 @@ def _ingest(
         (restored.path / "sorted").unlink(missing_ok=True)
 
 
-def _load(owner: StoreOwner, restored: Restored, handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+def _load(
+    owner: StoreOwner, restored: RestoredDatabase, handle: KeyedStateHandle, storage: Storage, directory: str
+) -> None:
     """Add what a snapshot of another backend has of the owner's key groups."""
     for state, entries in read_states(owner, handle, storage, directory):
         column = _column(owner, restored, state)
@@ -137,7 +139,7 @@ def _with_key_groups(
         yield group.to_bytes(2, "big") + key, value
 
 
-def _column(owner: StoreOwner, restored: Restored, state: StateInfo) -> Column:
+def _column(owner: StoreOwner, restored: RestoredDatabase, state: StateInfo) -> ColumnFamily:
     restored.states[state.name] = agreed(owner.uid, restored.states.get(state.name, state), state)
     return restored.database.column(state.name)
 

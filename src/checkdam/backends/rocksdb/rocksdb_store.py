@@ -14,7 +14,7 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
 from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
-from checkdam.backends.rocksdb.rocksdb_restore import Restored, open_empty, restore
+from checkdam.backends.rocksdb.rocksdb_restore import RestoredDatabase, open_empty, restore
 from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSealed, WrittenInfo
 from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
 from checkdam.backends.rocksdb.table import StateTable
@@ -53,7 +53,7 @@ class RocksDBStore:
     """
 
     def __init__(
-        self, owner: StoreOwner, memory: SlotMemory, restored: Restored, confirmed: dict[str, DurableTable]
+        self, owner: StoreOwner, memory: SlotMemory, restored: RestoredDatabase, confirmed: dict[str, DurableTable]
     ) -> None:
         self.current_key: Any = NO_KEY
         self.current_namespace: Any = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from checkdam.backends.contract import Prune, StoreOwner
-from checkdam.backends.published_view import MOST_ENTRIES, Codec, packed_pairs, pieces, unknown_state
+from checkdam.backends.published_view import MOST_ENTRIES, StateCodec, packed_pairs, unknown_state
 from checkdam.backends.rocksdb.database import LAST, ColumnSnapshot, after_prefix
 from checkdam.backends.rocksdb.table import StateTable
+from checkdam.backends.state_file import split_array
 from checkdam.ids import Epoch
 from checkdam.state.key_groups import key_hasher
 from checkdam.state.spec import StateSpec
@@ -22,7 +23,7 @@ _PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
 class PublishedTable:
     """One state in a snapshot of its column family."""
 
-    def __init__(self, owner: StoreOwner, codec: Codec, snapshot: ColumnSnapshot, prune: Prune | None) -> None:
+    def __init__(self, owner: StoreOwner, codec: StateCodec, snapshot: ColumnSnapshot, prune: Prune | None) -> None:
         self._owner = owner
         self._codec = codec
         self._snapshot = snapshot
@@ -78,7 +79,7 @@ class PublishedTable:
 
     def _prefix_of(self, stored: bytes) -> bytes:
         """What all entries of the same map begin with."""
-        map_key = pieces(stored[2:])[-1]
+        map_key = split_array(stored[2:])[-1]
         return stored[: -len(map_key)]
 
     def _holder_of(self, prefix: bytes) -> bytes:
@@ -106,9 +107,9 @@ class RocksDBPublished:
     ) -> None:
         self._owner = owner
         self._epoch = epoch
-        known: dict[str, Codec] = {} if before is None else before._codecs
-        self._codecs: dict[str, Codec] = {
-            table.spec.name: known.get(table.spec.name) or Codec(table.spec, owner.key_type, table.prune)
+        known: dict[str, StateCodec] = {} if before is None else before._codecs
+        self._codecs: dict[str, StateCodec] = {
+            table.spec.name: known.get(table.spec.name) or StateCodec(table.spec, owner.key_type, table.prune)
             for table in tables
         }
         self._tables = {

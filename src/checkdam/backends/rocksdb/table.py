@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-import msgspec
-
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_snapshot import naming
 from checkdam.backends.restoring import StateReading
-from checkdam.backends.rocksdb.database import CHUNK_BYTES, Change, Column, chunks
+from checkdam.backends.rocksdb.database import CHUNK_BYTES, Change, ColumnFamily, chunks
 from checkdam.backends.rocksdb.memory_budget import SlotMemory
-from checkdam.backends.state_file import StateInfo, packed_array, state_info
+from checkdam.backends.state_file import StateInfo, packed_array, split_array, state_info
 from checkdam.state.key_groups import key_groups, key_hasher
 from checkdam.state.spec import StateSpec
 from checkdam.types.serializers import serializer
@@ -36,19 +34,12 @@ _SLOT = 90  # what an entry of a dict takes, with the room that a growing dict k
 
 _SMALL = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.NONE})
 
-_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
-
-class Current(Protocol):
+class CurrentKey(Protocol):
     """Where states look up what they are about."""
 
     current_key: Any
     current_namespace: Any
-
-
-def split(packed: bytes) -> list[bytes]:
-    """The elements of a msgpack array, each still encoded."""
-    return list(map(bytes, _pieces.decode(packed)))
 
 
 def footprint(of: TypeInfo) -> tuple[int, float]:
@@ -78,11 +69,11 @@ class StateTable(ABC):
 
     def __init__(
         self,
-        current: Current,
+        current: CurrentKey,
         owner: StoreOwner,
         spec: StateSpec,
         prune: Prune | None,
-        column: Column,
+        column: ColumnFamily,
         memory: SlotMemory,
     ) -> None:
         self.info: StateInfo = state_info(spec)
@@ -154,7 +145,7 @@ class StateTable(ABC):
     def encode_entries(self, entries: list[Any]) -> list[bytes]:
         keys = [entry[0] for entry in entries] if self._has_compound_keys else entries
         groups = key_groups(keys, self._owner.key_type, self._owner.max_parallelism).tolist()
-        packed = split(self._entry_keys.encode_keys(entries))
+        packed = split_array(self._entry_keys.encode_keys(entries))
         prefixes = self._groups
         return [prefixes[group] + key for group, key in zip(groups, packed, strict=True)]
 
@@ -179,7 +170,7 @@ class StateTable(ABC):
     def _encoded(self, changes: list[tuple[Any, Any]]) -> list[Change]:
         keys = self.encode_entries([entry for entry, _ in changes])
         present = [value for _, value in changes if value is not None]
-        packed = iter(split(self._values.encode_checked(present)))
+        packed = iter(split_array(self._values.encode_checked(present)))
         encoded = [
             (key, None if change[1] is None else next(packed)) for key, change in zip(keys, changes, strict=True)
         ]
@@ -336,5 +327,5 @@ class StateTable(ABC):
         for chunk in chunks(self.column.scan(), _CHUNK):
             keys, old = zip(*chunk, strict=True)
             with naming(self._owner, self.info):
-                new = split(self._values.encode_checked(reading.values(packed_array(old))))
+                new = split_array(self._values.encode_checked(reading.values(packed_array(old))))
             self.column.write(zip(keys, new, strict=True))

@@ -49,7 +49,7 @@ from checkdam.runtime.engine import Engine, Slot
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_events import CheckpointTriggered
 from checkdam.runtime.monitor.job_records import SnapshotKind
-from checkdam.runtime.monitor.timed_listener import Telling
+from checkdam.runtime.monitor.listeners import TimedListener
 from checkdam.runtime.stalls import Stall
 from checkdam.runtime.workers import Workers, within
 from checkdam.state.snapshot_handles import SavepointFormat, SlotSnapshot, StateFile
@@ -68,7 +68,7 @@ class Surroundings:
     store: CheckpointStore | None
     coordinator: CheckpointCoordinator
     outputs: Outputs
-    listener: Telling
+    listener: TimedListener
     clock: Clock
     term: int = 0  # of the driver; 0: the job keeps no checkpoints
     begun: Callable[[], None] = lambda: None  # called when the slots have their state

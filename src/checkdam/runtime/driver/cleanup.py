@@ -5,7 +5,6 @@ from __future__ import annotations
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, keeps_checkpoints
 from checkdam.checkpoint.terms import Term
-from checkdam.checkpoint.uris import below
 from checkdam.errors import RestoreError, StorageError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.driver.outputs import Outputs
@@ -13,6 +12,7 @@ from checkdam.runtime.driver.restore import Restored, newest_first
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.slot.snapshot_writer import SHARED
 from checkdam.storage.contract import Storage
+from checkdam.storage.filesystem import below
 
 _TRIES = 3
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from checkdam.backends.contract import NO_KEY, Cells, Maps, Sealed, ValueTable
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.functions import has_timers
@@ -53,7 +53,7 @@ def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, i
     if isinstance(operator.kind, ConnectKind):
         for descriptor in operator.kind.broadcast:
             operator_states.declare_broadcast(descriptor)
-    keyed = KeyedState(store, OperatorTime(), operator.uid or OperatorUid(operator.name))
+    keyed = OperatorKeyedState(store, OperatorTime(), operator.uid or OperatorUid(operator.name))
     context = FunctionContext(
         operator.name, 0, 1, keyed if operator.key is not None else None, max_parallelism=max_parallelism
     )

@@ -59,7 +59,7 @@ from checkdam.runtime.engine import Engine
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.job_records import JobStatus
-from checkdam.runtime.monitor.timed_listener import Telling
+from checkdam.runtime.monitor.listeners import TimedListener
 from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage.contract import Storage
@@ -105,7 +105,7 @@ class JobMaster:
         self._engines = engines
         self._engine = engines(job.plan)
         self._given = restored
-        self._listener = Telling(listener or JobListener())
+        self._listener = TimedListener(listener or JobListener())
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None

@@ -18,7 +18,6 @@ from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.savepoints import dispose, shown
 from checkdam.checkpoint.settings import RestoreMode
 from checkdam.checkpoint.terms import is_running, owner_of
-from checkdam.checkpoint.uris import last_name, parent
 from checkdam.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
@@ -34,7 +33,7 @@ from checkdam.runtime.slot.messages import RestorePoint
 from checkdam.runtime.source_position import SourceChoices, encode_position, restored_position
 from checkdam.runtime.spark.offsets import check_files
 from checkdam.storage.contract import Storage
-from checkdam.storage.filesystem import open_storage
+from checkdam.storage.filesystem import last_name, open_storage, parent
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import StateAccessError, StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
@@ -208,7 +208,7 @@ class BroadcastContext(_OfBroadcast, RecordContext):
     ) -> None:
         super().__init__(states, time, timer_service, outputs)
         self._broadcast = broadcast
-        self._keyed = states if isinstance(states, KeyedState) else None
+        self._keyed = states if isinstance(states, OperatorKeyedState) else None
 
     def apply_to_keyed_state(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
         if self._keyed is None:

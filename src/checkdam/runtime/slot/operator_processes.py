@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from checkdam.backends.contract import NO_KEY, KeyedStateStore
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import SinkWriter
 from checkdam.errors import CheckdamError, StateAccessError
@@ -116,7 +116,7 @@ def make_process(
         assert store is not None
         return aggregate_process(operator, store)
     if store is not None:
-        assert isinstance(context.keyed, KeyedState)
+        assert isinstance(context.keyed, OperatorKeyedState)
         return _keyed(operator, store, context.keyed, around, broadcast)
     return _unkeyed(operator, context, around, broadcast)
 
@@ -156,7 +156,7 @@ def _read_only(states: Mapping[str, Any]) -> Mapping[str, Any]:
 def _keyed(
     operator: Operator,
     store: KeyedStateStore,
-    states: KeyedState,
+    states: OperatorKeyedState,
     around: OperatorSetting,
     broadcast: Mapping[str, Any],
 ) -> Process:

@@ -10,7 +10,7 @@ from pathlib import Path
 import cloudpickle
 
 from checkdam.backends.contract import KeyedStateStore, StoreOwner
-from checkdam.backends.keyed_state import KeyedState
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.checkpoint.operator_state_file import redistribute
 from checkdam.clock import Clock
 from checkdam.connectors.contract import SinkWriter, WriterContext
@@ -68,7 +68,7 @@ class OpenOperator:
         self.states = self._open_states()
         time = OperatorTime(self._slot.clock)
         time.advance(self._slot.event_time.watermark_of(operator.id))
-        keyed = KeyedState(self.store, time, self.uid) if self.store is not None else None
+        keyed = OperatorKeyedState(self.store, time, self.uid) if self.store is not None else None
         self._has_begun = True
         self.process = make_process(
             operator,

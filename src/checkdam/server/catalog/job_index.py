@@ -16,7 +16,6 @@ from checkdam.checkpoint.checkpoint_store import NUMBER
 from checkdam.checkpoint.completed import RETENTION_SETTING, CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.metadata_file import from_metadata, read_metadata
 from checkdam.checkpoint.terms import Fence, fence_of, owner_of
-from checkdam.checkpoint.uris import below
 from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId, SubtaskIndex
@@ -38,7 +37,7 @@ from checkdam.runtime.monitor.job_records import (
 from checkdam.server.catalog.archive import JobArchive
 from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import FileStatus, Storage
-from checkdam.storage.filesystem import open_storage
+from checkdam.storage.filesystem import below, open_storage
 
 MOST_CHECKPOINTS: Final = 200
 """How many of a job's checkpoints are read, the newest of them."""

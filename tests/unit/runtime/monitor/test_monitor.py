@@ -16,8 +16,8 @@ from checkdam.config import Configuration
 from checkdam.errors import JobFailedError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.failures import user_error
-from checkdam.runtime.monitor import JobMonitor, Together
 from checkdam.runtime.monitor.job_events import EpochStats, JobListener
+from checkdam.runtime.monitor.job_monitor import JobMonitor
 from checkdam.runtime.monitor.job_records import (
     NEVER,
     CheckpointStatus,
@@ -26,6 +26,7 @@ from checkdam.runtime.monitor.job_records import (
     SlotRecord,
     SnapshotKind,
 )
+from checkdam.runtime.monitor.listeners import JointListener
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
@@ -408,8 +409,8 @@ def test_a_watcher_that_raises_stops_neither_the_others_nor_the_job() -> None:
 
     last = Counts()
 
-    Together(JobListener(), Broken(), last).job_started(JobId("0" * 32), "job", 2)
+    JointListener(JobListener(), Broken(), last).job_started(JobId("0" * 32), "job", 2)
 
     assert last.heard == 1
     with pytest.raises(RuntimeError, match="bug"):
-        Together(Broken()).epoch_ended(EpochStats(Epoch(0), 0, 0.0, 0))
+        JointListener(Broken()).epoch_ended(EpochStats(Epoch(0), 0, 0.0, 0))

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
-from checkdam.runtime.monitor import JobMonitor, Together
 from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered
+from checkdam.runtime.monitor.job_monitor import JobMonitor
 from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
+from checkdam.runtime.monitor.listeners import JointListener
 from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.manual_clock import ManualClock
@@ -65,5 +66,5 @@ class Watched:
 def watch(job: LocalJob) -> JobMonitor:
     """Let a monitor hear what a LocalJob tells."""
     monitor = JobMonitor(job.job())
-    job.heard = cast(Heard, Together(job.heard, monitor))
+    job.heard = cast(Heard, JointListener(job.heard, monitor))
     return monitor

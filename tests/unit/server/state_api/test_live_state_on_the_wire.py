@@ -22,7 +22,7 @@ from checkdam.graph.contexts import ProcessContext, RuntimeContext
 from checkdam.graph.functions import KeyedProcessFunction
 from checkdam.runtime.job_control import RunningJob
 from checkdam.runtime.live_state.state_queries import LiveState
-from checkdam.runtime.monitor import JobMonitor
+from checkdam.runtime.monitor.job_monitor import JobMonitor
 from checkdam.server.app.rest_server import RestServer
 from checkdam.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from checkdam.testing import MemoryStorage
