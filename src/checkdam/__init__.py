@@ -72,7 +72,7 @@ from checkdam.graph.functions import (
     SourceFunction,
 )
 from checkdam.graph.watermarks import WatermarkStrategy
-from checkdam.runtime.driver.job_master import JobResult
+from checkdam.runtime.job_result import JobResult
 from checkdam.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,

@@ -31,7 +31,7 @@ from checkdam.runtime.source_position import SourceStart
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job_result import JobResult
 
 
 class Watcher(JobListener):

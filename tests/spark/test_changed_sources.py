@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
     from checkdam import DataStream, StreamExecutionEnvironment
-    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job_result import JobResult
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from checkdam.runtime.monitor.job_records import JobStatus
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
-    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job_result import JobResult
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from checkdam.checkpoint.settings import JobEnd
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs, LineServer
 
-    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job_result import JobResult
     from checkdam.runtime.monitor.job_events import CheckpointStats
 
 pytestmark = pytest.mark.spark

@@ -40,7 +40,7 @@ from checkdam.types.type_info import type_info
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
-    from checkdam.runtime.driver.job_master import JobResult
+    from checkdam.runtime.job_result import JobResult
 
 pytestmark = pytest.mark.spark
 

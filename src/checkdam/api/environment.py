@@ -42,9 +42,10 @@ from checkdam.types.inference import infer_type
 from checkdam.types.type_info import TypeInfo, type_info
 
 if TYPE_CHECKING:  # building a job does not load what runs one
-    from checkdam.runtime.driver.job_master import JobMaster, JobResult
+    from checkdam.runtime.driver.job_master import JobMaster
     from checkdam.runtime.driver.restore import Restored
     from checkdam.runtime.job import Job
+    from checkdam.runtime.job_result import JobResult
 
 _OF_SERVER = tuple(
     option

@@ -15,9 +15,9 @@ from checkdam.ids import OperatorUid
 from checkdam.runtime.source_position import SourceStart
 
 if TYPE_CHECKING:
-    from checkdam.runtime.driver.job_master import JobResult
     from checkdam.runtime.job import Job
     from checkdam.runtime.job_control import JobHost, JobMonitor
+    from checkdam.runtime.job_result import JobResult
     from checkdam.runtime.monitor.job_events import JobListener
 
 DEFAULT_FILE = Path("checkdam.yaml")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -33,7 +32,7 @@ from checkdam.errors import (
     UserFunctionError,
 )
 from checkdam.graph.levels import JobPlan
-from checkdam.ids import CheckpointId, JobId, new_attempt
+from checkdam.ids import CheckpointId, new_attempt
 from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.driver.checkpointing import Surroundings
 from checkdam.runtime.driver.cleanup import Remains
@@ -57,6 +56,7 @@ from checkdam.runtime.driver.restore import Restored, give_up_savepoint, newest_
 from checkdam.runtime.driver.slot_group import LiveSlots
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.job import Job
+from checkdam.runtime.job_result import JobResult
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.monitor.listeners import TimedListener
@@ -71,15 +71,6 @@ _STATUS_AFTER = {
     JobEnd.FAILED: JobStatus.FAILED,
     JobEnd.SUSPENDED: JobStatus.SUSPENDED,
 }
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """How a job ended, and the checkpoint it can be resumed from, if one was kept."""
-
-    job_id: JobId
-    end: JobEnd
-    last_checkpoint: str | None
 
 
 class JobMaster:

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -357,7 +357,6 @@ def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointReco
             if entry.uid in places
         ),
     )
-
 
 
 def _named(entry: OperatorEntry) -> list[SubtaskIndex]:
