@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.support.every_state import EveryState, Record
 
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
@@ -20,7 +21,6 @@ from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory_storage import set_max_state_size
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
-from checkdam.testing.every_state import EveryState, Record
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
 

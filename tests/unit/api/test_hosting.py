@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
@@ -21,7 +22,6 @@ from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.trouble import Step, Trouble, refuse
-from checkdam.testing.word_count import WordCount
 
 
 class Host:

@@ -234,7 +234,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from checkdam.api import environment
 from checkdam.testing.trouble import Step, Trouble
-from checkdam.testing.word_count import WordCount
+from tests.support.word_count import WordCount
 
 environment._INIT = environment.os.getpid() if "init" in sys.argv else -1
 hang = Trouble(Step.BEFORE_LEVEL, lambda engine, moment: engine.wait_for(Future()))

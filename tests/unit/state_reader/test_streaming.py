@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.snapshot_files import written
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.snapshot_files import written
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("32 MB")}
 VALUE_BYTES = 2_000

@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -23,9 +25,7 @@ from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a", "c"], ["c", "a", "d"], ["b", "d", "e"], ["a", "f"], ["g", "a"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -28,9 +30,7 @@ from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api import environment as environment_module
 from checkdam.api.environment import StreamExecutionEnvironment, _ended_by_signals
@@ -44,9 +46,7 @@ from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.local_slot import LocalSlot
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, Step, Trouble, kill_slot, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

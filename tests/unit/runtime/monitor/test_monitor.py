@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.word_count import UID, WordCount
 from tests.unit.runtime.monitor.watched import Watched, watch
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -30,7 +31,6 @@ from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 
 def _named(monitor: JobMonitor, name: str) -> OperatorRecord:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from tests.support.word_count import UID, WordCount
+
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.monitor import JobMonitor, Together
@@ -12,7 +14,6 @@ from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
 from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.word_count import UID, WordCount
 
 
 class Watched:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from tests.support.word_count import UID, WordCount
 from tests.unit.runtime.monitor.watched import watch
 from tests.unit.server.records import job
 
@@ -27,7 +28,6 @@ from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.word_count import UID, WordCount
 
 GONE = Owner(this_process().machine, 2**22 + 1, "1")
 
