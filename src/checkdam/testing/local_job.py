@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import StoreOwner
@@ -21,10 +21,9 @@ from checkdam.checkpoint.settings import (
     CheckpointRetention,
     JobEnd,
     RestoreMode,
-    settle_checkpoints,
 )
 from checkdam.clock import Clock
-from checkdam.config import Configuration, Origin
+from checkdam.config import Configuration
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
@@ -47,8 +46,9 @@ from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.local_target import LocalTarget
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.mounts import mount, watched_by
+from checkdam.testing.mounts import mount
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Trouble
 from checkdam.types.inference import infer_type
@@ -219,11 +219,11 @@ class LocalJob:
         self._host = host
         self._name = name
         self._allow_repeated_output = allow_repeated_output
-        self._heartbeat = heartbeat or Heartbeat()
-        self._cancellation_timeout = cancellation_timeout or config.CANCELLATION_TIMEOUT.default
+        self._heartbeat = heartbeat
+        self._cancellation_timeout = cancellation_timeout
         self._thread: threading.Thread | None = None
         self._outcome: BaseException | None = None
-        self._engine: LocalEngine | None = None
+        self._target: LocalTarget | None = None
         self._master: JobMaster | None = None
         self.heard = Heard()
 
@@ -282,6 +282,14 @@ class LocalJob:
             DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
         """
         has_own = restore is None and self._storage is not None and bool(self._store().completed())
+        target = self._target = LocalTarget(
+            self._troubles,
+            lockstep=self._lockstep,
+            clock=self._clock,
+            joins_batches=self._joins_batches,
+            until=self._until,
+            change=self._changed,
+        )
         launch = Launch(
             self._configuration.with_value(config.RESTORE_MODE, mode),
             restore_path=restore,
@@ -291,44 +299,33 @@ class LocalJob:
             take_over=take_over,
             source_positions=source_positions or {},
             host=self._host,
+            target=target,
         )
-        environment = self._built(launch)
-        settings = environment._with_start(self._settled(environment))
-        restored = environment._find_restored(self._name, settings)
-        job, settings = environment._job(self._name, environment._operators, settings, restored)
-        job = replace(
-            job,
-            job_id=self._job_id,
-            allow_repeated_output=self._allow_repeated_output,
-            heartbeat=self._heartbeat,
-            cancellation_timeout=self._cancellation_timeout,
-        )
-        engine = self._engine = LocalEngine(
-            job.plan,
-            self._troubles,
-            lockstep=self._lockstep,
-            clock=self._clock,
-            joins_batches=self._joins_batches,
-            until=self._until,
-            heartbeat=self._heartbeat,
-        )
-        given = None if restored is None or restored.claim else restored
-        engine.settle_rest = self._settle_rest
+        self._built(launch)._prepare(self._name).run(self._known)
+        return self.heard
+
+    @contextmanager
+    def _known(self, master: JobMaster) -> Iterator[None]:
+        """Let the test reach the job while it runs."""
+        assert self._engine is not None
+        self._master = master
+        self._engine.settle_rest = self._settle_rest
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
-        with watched_by(engine.driver), hosted(launch, job, settings) as served:
-            master = JobMaster(
-                job,
-                engine.adopt,
-                restored=given,
-                listener=served.listener,
-                clock=self._clock,
-                resumes=restored is not None and restored.claim,
-                take_over=take_over,
-            )
-            self._master = served.by(master)
-            self._master.run()
-        return self.heard
+        yield
+
+    def _changed(self, job: Job) -> Job:
+        return replace(
+            job,
+            job_id=self._job_id,
+            allow_repeated_output=self._allow_repeated_output or job.allow_repeated_output,
+            heartbeat=self._heartbeat or job.heartbeat,
+            cancellation_timeout=self._cancellation_timeout or job.cancellation_timeout,
+        )
+
+    @property
+    def _engine(self) -> LocalEngine | None:
+        return self._target.engine if self._target is not None else None
 
     def _look_again(self) -> None:
         running = self._master._running if self._master is not None else None
@@ -351,9 +348,7 @@ class LocalJob:
 
     def job(self) -> Job:
         """The job as it would run from the beginning."""
-        environment = self._built(Launch(self._configuration))
-        job, _ = environment._job(self._name, environment._operators, self._settled(environment), None)
-        return replace(job, job_id=self._job_id)
+        return self._changed(self._built(Launch(self._configuration, target=LocalTarget()))._prepare(self._name).job)
 
     def checkpoint(self) -> CompletedCheckpoint:
         """The newest one on storage."""
@@ -389,13 +384,10 @@ class LocalJob:
         environment = StreamExecutionEnvironment(launch)
         environment.set_parallelism(self._parallelism)
         environment.set_restart_strategy(self._restart)
-        environment.enable_checkpointing(self._checkpoints)
+        checkpoints = replace(self._checkpoints, storage=self._place)
+        environment.enable_checkpointing(checkpoints if self._place else replace(checkpoints, interval=None))
         self._build(environment, self._source(environment))
         return environment
-
-    def _settled(self, environment: StreamExecutionEnvironment) -> Configuration:
-        """The settings that hold; the storage is the one the job was given."""
-        return settle_checkpoints(environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE))
 
     def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
         values = [value for epoch in self._epochs for value in epoch]

@@ -229,20 +229,21 @@ def test_sigterm_before_the_job_runs_ends_the_program_in_order(tmp_path: Path) -
 
 
 HANGS = """
-import pathlib, sys
+import os, pathlib, sys
 from concurrent.futures import Future
 from datetime import timedelta
-from checkdam.api import environment
+from checkdam.api import signals
+from checkdam.testing.local_job import LocalJob
+from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble
-from tests.support.word_count import WordCount
 
-environment._INIT = environment.os.getpid() if "init" in sys.argv else -1
+signals._INIT = os.getpid() if "init" in sys.argv else -1
 hang = Trouble(Step.BEFORE_LEVEL, lambda engine, moment: engine.wait_for(Future()))
-words = WordCount([["a"], ["b"]])
-job = words.job(troubles=[hang])
+show = lambda env, words: words.rebalance().map(str.upper).print()
+job = LocalJob(show, [["a"], ["b"]], MemoryStorage(), troubles=[hang])
 job.heard.progressed = lambda what: pathlib.Path("suspending").touch()
 job.start()
-with environment._ended_by_signals(job._master, timedelta(hours=1)):
+with signals.ended_by_signals(job._master, timedelta(hours=1)):
     hang.happened.wait(60)
     pathlib.Path("running").touch()
     job.join()
