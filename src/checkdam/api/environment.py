@@ -257,6 +257,7 @@ class StreamExecutionEnvironment:
                 yield
 
         result = execution.run(ended_early)
+        execution.ended_with(result)
         leave_if_told_to_go(result, came)
         return result
 

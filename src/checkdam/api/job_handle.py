@@ -66,7 +66,7 @@ class JobHandle:
     def __init__(
         self, execution: JobExecution, watch: JobWatch, master: JobMaster, done: Future[JobResult], grace: timedelta
     ) -> None:
-        self._job = execution.job
+        self._execution = execution
         self._savepoint_directory = execution.settings.get(config.SAVEPOINT_DIR)
         self._watch = watch
         self._master = master
@@ -94,8 +94,14 @@ class JobHandle:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         with ended_by_signals(self._master, self._grace) as came:
             result = self._done.result(seconds)
+        if came:
+            self._execution.ended_with(result)
         leave_if_told_to_go(result, came)
         return result
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Call this, in some thread, when the job has ended; at once if it has."""
+        self._done.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:
         """End the job in order; the retention of its checkpoints decides what stays. `wait` tells when it has ended."""
@@ -155,7 +161,7 @@ class JobHandle:
 
         def begin() -> None:
             if self._done.done():
-                refuse(answer, JobControlError(f'job "{self._job.name}" is {self.status}'))
+                refuse(answer, JobControlError(f'job "{self._execution.job.name}" is {self.status}'))
             else:
                 ask().add_done_callback(lambda done: _pass_on(done, answer))
 

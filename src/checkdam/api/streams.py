@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from checkdam.api.collect import CloseableIterator, execute_and_collect
 from checkdam.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from checkdam.api.declarations import (
     check_durable,
@@ -255,6 +256,14 @@ class DataStream(_Step):
         check_kind("add_sink()", function, SinkFunction, "invoke(value, ctx)")
         operator = self._new(type(function).__name__, SinkFunctionKind(function), self.type)
         return DataStreamSink(self._environment, operator)
+
+    def execute_and_collect(self, job_name: str | None = None, limit: int | None = None) -> CloseableIterator:
+        """Run the job in the background and iterate over the records of this stream as they come.
+
+        The job is cancelled when the iterator is closed, as by a with block, or has given `limit` records; what the job
+        fails with is raised while iterating.
+        """
+        return execute_and_collect(self, job_name, limit)
 
     def _sink(self, name: str, spec: Any, uid: str | None = None) -> DataStreamSink:
         operator = self._new(name, SinkKind(spec), self.type, uid=uid)

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from checkdam.api.job_handle import leave_running_jobs
 from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch
 from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
@@ -200,10 +201,14 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
     try:
         with _terminated_in_order(reporter):
-            if not run_and_tell(job, arguments, launch, verbose=verbose):
-                return EXIT_FAILED
+            try:
+                has_run = run_and_tell(job, arguments, launch, verbose=verbose)
+            finally:
+                leave_running_jobs()  # while their server is still up
+        if not has_run:
+            return EXIT_FAILED
     except KeyboardInterrupt:
-        say("cancelled before the job was running")
+        say("interrupted" if reporter.started_any else "cancelled before the job was running")
         return EXIT_CANCELLED
     if not reporter.started_any:
         raise JobFileError(f'job file "{job}" never called env.execute(), so nothing ran', hint="Call it at the end.")
