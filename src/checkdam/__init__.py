@@ -1,11 +1,43 @@
 """Checkdam: Flink's state and checkpoints for PySpark."""
 
+from checkdam.api.collect import CloseableIterator
 from checkdam.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.streams import DataStream, KeyedStream
+from checkdam.api.job_handle import JobHandle
+from checkdam.api.streams import DataStream, DataStreamSink, KeyedStream
 from checkdam.backends.hashmap.hashmap_store import HashMapStateBackend
 from checkdam.backends.rocksdb import RocksDBStateBackend
-from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
+from checkdam.errors import (
+    CheckdamError,
+    CheckpointDamagedError,
+    CheckpointDeclinedError,
+    CheckpointNotFoundError,
+    ConfigError,
+    EngineLostError,
+    FencedError,
+    FormatTooNewError,
+    GivenUpError,
+    JobControlError,
+    JobFailedError,
+    JobFileError,
+    JobGraphError,
+    OutputLostError,
+    RepeatedOutputError,
+    RequestRefusedError,
+    RestoreError,
+    SavepointError,
+    ServerUnreachableError,
+    SlotLostError,
+    StateAccessError,
+    StateNotReadyError,
+    StateNotRestorableError,
+    StateRequestError,
+    StorageError,
+    StorageUncertainError,
+    UsageError,
+    UserFunctionError,
+)
 from checkdam.graph.contexts import (
     BroadcastContext,
     Context,
@@ -40,6 +72,8 @@ from checkdam.graph.functions import (
     SourceFunction,
 )
 from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.runtime.driver.job_master import JobResult
+from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
@@ -49,6 +83,7 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state.ttl import (
     CleanupFullSnapshot,
     CleanupIncrementally,
@@ -73,24 +108,43 @@ __all__ = [
     "BroadcastContext",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CheckdamError",
     "CheckpointConfig",
+    "CheckpointDamagedError",
+    "CheckpointDeclinedError",
+    "CheckpointNotFoundError",
     "CheckpointRetention",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CleanupFullSnapshot",
     "CleanupIncrementally",
     "CleanupOnCompaction",
+    "CloseableIterator",
+    "ConfigError",
     "ConnectedStreams",
     "Context",
     "DataStream",
+    "DataStreamSink",
+    "EngineLostError",
     "ExponentialDelayRestart",
     "FailureRateRestart",
+    "FencedError",
     "FilterFunction",
     "FixedDelayRestart",
     "FlatMapFunction",
+    "FormatTooNewError",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
+    "GivenUpError",
     "HashMapStateBackend",
+    "JobControlError",
+    "JobEnd",
+    "JobFailedError",
+    "JobFileError",
+    "JobGraphError",
+    "JobHandle",
+    "JobResult",
+    "JobStatus",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -104,6 +158,7 @@ __all__ = [
     "NoRestart",
     "OnTimerContext",
     "OperatorStateStore",
+    "OutputLostError",
     "OutputTag",
     "PickleType",
     "ProcessContext",
@@ -113,20 +168,35 @@ __all__ = [
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RepeatedOutputError",
+    "RequestRefusedError",
+    "RestoreError",
     "RichFunction",
     "RocksDBStateBackend",
     "RuntimeContext",
+    "SavepointError",
+    "SavepointFormat",
+    "ServerUnreachableError",
     "SinkContext",
     "SinkFunction",
+    "SlotLostError",
     "SourceContext",
     "SourceFunction",
+    "StateAccessError",
+    "StateNotReadyError",
+    "StateNotRestorableError",
+    "StateRequestError",
     "StateTtlConfig",
+    "StorageError",
+    "StorageUncertainError",
     "StreamExecutionEnvironment",
     "TimeDomain",
     "TimerService",
     "TtlTime",
     "TtlUpdateType",
     "TtlVisibility",
+    "UsageError",
+    "UserFunctionError",
     "ValueState",
     "ValueStateDescriptor",
     "WatermarkStrategy",

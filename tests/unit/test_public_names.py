@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import checkdam
+import checkdam.errors
+import checkdam.testing
 
 PUBLIC = {
     "AggregateFunction",
@@ -17,24 +19,43 @@ PUBLIC = {
     "BroadcastContext",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CheckdamError",
     "CheckpointConfig",
+    "CheckpointDamagedError",
+    "CheckpointDeclinedError",
+    "CheckpointNotFoundError",
     "CheckpointRetention",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CleanupFullSnapshot",
     "CleanupIncrementally",
     "CleanupOnCompaction",
+    "CloseableIterator",
+    "ConfigError",
     "ConnectedStreams",
     "Context",
     "DataStream",
+    "DataStreamSink",
+    "EngineLostError",
     "ExponentialDelayRestart",
     "FailureRateRestart",
+    "FencedError",
     "FilterFunction",
     "FixedDelayRestart",
     "FlatMapFunction",
+    "FormatTooNewError",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
+    "GivenUpError",
     "HashMapStateBackend",
+    "JobControlError",
+    "JobEnd",
+    "JobFailedError",
+    "JobFileError",
+    "JobGraphError",
+    "JobHandle",
+    "JobResult",
+    "JobStatus",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -48,6 +69,7 @@ PUBLIC = {
     "NoRestart",
     "OnTimerContext",
     "OperatorStateStore",
+    "OutputLostError",
     "OutputTag",
     "PickleType",
     "ProcessContext",
@@ -57,20 +79,35 @@ PUBLIC = {
     "ReduceFunction",
     "ReducingState",
     "ReducingStateDescriptor",
+    "RepeatedOutputError",
+    "RequestRefusedError",
+    "RestoreError",
     "RichFunction",
     "RocksDBStateBackend",
     "RuntimeContext",
+    "SavepointError",
+    "SavepointFormat",
+    "ServerUnreachableError",
     "SinkContext",
     "SinkFunction",
+    "SlotLostError",
     "SourceContext",
     "SourceFunction",
+    "StateAccessError",
+    "StateNotReadyError",
+    "StateNotRestorableError",
+    "StateRequestError",
     "StateTtlConfig",
+    "StorageError",
+    "StorageUncertainError",
     "StreamExecutionEnvironment",
     "TimeDomain",
     "TimerService",
     "TtlTime",
     "TtlUpdateType",
     "TtlVisibility",
+    "UsageError",
+    "UserFunctionError",
     "ValueState",
     "ValueStateDescriptor",
     "WatermarkStrategy",
@@ -83,7 +120,42 @@ def test_the_public_names_are_exactly_these() -> None:
     assert all(hasattr(checkdam, name) for name in PUBLIC)
 
 
+TESTING = {
+    "EVERY_EPOCH",
+    "DriverKilled",
+    "Fault",
+    "FaultyStorage",
+    "FunctionHarness",
+    "Gate",
+    "HarnessSnapshot",
+    "Heard",
+    "LocalJob",
+    "ManualClock",
+    "MemoryStorage",
+    "Moment",
+    "OutputDirectory",
+    "Step",
+    "Trouble",
+    "kill_driver",
+    "kill_slot",
+    "local_environment",
+    "refuse",
+    "repeat_level",
+}
+
+
+def test_the_names_of_the_kit_for_tests_are_exactly_these() -> None:
+    assert set(checkdam.testing.__all__) == TESTING
+    assert all(hasattr(checkdam.testing, name) for name in TESTING)
+
+
+def test_every_error_is_public() -> None:
+    own = {name for name, each in vars(checkdam.errors).items() if isinstance(each, type) and not name.startswith("_")}
+
+    assert {name for name in own if issubclass(vars(checkdam.errors)[name], Exception)} <= PUBLIC
+
+
 def test_importing_the_package_does_not_import_spark() -> None:
-    code = "import checkdam, checkdam.testing.local_job, sys; sys.exit('pyspark' in sys.modules)"
+    code = "import checkdam, checkdam.testing, sys; sys.exit('pyspark' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

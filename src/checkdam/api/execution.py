@@ -24,13 +24,13 @@ class JobExecution:
         self.job = job
         self._launch = launch
         self.settings = settings
-        self._restored = restored
+        self.restored = restored
         self._target = target
         self._running = target.running(job)
 
     def run(self, around: Callable[[JobMaster], AbstractContextManager[Any]]) -> JobResult:
         """Run the job to its end, within what `around` makes of its master; raises what restarts did not cure."""
-        launch, restored = self._launch, self._restored
+        launch, restored = self._launch, self.restored
         resumes = restored is not None and restored.claim
         try:
             with self._running as prepared, hosted(launch, prepared.job, self.settings) as served:

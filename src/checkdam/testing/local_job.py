@@ -41,6 +41,7 @@ from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import SlotSnapshot
 from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state_reader import Savepoint
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
@@ -355,8 +356,18 @@ class LocalJob:
         store = self._store()
         return store.load(store.completed()[-1])
 
-    def state(self, uid: str, descriptor: ValueStateDescriptor | None = None) -> dict[Any, Any]:
-        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state described."""
+    def savepoint(self) -> Savepoint:
+        """The newest checkpoint on storage, opened with the state reader."""
+        return Savepoint.load(f"{self.uri}/chk-{self.checkpoint().checkpoint_id}")
+
+    def state(self, uid: str, of: ValueStateDescriptor | str | None = None) -> dict[Any, Any]:
+        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state named or described.
+
+        A state that is named may be of any kind; its values are as the state reader gives them, without your classes.
+        """
+        if isinstance(of, str):
+            named = self.savepoint().keyed_state(uid, of)
+            return dict(pair for group in named.groups() for pair in named.by_key(group))
         checkpoint, plan = self.checkpoint(), self.job().plan
         operator = next(op for op in plan.operators if op.uid == uid)
         assert operator.key is not None
@@ -373,8 +384,8 @@ class LocalJob:
         assert self._storage is not None
         files = subtree(self._storage, self._job_id)
         store = self.job().backend.open(owner, handles, files, "", claim=False)
-        kept = operator.output_type if descriptor is None else type_info(descriptor.type)
-        spec = StateSpec(OP_STATE if descriptor is None else descriptor.name, StateKind.VALUE, kept)
+        kept = operator.output_type if of is None else type_info(of.type)
+        spec = StateSpec(OP_STATE if of is None else of.name, StateKind.VALUE, kept)
         try:
             return dict(store.cells(spec).all())
         finally:
