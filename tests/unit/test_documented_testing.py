@@ -36,6 +36,18 @@ def test_its_tests_pass(function: Any, given: dict[str, Any]) -> None:
     function(**given)
 
 
+def test_the_example_of_the_readme_passes() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    [job] = [block for block in blocks if "class Visits" in block]
+    [test] = [block for block in blocks if "FunctionHarness" in block]
+    names: dict[str, Any] = {"__name__": "documented_readme"}
+
+    exec(compile(job.partition("\n\nenv = ")[0] + test, "README.md", "exec"), names)
+
+    names["test_the_first_visit_and_every_third_are_told"]()
+
+
 def test_every_python_block_is_a_program_with_tests() -> None:
     assert len(PROGRAMS) == PAGE.count("```python")
     assert all("def test_" in program for _, program in PROGRAMS)

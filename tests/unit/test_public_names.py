@@ -159,3 +159,18 @@ def test_importing_the_package_does_not_import_spark() -> None:
     code = "import checkdam, checkdam.testing, sys; sys.exit('pyspark' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+WITHOUT_SPARK = """
+import sys
+from checkdam.testing import FunctionHarness, local_environment
+
+numbers = local_environment().from_collection([1, 2]).map(lambda number: number + 1, output_type=int)
+assert sorted(numbers.execute_and_collect()) == [2, 3]
+assert FunctionHarness(str.split, str, output_type=str).send("a b") == ["a", "b"]
+sys.exit("pyspark" in sys.modules)
+"""
+
+
+def test_tests_with_the_kit_run_without_spark() -> None:
+    assert subprocess.run([sys.executable, "-c", WITHOUT_SPARK], check=False).returncode == 0

@@ -231,6 +231,12 @@ class StreamExecutionEnvironment:
     def _target(self) -> ExecutionTarget:
         return self._launch.target or self._spark_target()
 
+    def _close(self) -> None:
+        if (
+            self._launch.target is not None or self._on_spark is not None
+        ):  # else there is nothing, and Spark is slow to load
+            self._target.close()
+
     def _spark_target(self) -> SparkTarget:
         if self._on_spark is None:
             from checkdam.runtime.spark.spark_target import SparkTarget
@@ -281,7 +287,7 @@ class StreamExecutionEnvironment:
             try:
                 launch.examine(JobToExamine(name, operators, self._configuration))
             finally:
-                self._target.close()
+                self._close()
         for reason, keys in self._configuration.without_effect().items():
             launch.listener.settings_without_effect(keys, reason)
         settings = self._with_start(self._with_checkpoints(self._with_server(self._configuration)))
@@ -301,7 +307,7 @@ class StreamExecutionEnvironment:
             job, settings = self._job(name, operators, settings, restored)
             return JobExecution(launch, job, settings, restored, self._target)
         except BaseException:
-            self._target.close()
+            self._close()
             raise
 
     def _with_server(self, settings: Configuration) -> Configuration:

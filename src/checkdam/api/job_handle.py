@@ -140,7 +140,7 @@ class JobHandle:
         """
         return self._ask(lambda: self._master.rescale(parallelism))
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """Suspend the job and wait until it has ended, however it ends."""
         self._master.suspend(self._grace)
         self._done.exception()
@@ -221,7 +221,7 @@ def leave_running_jobs() -> None:
     """Suspend the jobs of this process that run in its background, all at once, and wait until they have ended."""
     with _lock:
         running = list(_running)
-    threads = [threading.Thread(target=handle.leave, name="leave-job") for handle in running]
+    threads = [threading.Thread(target=handle._leave, name="leave-job") for handle in running]
     for thread in threads:
         thread.start()
     for thread in threads:
