@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -25,11 +26,11 @@ class CloseableIterator:
     """
 
     def __init__(self, job: JobHandle, arriving: queue.SimpleQueue[list[Any] | None], limit: int | None) -> None:
+        self._is_over = False
         self.job = job
         self._arriving = arriving
         self._left = limit
         self._here: list[Any] = []  # the next one is the last
-        self._is_over = False
         job.when_ended(lambda: arriving.put(None))
 
     def __iter__(self) -> CloseableIterator:
@@ -69,8 +70,10 @@ class CloseableIterator:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_arriving") and not self._is_over:
-            self.job.cancel()
+        if not self._is_over:
+            with suppress(RuntimeError):  # the interpreter ends, and has suspended the job
+                # Not in this thread, which may be any: also one of the job's own, inside what cancel() waits for.
+                threading.Thread(target=self.job.cancel, daemon=True, name="cancel").start()
 
 
 def execute_and_collect(stream: DataStream, job_name: str | None, limit: int | None) -> CloseableIterator:
