@@ -201,6 +201,21 @@ def test_a_job_that_the_program_itself_ends_is_no_cancelled_program(capsys: pyte
     assert capsys.readouterr().out == "[('a', 1), ('a', 2), ('b', 1)]\n"
 
 
+INTERRUPTED = """
+import os, signal
+from checkdam.testing import Step, Trouble
+
+interrupt = Trouble(Step.EPOCH_ENDED, lambda engine, moment: os.kill(os.getpid(), signal.SIGINT))
+env._launch.target = LocalTarget([interrupt], until=Gate())
+words.print()
+env.execute("interrupted")
+"""
+
+
+def test_a_job_that_ctrl_c_cancels_is_exit_code_130() -> None:
+    assert _run(WITHOUT_SPARK + INTERRUPTED, "--no-rest") == 130
+
+
 def test_a_program_that_raises_suspends_its_job_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     code = _run(
         WITHOUT_SPARK
