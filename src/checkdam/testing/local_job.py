@@ -23,7 +23,7 @@ from checkdam.checkpoint.settings import (
     RestoreMode,
 )
 from checkdam.clock import Clock
-from checkdam.config import Configuration
+from checkdam.config import Configuration, Origin
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
@@ -395,9 +395,12 @@ class LocalJob:
         environment = StreamExecutionEnvironment(launch)
         environment.set_parallelism(self._parallelism)
         environment.set_restart_strategy(self._restart)
-        checkpoints = replace(self._checkpoints, storage=self._place)
-        environment.enable_checkpointing(checkpoints if self._place else replace(checkpoints, interval=None))
+        environment.enable_checkpointing(self._checkpoints)
         self._build(environment, self._source(environment))
+        settings = environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE)
+        if self._place is None:
+            settings = settings.settled(config.CHECKPOINT_INTERVAL, None, Origin.CODE)
+        environment._configuration = settings
         return environment
 
     def _source(self, environment: StreamExecutionEnvironment) -> DataStream:
