@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
@@ -13,7 +14,6 @@ from checkdam.runtime.monitor.job_records import (
     InputRecord,
     JobRecord,
     JobSettings,
-    JobStatus,
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,

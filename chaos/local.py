@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from tests.support.every_state import RULE, EveryState
+from tests.support.word_count import UID, WordCount
+
 from chaos.rounds import Outcome
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.errors import CheckdamError
 from checkdam.storage.contract import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
-from checkdam.testing.every_state import RULE, EveryState
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, kill_driver, kill_slot, repeat_level
-from checkdam.testing.word_count import UID, WordCount
 
 _EPOCHS = 6
 _OPERATIONS = {"words": 60, "all-states": 150}  # about what such a run does to its storage

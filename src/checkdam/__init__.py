@@ -1,5 +1,6 @@
 """Checkdam: Flink's state and checkpoints for PySpark."""
 
+from checkdam.api.collect import CloseableIterator
 from checkdam.api.connected import (
     BroadcastConnectedStream,
     BroadcastStream,
@@ -7,6 +8,7 @@ from checkdam.api.connected import (
     KeyedBroadcastConnectedStream,
 )
 from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.job_handle import JobHandle
 from checkdam.api.streams import DataStream, DataStreamSink, KeyedStream
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode, CheckpointRetention, JobEnd
@@ -73,6 +75,7 @@ from checkdam.graph.functions import (
 )
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.runtime.job_result import JobResult
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
@@ -82,6 +85,7 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReadOnlyMapState, ReducingState, ValueState
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state.ttl import (
     CleanupFullSnapshot,
     CleanupIncrementally,
@@ -116,6 +120,7 @@ __all__ = [
     "CleanupFullSnapshot",
     "CleanupIncrementally",
     "CleanupOnCompaction",
+    "CloseableIterator",
     "ConfigError",
     "ConnectedStreams",
     "Context",
@@ -137,7 +142,9 @@ __all__ = [
     "JobEnd",
     "JobFailedError",
     "JobGraphError",
+    "JobHandle",
     "JobResult",
+    "JobStatus",
     "KeyedBroadcastConnectedStream",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -169,6 +176,7 @@ __all__ = [
     "RocksDBStateBackend",
     "RuntimeContext",
     "SavepointError",
+    "SavepointFormat",
     "ServerUnreachableError",
     "SinkContext",
     "SinkFunction",

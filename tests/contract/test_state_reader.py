@@ -27,6 +27,7 @@ from tests.contract.keyed_stores import (
     put,
     put_maps,
 )
+from tests.support.snapshot_files import completed
 
 from checkdam.backends import KeyedStateBackend, KeyedStateStore
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -42,7 +43,6 @@ from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshot_files import completed
 from checkdam.types.hints import PickleType
 
 

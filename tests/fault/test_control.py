@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.errors import CheckdamError
@@ -17,9 +19,7 @@ from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, ask, kill_driver, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import JobFailedError, SlotLostError
 from checkdam.storage import TEMPORARY_PREFIX, open_storage
 from checkdam.testing.local_job import EVERY_EPOCH
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, kill_driver, kill_slot, repeat_level
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.support.every_state import EveryState, Record
 
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.backends.contract import KeyedStateBackend
@@ -19,7 +20,6 @@ from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory_storage import set_max_state_size
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
-from checkdam.testing.every_state import EveryState, Record
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
 

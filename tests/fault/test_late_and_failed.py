@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -27,7 +28,6 @@ from checkdam.testing.trouble import (
     signal,
     wait_for,
 )
-from checkdam.testing.word_count import UID, WordCount
 
 WORDS = [f"word{n}" for n in range(12)]
 EPOCHS = [[*WORDS, "a"], ["a", WORDS[0], WORDS[5]], ["a", WORDS[1]], ["a", *WORDS]]

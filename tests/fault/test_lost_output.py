@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointingMode
 from checkdam.errors import JobFailedError, OutputLostError
@@ -16,7 +17,6 @@ from checkdam.storage import open_storage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -28,7 +29,6 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, kill_slot, refuse
-from checkdam.testing.word_count import UID, WordCount
 
 WORDS = [f"word{n}" for n in range(40)]
 EPOCHS = [WORDS, ["a", *WORDS[:3]], ["a", *WORDS[5:9]], ["b", *WORDS], ["a", "b"]]

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.support.every_state import EveryState
 
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend
 from checkdam.backends.contract import KeyedStateBackend
@@ -21,7 +22,6 @@ from checkdam.ids import JobId
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
-from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.mounts import mount

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.backends import compaction
 from checkdam.checkpoint.settings import CheckpointRetention
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH
-from checkdam.testing.word_count import UID, WordCount
 
 WORDS = [f"word{n}" for n in range(30)]
 DELTAS = [["a", WORDS[3 * n], WORDS[3 * n + 1], "a"] for n in range(4)]

@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointingMode, CheckpointRetention, JobEnd
 from checkdam.checkpoint.terms import TERMS, TermFile
 from checkdam.errors import FencedError, JobFailedError
 from checkdam.processes import Owner
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.mounts import Watch, WatchedStorage
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a", "c"], ["d", "a", "e"], ["b", "f", "a"], ["a", "g"]]
 ABORTS = {Step.BEFORE_ABORTED, Step.AFTER_ABORTED}

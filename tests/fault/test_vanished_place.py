@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -25,9 +27,7 @@ from checkdam.storage.filesystem import open_storage
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
 from checkdam.testing.mounts import Watch, WatchedStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, ask, kill_driver, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -28,9 +30,7 @@ from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage import open_storage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, ask, kill_driver, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

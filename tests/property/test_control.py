@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.settings import JobEnd
@@ -18,9 +20,7 @@ from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, Moment, Step, Trouble, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -21,6 +21,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.every_state import EveryState
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
@@ -48,7 +49,6 @@ from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.flink_snapshot import describe_flink_snapshot
 from checkdam.storage import open_storage
-from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import JOB_ID
 from checkdam.types.type_info import type_info

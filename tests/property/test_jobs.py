@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import CheckdamError
 from checkdam.testing.local_job import EVERY_EPOCH
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, kill_driver, kill_slot, refuse, repeat_level
-from checkdam.testing.word_count import UID, WordCount
 
 epochs = st.lists(st.lists(st.text("abcü", max_size=2), max_size=6), min_size=1, max_size=4)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.snapshot_files import completed
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -24,7 +25,6 @@ from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshot_files import completed
 from checkdam.types.type_info import type_info
 
 MAX_PARALLELISM = 8

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.terms import TERMS
@@ -16,7 +17,6 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.mounts import Watch, WatchedStorage
 from checkdam.testing.trouble import Step, Trouble, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.support.word_count import WordCount
 
 from checkdam.config import Configuration
 from checkdam.server.app.rest_server import RestServer
 from checkdam.storage.local_storage import LocalStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import JOB_ID, LocalJob
-from checkdam.testing.word_count import WordCount
 
 WORDS = [["a", "b", "a"], ["c", "a"]]
 

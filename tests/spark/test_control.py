@@ -14,8 +14,8 @@ from checkdam import StreamExecutionEnvironment
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import JobControl, RunningJob, SavepointFormat
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import EpochStats
-from checkdam.runtime.monitor.job_records import JobStatus
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.snapshot_files import written
 
 from checkdam.state_reader import Savepoint, register
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.snapshot_files import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import checkdam
+import checkdam.testing
 from checkdam import errors
 
 PUBLIC = {
@@ -28,6 +29,7 @@ PUBLIC = {
     "CleanupFullSnapshot",
     "CleanupIncrementally",
     "CleanupOnCompaction",
+    "CloseableIterator",
     "ConfigError",
     "ConnectedStreams",
     "Context",
@@ -49,7 +51,9 @@ PUBLIC = {
     "JobEnd",
     "JobFailedError",
     "JobGraphError",
+    "JobHandle",
     "JobResult",
+    "JobStatus",
     "KeyedBroadcastConnectedStream",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -81,6 +85,7 @@ PUBLIC = {
     "RocksDBStateBackend",
     "RuntimeContext",
     "SavepointError",
+    "SavepointFormat",
     "ServerUnreachableError",
     "SinkContext",
     "SinkFunction",
@@ -127,7 +132,51 @@ def test_every_error_that_a_program_can_meet_is_public() -> None:
     assert tree - PUBLIC == INTERNAL_ERRORS
 
 
+TESTING = {
+    "EVERY_EPOCH",
+    "DriverKilled",
+    "Fault",
+    "FaultyStorage",
+    "FunctionHarness",
+    "Gate",
+    "HarnessSnapshot",
+    "Heard",
+    "LocalJob",
+    "ManualClock",
+    "MemoryStorage",
+    "Moment",
+    "OutputDirectory",
+    "Step",
+    "Trouble",
+    "kill_driver",
+    "kill_slot",
+    "local_environment",
+    "refuse",
+    "repeat_level",
+}
+
+
+def test_the_names_of_the_kit_for_tests_are_exactly_these() -> None:
+    assert set(checkdam.testing.__all__) == TESTING
+    assert all(hasattr(checkdam.testing, name) for name in TESTING)
+
+
 def test_importing_the_package_does_not_import_spark() -> None:
-    code = "import checkdam, checkdam.testing.local_job, sys; sys.exit('pyspark' in sys.modules)"
+    code = "import checkdam, checkdam.testing, sys; sys.exit('pyspark' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+WITHOUT_SPARK = """
+import sys
+from checkdam.testing import FunctionHarness, local_environment
+
+numbers = local_environment().from_collection([1, 2]).map(lambda number: number + 1, output_type=int)
+assert sorted(numbers.execute_and_collect()) == [2, 3]
+assert FunctionHarness(str.split, str, output_type=str).send("a b") == ["a", "b"]
+sys.exit("pyspark" in sys.modules)
+"""
+
+
+def test_tests_with_the_kit_run_without_spark() -> None:
+    assert subprocess.run([sys.executable, "-c", WITHOUT_SPARK], check=False).returncode == 0

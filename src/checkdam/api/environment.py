@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -18,10 +15,11 @@ from typing_extensions import TypeForm
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, produced_type
 from checkdam.api.launch import JobToExamine, Launch, Resume, current_launch
+from checkdam.api.signals import ended_by_signals, leave_if_told_to_go, refuse_if_told_to_go
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.state_backends import backend_from
-from checkdam.checkpoint.settings import CheckpointConfig, JobEnd, restore_mode, settle_checkpoints, settle_place
+from checkdam.checkpoint.settings import CheckpointConfig, restore_mode, settle_checkpoints, settle_place
 from checkdam.config import Configuration, Origin
 from checkdam.connectors.sources import CollectionSource, StreamSource
 from checkdam.errors import CheckpointNotFoundError, ConfigError, JobGraphError
@@ -32,7 +30,6 @@ from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceK
 from checkdam.ids import new_job_id
 from checkdam.option_fields import OptionFields, chosen_in_code
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.storage.filesystem import open_storage
@@ -42,10 +39,15 @@ from checkdam.types.inference import infer_type
 from checkdam.types.type_info import TypeInfo, type_info
 
 if TYPE_CHECKING:  # building a job does not load what runs one
+    from checkdam.api.execution import JobExecution
+    from checkdam.api.job_handle import JobHandle
     from checkdam.runtime.driver.job_master import JobMaster
     from checkdam.runtime.driver.restore import Restored
+    from checkdam.runtime.execution_target import ExecutionTarget
     from checkdam.runtime.job import Job
     from checkdam.runtime.job_result import JobResult
+    from checkdam.runtime.monitor.job_events import JobListener
+    from checkdam.runtime.spark.spark_target import SparkTarget
 
 _OF_SERVER = tuple(
     option
@@ -53,8 +55,6 @@ _OF_SERVER = tuple(
     if option.key.startswith("rest.") or option in (config.WEB_ALLOW_ORIGIN, config.WEB_REFRESH_INTERVAL)
 )
 T = TypeVar("T")
-_INIT = 1  # the process id of a container's first process
-_is_told_to_go = threading.Event()  # SIGTERM came while a job was about to end, and the process still runs
 
 
 class StreamExecutionEnvironment:
@@ -66,10 +66,7 @@ class StreamExecutionEnvironment:
         self._operators: list[Operator] = []
         self._backend: KeyedStateBackend | None = None  # one of the program's own; None: that of the settings
         self._restart: RestartStrategy | None = None  # likewise
-        self._spark: Any = None
-        self._work: Path | None = None
-        self._owns_spark = False
-        self._watch: Any = None  # over the JVM, while a job runs
+        self._on_spark: SparkTarget | None = None
 
     @staticmethod
     def get_execution_environment(settings: Mapping[str, object] | None = None) -> StreamExecutionEnvironment:
@@ -241,12 +238,22 @@ class StreamExecutionEnvironment:
     @property
     def spark(self) -> Any:
         """The Spark session the job runs in, made with the first use."""
-        if self._spark is None:
-            from checkdam.runtime.spark.session import running_session, spark_session
+        return self._spark_target().session
 
-            self._owns_spark = running_session() is None
-            self._spark = spark_session(self._configuration.spark_settings(), str(self._work_directory() / "spark"))
-        return self._spark
+    @property
+    def _target(self) -> ExecutionTarget:
+        return self._launch.target or self._spark_target()
+
+    def _close(self) -> None:
+        if self._launch.target is not None or self._on_spark is not None:  # else nothing is held: Spark loads slowly
+            self._target.close()
+
+    def _spark_target(self) -> SparkTarget:
+        if self._on_spark is None:
+            from checkdam.runtime.spark.spark_target import SparkTarget
+
+            self._on_spark = SparkTarget(lambda: self._configuration.spark_settings())
+        return self._on_spark
 
     def execute(self, job_name: str | None = None) -> JobResult:
         """Run the job until its input is used up or it is cancelled; raises what restarts did not cure.
@@ -257,14 +264,38 @@ class StreamExecutionEnvironment:
         Raises:
             SystemExit: the job was suspended, or SIGTERM came when an earlier one was about to end; the code is 143.
         """
-        if _is_told_to_go.is_set():
-            raise SystemExit(_exit_code(signal.SIGTERM))
-        from checkdam.api.hosting import hosted
-        from checkdam.runtime.driver.job_master import JobMaster
+        execution = self._prepare(job_name)
+        came: Collection[signal.Signals] = ()
+
+        @contextmanager
+        def ended_early(master: JobMaster) -> Iterator[None]:
+            nonlocal came
+            with ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)) as came:
+                yield
+
+        result = execution.run(ended_early)
+        execution.ended_with(result)
+        leave_if_told_to_go(result, came)
+        return result
+
+    def execute_async(self, job_name: str | None = None) -> JobHandle:
+        """Run the job in the background of this process, and return what it is watched and controlled by.
+
+        What is wrong with the program or its settings is raised here; what happens to the running job by `wait`. A
+        program that ends while its job runs suspends it first, as SIGTERM does: see JobHandle.
+        """
+        from checkdam.api.background_jobs import JobWatch, start_job
+
+        listener = JobWatch()
+        execution = self._prepare(job_name, listener)
+        return start_job(execution, listener, self._configuration.get(config.SUSPEND_GRACE_PERIOD))
+
+    def _prepare(self, job_name: str | None = None, *watchers: JobListener) -> JobExecution:
+        """Make a job of what was built so far; `watchers` hear of its events, too."""
+        refuse_if_told_to_go()
+        from checkdam.api.execution import JobExecution
         from checkdam.runtime.driver.restore import claimed_storage
-        from checkdam.runtime.spark.memory_service import memory_served
-        from checkdam.runtime.spark.spark_engine import SparkEngine
-        from checkdam.runtime.spark.spark_watch import SparkWatch
+        from checkdam.runtime.monitor.listeners import JointListener
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
@@ -287,32 +318,14 @@ class StreamExecutionEnvironment:
             settings = settle_place(settings, claimed, Origin.COMMAND_LINE)
         if job_name is not None:
             settings = settings.settled(config.PIPELINE_NAME, name, Origin.CODE)
+        if watchers:
+            launch = replace(launch, listener=JointListener(launch.listener, *watchers))
         try:
             job, settings = self._job(name, operators, settings, restored)
-            given = None if restored is None or restored.claim else restored
-            session, work = self.spark, self._work_directory()
-            watch = self._watch = SparkWatch(session, job.heartbeat)
-            with memory_served(job, session, work) as reachable, hosted(launch, reachable, settings) as served:
-                master = served.by(
-                    JobMaster(
-                        reachable,
-                        lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch),
-                        restored=given,
-                        listener=served.listener,
-                        resumes=restored is not None and restored.claim,
-                        take_over=launch.take_over,
-                    )
-                )
-                with _ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)) as signals:
-                    result = master.run()
-        finally:
+            return JobExecution(launch, job, settings, restored, self._target)
+        except BaseException:
             self._close()
-        launch.results.append(result)
-        if result.end is JobEnd.SUSPENDED:
-            raise SystemExit(_exit_code(signal.SIGTERM))
-        if signal.SIGTERM in signals:
-            _is_told_to_go.set()
-        return result
+            raise
 
     def _with_server(self, settings: Configuration) -> Configuration:
         """The settings with those of the server that serves the job: it is up before the program can set any."""
@@ -401,7 +414,7 @@ class StreamExecutionEnvironment:
         from checkdam.runtime.job import Job
 
         heartbeat = Heartbeat.from_configuration(settings)  # before Spark takes its seconds to start
-        parallelism = settings.get(config.DEFAULT_PARALLELISM) or int(self.spark.sparkContext.defaultParallelism)
+        parallelism = settings.get(config.DEFAULT_PARALLELISM) or self._target.default_parallelism
         asked = settings.get(config.MAX_PARALLELISM) if settings.is_set(config.MAX_PARALLELISM) else None
         groups = max_parallelism_for(restored, asked, parallelism)
         operators = keep_max_parallelism(operators, restored, asked, parallelism)
@@ -435,55 +448,3 @@ class StreamExecutionEnvironment:
     def _source_choices(self, restored: Restored | None, settings: Configuration) -> SourceChoices:
         until = None if restored is None else restored.checkpoint.checkpoint_id
         return SourceChoices(self._launch.source_positions, settings.get(config.IGNORE_UNCLAIMED_STATE), until)
-
-    def _work_directory(self) -> Path:
-        if self._work is None:
-            self._work = work_directory(Path(tempfile.gettempdir()))
-        return self._work
-
-    def _close(self) -> None:
-        if self._spark is not None and self._owns_spark:
-            from checkdam.runtime.spark.session import stop
-
-            stop(self._spark)
-            self._spark = None
-        if self._watch is not None:  # not before: to stop the session may hang as well
-            self._watch.stop()
-
-
-@contextmanager
-def _ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[set[signal.Signals]]:
-    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once.
-
-    Gives the signals that have come.
-    """
-    came: set[signal.Signals] = set()
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    deeds: dict[signal.Signals, Callable[[], None]] = {
-        signal.SIGINT: master.cancel,
-        signal.SIGTERM: partial(master.suspend, grace),
-    }
-
-    def on_signal(number: int, frame: Any) -> None:
-        came.add(signal.Signals(number))
-        signal.signal(number, _exit_at_once if os.getpid() == _INIT else signal.SIG_DFL)
-        threading.Thread(target=deeds[signal.Signals(number)], daemon=True, name="end").start()
-
-    before = {number: signal.signal(number, on_signal) for number in deeds}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _exit_at_once(number: int, frame: Any) -> None:
-    """End a process that the kernel protects from signals it does not handle: the first of a container."""
-    os._exit(_exit_code(number))
-
-
-def _exit_code(number: int) -> int:
-    """The exit code of a process that a signal ended, as shells and supervisors count it."""
-    return 128 + number

@@ -15,6 +15,7 @@ from checkdam.ids import OperatorUid
 from checkdam.runtime.source_position import SourceStart
 
 if TYPE_CHECKING:
+    from checkdam.runtime.execution_target import ExecutionTarget
     from checkdam.runtime.job import Job
     from checkdam.runtime.job_control import JobHost, JobMonitor
     from checkdam.runtime.job_result import JobResult
@@ -68,6 +69,9 @@ class Launch:
     """Serves the job while it runs."""
     watchers: Callable[[Job, JobMonitor], Sequence[JobListener]] = lambda job, monitor: ()
     """More listeners for a job that is served; they hear of each event when the monitor has."""
+
+    target: ExecutionTarget | None = None
+    """Where the jobs run; None: on Spark."""
 
 
 _current: ContextVar[Launch | None] = ContextVar("checkdam_launch", default=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 import pyarrow as pa
 from typing_extensions import TypeForm
 
+from checkdam.api.collect import CloseableIterator, execute_and_collect
 from checkdam.api.connected import (
     BroadcastConnectedStream,
     BroadcastStream,
@@ -266,6 +267,14 @@ class Stream(Generic[T]):
         check_kind("add_sink()", function, SinkFunction, "invoke(value, ctx)")
         operator = self._new(type(function).__name__, SinkFunctionKind(function), self.type)
         return DataStreamSink(self._environment, operator)
+
+    def execute_and_collect(self, job_name: str | None = None, limit: int | None = None) -> CloseableIterator[T]:
+        """Run the job in the background and iterate over the records of this stream as they come.
+
+        The job is cancelled when the iterator is closed, as by a with block, or has given `limit` records; what the job
+        fails with is raised while iterating.
+        """
+        return execute_and_collect(self, job_name, limit)
 
     def _sink(self, name: str, spec: Any, uid: str | None = None) -> DataStreamSink:
         operator = self._new(name, SinkKind(spec), self.type, uid=uid)

@@ -8,7 +8,7 @@ from checkdam.cli.remote import Remote, RemoteJob, connection, wait_for_end
 from checkdam.cli.savepoint import FORMATS, TYPE_HELP
 from checkdam.cli.stop import job_and_directory
 from checkdam.errors import RequestRefusedError
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 
 
 @click.command()

@@ -12,7 +12,7 @@ from checkdam.cli.listed_jobs import ListedJob, ListedSnapshot, found_savepoints
 from checkdam.cli.remote import Remote, connection
 from checkdam.clock import from_milliseconds
 from checkdam.errors import RequestRefusedError
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 
 _SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
 _EVERY_JOB = ""  # an option without the job it may name

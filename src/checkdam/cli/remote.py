@@ -25,7 +25,7 @@ from checkdam.config import (
     parse_override,
 )
 from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.server.app.security import rest_token
 from checkdam.server.catalog import registry
 

@@ -195,14 +195,20 @@ def configuration(
 
 def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:
     """Run the file to its end; the exit code tells how that was. Raises CheckdamError."""
+    from checkdam.api.background_jobs import leave_running_jobs  # with what runs jobs; the help does without
+
     if not verbose:
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
     try:
         with _terminated_in_order(reporter):
-            if not run_and_tell(job, arguments, launch, verbose=verbose):
-                return EXIT_FAILED
+            try:
+                has_run = run_and_tell(job, arguments, launch, verbose=verbose)
+            finally:
+                leave_running_jobs()  # while their server is still up
+        if not has_run:
+            return EXIT_FAILED
     except KeyboardInterrupt:
-        say("cancelled before the job was running")
+        say("interrupted" if reporter.started_any else "cancelled before the job was running")
         return EXIT_CANCELLED
     if not reporter.started_any:
         raise JobFileError(f'job file "{job}" never called env.execute(), so nothing ran', hint="Call it at the end.")

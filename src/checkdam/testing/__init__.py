@@ -1,7 +1,34 @@
-"""Doubles that pass the contract suites, for this project's tests and for its users'."""
+"""What users test their jobs with, and this project its own: docs/testing.md tells how."""
 
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
+from checkdam.testing.function_harness import FunctionHarness, HarnessSnapshot
+from checkdam.testing.gate import Gate
+from checkdam.testing.local_job import EVERY_EPOCH, Heard, LocalJob
+from checkdam.testing.local_target import local_environment
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.testing.output_directory import OutputDirectory
+from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, kill_slot, refuse, repeat_level
 
-__all__ = ["Fault", "FaultyStorage", "ManualClock", "MemoryStorage"]
+__all__ = [
+    "EVERY_EPOCH",
+    "DriverKilled",
+    "Fault",
+    "FaultyStorage",
+    "FunctionHarness",
+    "Gate",
+    "HarnessSnapshot",
+    "Heard",
+    "LocalJob",
+    "ManualClock",
+    "MemoryStorage",
+    "Moment",
+    "OutputDirectory",
+    "Step",
+    "Trouble",
+    "kill_driver",
+    "kill_slot",
+    "local_environment",
+    "refuse",
+    "repeat_level",
+]

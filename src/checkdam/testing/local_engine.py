@@ -12,13 +12,15 @@ import pyarrow as pa
 
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.simple_sinks import SparkSink
+from checkdam.connectors.sources import CollectionSource
+from checkdam.errors import JobGraphError
 from checkdam.graph.levels import JobPlan, Level, Partitioning
 from checkdam.graph.operators import SinkKind, SourceKind
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.exchange_rows import EdgeRows, Wire, wire_before
 from checkdam.runtime.heartbeat import Heartbeat
-from checkdam.runtime.slot.level import records_and_keys
+from checkdam.runtime.slot.level import RunningLevel, records_and_keys
 from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.source_position import (
@@ -32,6 +34,7 @@ from checkdam.runtime.source_position import (
 from checkdam.state.key_groups import key_groups
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_slot import DriverLife, LocalSlot
+from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Moment, Step, Trouble
 from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copy_of
@@ -79,6 +82,7 @@ class LocalEngine:
 
     def adopt(self, plan: JobPlan) -> LocalEngine:
         """Run this plan from the next attempt on."""
+        _check_sources(plan)
         self._plan = plan
         specs = {op.id: op.kind.spec for op in plan.source_side if isinstance(op.kind, SourceKind)}
         self._sources = job_sources(plan)
@@ -202,10 +206,16 @@ class LocalEngine:
     # -- moving records -----------------------------------------------------------------------------------------
 
     def _execute(self, epoch: Epoch, records: Records) -> None:
-        flow = list(self._source_side(records))
+        self.move(epoch, list(self._source_side(records)))
+
+    def move(self, epoch: Epoch, flow: list[tuple[int, pa.RecordBatch]], dealt: int = 0) -> None:
+        """Move what left the source side, with the partition it comes from, through every level.
+
+        `dealt` is how many records have been dealt out before, where a stream is rebalanced.
+        """
         for level in self._plan.levels:
             arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
-            for subtask, rows in self._exchange(level, flow):
+            for subtask, rows in self._exchange(level, flow, dealt):
                 arriving[subtask].append(rows)
             if self._joins_batches:
                 arriving = [[pa.concat_batches(batches)] if batches else [] for batches in arriving]
@@ -216,12 +226,16 @@ class LocalEngine:
             ]
         self._to_spark_sinks(epoch, flow)
 
-    def _source_side(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What leaves the source side, with the partition it comes from: each source is one."""
+    def source_level(self) -> RunningLevel:
+        """Return the operators in front of the first exchange, ready for the records of one epoch."""
         wire = self._wire(1)
         here = {op.id: op for op in self._plan.source_side}
         edges = tuple(edge for edge in wire.edges if edge.source in here)
-        level = source_level(here, edges, wire, self._plan.levels[0].parallelism)
+        return source_level(here, edges, wire, self._plan.levels[0].parallelism)
+
+    def _source_side(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What leaves the source side, with the partition it comes from: each source is one."""
+        level = self.source_level()
         for partition, (source, values) in enumerate(records.items()):
             if values:
                 for batch in level.bring(source, Batch(self._types[source], rows=list(map(copy_of, values)))):
@@ -230,11 +244,10 @@ class LocalEngine:
         self._source_counts = {op: running.take_counts() for op, running in level.operators.items()}
 
     def _exchange(
-        self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]]
+        self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]], dealt: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each row to its subtask: what runtime/spark says in SQL."""
         wire = self._wire(level.index)
-        dealt = 0
         for partition, batch in flow:
             if wire.controlled:
                 addressed = batch.filter(batch.column(1).is_valid())
@@ -280,6 +293,16 @@ class LocalEngine:
             assert isinstance(kind.spec, SparkSink)
             assert kind.spec.function is not None
             kind.spec.function(arrived[edge.id], int(epoch))
+
+
+def _check_sources(plan: JobPlan) -> None:
+    """Refuse what only Spark can read."""
+    for op in plan.source_side:
+        if isinstance(op.kind, SourceKind) and not isinstance(op.kind.spec, CollectionSource | ScriptedSource):
+            raise JobGraphError(
+                f'source "{op.name}" is read by Spark, and this job runs without it',
+                hint="In a test give the records with from_collection(), or as the epochs of a LocalJob.",
+            )
 
 
 def _parted(batch: pa.RecordBatch, targets: Any) -> Iterator[tuple[int, pa.RecordBatch]]:

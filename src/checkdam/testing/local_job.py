@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch, Resume
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import StoreOwner
@@ -21,7 +21,6 @@ from checkdam.checkpoint.settings import (
     CheckpointRetention,
     JobEnd,
     RestoreMode,
-    settle_checkpoints,
 )
 from checkdam.clock import Clock
 from checkdam.config import Configuration, Origin
@@ -33,21 +32,23 @@ from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import JobControl, JobHost
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
-from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
 from checkdam.runtime.source_position import SourceStart
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import SlotSnapshot
 from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state_reader import Savepoint
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.local_target import LocalTarget
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.mounts import mount, watched_by
+from checkdam.testing.mounts import mount
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.testing.trouble import Trouble
 from checkdam.types.inference import infer_type
@@ -218,11 +219,11 @@ class LocalJob:
         self._host = host
         self._name = name
         self._allow_repeated_output = allow_repeated_output
-        self._heartbeat = heartbeat or Heartbeat()
-        self._cancellation_timeout = cancellation_timeout or config.CANCELLATION_TIMEOUT.default
+        self._heartbeat = heartbeat
+        self._cancellation_timeout = cancellation_timeout
         self._thread: threading.Thread | None = None
         self._outcome: BaseException | None = None
-        self._engine: LocalEngine | None = None
+        self._target: LocalTarget | None = None
         self._master: JobMaster | None = None
         self.heard = Heard()
 
@@ -281,6 +282,14 @@ class LocalJob:
             DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
         """
         has_own = restore is None and self._storage is not None and bool(self._store().completed())
+        target = self._target = LocalTarget(
+            self._troubles,
+            lockstep=self._lockstep,
+            clock=self._clock,
+            joins_batches=self._joins_batches,
+            until=self._until,
+            change=self._changed,
+        )
         launch = Launch(
             self._configuration.with_value(config.RESTORE_MODE, mode),
             restore_path=restore,
@@ -290,44 +299,33 @@ class LocalJob:
             take_over=take_over,
             source_positions=source_positions or {},
             host=self._host,
+            target=target,
         )
-        environment = self._built(launch)
-        settings = environment._with_start(self._settled(environment))
-        restored = environment._find_restored(self._name, settings)
-        job, settings = environment._job(self._name, environment._operators, settings, restored)
-        job = replace(
-            job,
-            job_id=self._job_id,
-            allow_repeated_output=self._allow_repeated_output,
-            heartbeat=self._heartbeat,
-            cancellation_timeout=self._cancellation_timeout,
-        )
-        engine = self._engine = LocalEngine(
-            job.plan,
-            self._troubles,
-            lockstep=self._lockstep,
-            clock=self._clock,
-            joins_batches=self._joins_batches,
-            until=self._until,
-            heartbeat=self._heartbeat,
-        )
-        given = None if restored is None or restored.claim else restored
-        engine.settle_rest = self._settle_rest
+        self._built(launch)._prepare(self._name).run(self._known)
+        return self.heard
+
+    @contextmanager
+    def _known(self, master: JobMaster) -> Iterator[None]:
+        """Let the test reach the job while it runs."""
+        assert self._engine is not None
+        self._master = master
+        self._engine.settle_rest = self._settle_rest
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
-        with watched_by(engine.driver), hosted(launch, job, settings) as served:
-            master = JobMaster(
-                job,
-                engine.adopt,
-                restored=given,
-                listener=served.listener,
-                clock=self._clock,
-                resumes=restored is not None and restored.claim,
-                take_over=take_over,
-            )
-            self._master = served.by(master)
-            self._master.run()
-        return self.heard
+        yield
+
+    def _changed(self, job: Job) -> Job:
+        return replace(
+            job,
+            job_id=self._job_id,
+            allow_repeated_output=self._allow_repeated_output or job.allow_repeated_output,
+            heartbeat=self._heartbeat or job.heartbeat,
+            cancellation_timeout=self._cancellation_timeout or job.cancellation_timeout,
+        )
+
+    @property
+    def _engine(self) -> LocalEngine | None:
+        return self._target.engine if self._target is not None else None
 
     def _look_again(self) -> None:
         running = self._master._running if self._master is not None else None
@@ -350,17 +348,25 @@ class LocalJob:
 
     def job(self) -> Job:
         """The job as it would run from the beginning."""
-        environment = self._built(Launch(self._configuration))
-        job, _ = environment._job(self._name, environment._operators, self._settled(environment), None)
-        return replace(job, job_id=self._job_id)
+        return self._changed(self._built(Launch(self._configuration, target=LocalTarget()))._prepare(self._name).job)
 
     def checkpoint(self) -> CompletedCheckpoint:
         """The newest one on storage."""
         store = self._store()
         return store.load(store.completed()[-1])
 
-    def state(self, uid: str, descriptor: ValueStateDescriptor[Any] | None = None) -> dict[Any, Any]:
-        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state described."""
+    def savepoint(self) -> Savepoint:
+        """The newest checkpoint on storage, opened with the state reader."""
+        return Savepoint.load(f"{self.uri}/chk-{self.checkpoint().checkpoint_id}")
+
+    def state(self, uid: str, of: ValueStateDescriptor[Any] | str | None = None) -> dict[Any, Any]:
+        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state named or described.
+
+        A state that is named may be of any kind; its values are as the state reader gives them, without your classes.
+        """
+        if isinstance(of, str):
+            named = self.savepoint().keyed_state(uid, of)
+            return dict(pair for group in named.groups() for pair in named.by_key(group))
         checkpoint, plan = self.checkpoint(), self.job().plan
         operator = next(op for op in plan.operators if op.uid == uid)
         assert operator.key is not None
@@ -377,8 +383,8 @@ class LocalJob:
         assert self._storage is not None
         files = subtree(self._storage, self._job_id)
         store = self.job().backend.open(owner, handles, files, "", claim=False)
-        kept = operator.output_type if descriptor is None else type_info(descriptor.type)
-        spec = StateSpec(OP_STATE if descriptor is None else descriptor.name, StateKind.VALUE, kept)
+        kept = operator.output_type if of is None else type_info(of.type)
+        spec = StateSpec(OP_STATE if of is None else of.name, StateKind.VALUE, kept)
         try:
             return dict(store.cells(spec).all())
         finally:
@@ -390,11 +396,11 @@ class LocalJob:
         environment.set_restart_strategy(self._restart)
         environment.enable_checkpointing(self._checkpoints)
         self._build(environment, self._source(environment))
+        settings = environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE)
+        if self._place is None:
+            settings = settings.settled(config.CHECKPOINT_INTERVAL, None, Origin.CODE)
+        environment._configuration = settings
         return environment
-
-    def _settled(self, environment: StreamExecutionEnvironment) -> Configuration:
-        """The settings that hold; the storage is the one the job was given."""
-        return settle_checkpoints(environment.configuration.settled(config.CHECKPOINT_DIR, self._place, Origin.CODE))
 
     def _source(self, environment: StreamExecutionEnvironment) -> DataStream[Any]:
         values = [value for epoch in self._epochs for value in epoch]

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 import pyarrow as pa
@@ -43,6 +43,7 @@ class LocalSlot:
         self._lock = threading.RLock()
         self._watch = SlotWatch(engine.heartbeat.interval, engine.clock)
         self._task: SlotTask | None = None
+        self.on_records: Callable[[], None] = lambda: None  # a source function has something new
         self._last_level: tuple[int, Epoch, list[pa.RecordBatch]] | None = None
 
     @property
@@ -61,11 +62,15 @@ class LocalSlot:
     def location(self) -> str:
         return f"in process {os.getpid()}"
 
+    def function_of(self, operator: int) -> Any:
+        """Return the slot's own copy of a function, for a look inside."""
+        return self._alive()._operators[operator].operator.function
+
     def configure(self, setup: SlotSetup) -> None:
         self._life.check()
         with self._watch.working("configure"), watched_by(self._life):
             self._task = SlotTask(cloudpickle.loads(cloudpickle.dumps(setup)), clock=self._engine.clock)
-            self._task.records_signal.on_count = self._stirred.set
+            self._task.records_signal.on_count = self._stir
         self._life.check()
 
     def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -168,6 +173,10 @@ class LocalSlot:
             self._end()
             if self._task is not None:
                 self._task.interrupt()
+
+    def _stir(self) -> None:
+        self._stirred.set()
+        self.on_records()
 
     def _end(self) -> None:
         self._ended.set()

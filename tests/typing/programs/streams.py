@@ -155,6 +155,9 @@ reveal_type(WatermarkStrategy.for_monotonous_timestamps(read_clock))  # R: Water
 reveal_type(words.union(lines))  # R: DataStream[str]
 reveal_type(words.rebalance())  # R: DataStream[str]
 reveal_type(words.add_sink(Shops()).uid("shops"))  # R: DataStreamSink
+reveal_type(sales.execute_and_collect(limit=3))  # R: CloseableIterator[Sale]
+reveal_type(list(words.execute_and_collect()))  # R: list[str]
+reveal_type(env.execute_async())  # R: JobHandle
 
 # E: attr-defined: "Sale" has no attribute
 sales.assign_timestamps_and_watermarks(WatermarkStrategy(lambda sale: sale.ad))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.hosting import hosted
@@ -16,12 +17,11 @@ from checkdam.ids import JobId
 from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import JobMonitor, RunningJob
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import JobListener
-from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.trouble import Step, Trouble, refuse
-from checkdam.testing.word_count import WordCount
 
 
 class Host:

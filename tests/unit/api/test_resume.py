@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.launch import Launch, Resume, set_launch
@@ -18,7 +19,6 @@ from checkdam.runtime.driver.restore import Restored
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
-from checkdam.testing.word_count import WordCount
 
 NAME = "local job"
 

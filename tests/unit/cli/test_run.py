@@ -175,6 +175,59 @@ def test_a_program_that_exits_decides_the_exit_code() -> None:
     assert ended.value.code == 7
 
 
+WITHOUT_SPARK = """
+from checkdam import StreamExecutionEnvironment
+from checkdam.testing import Gate
+from checkdam.testing.local_target import LocalTarget
+
+env = StreamExecutionEnvironment.get_execution_environment({"state.checkpoints.dir": "checkpoints"})
+env._launch.target = LocalTarget(until=Gate())
+words = env.from_collection([("a", 1), ("b", 1), ("a", 1)]).key_by(0).sum(1).uid("count")
+"""
+
+
+def test_a_job_in_the_background_is_suspended_when_its_program_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    code = _run(WITHOUT_SPARK + "words.print()\nenv.execute_async('left').trigger_checkpoint().result(60)", "--no-rest")
+
+    assert code == 0
+    assert "suspended" in capsys.readouterr().err
+    assert list(Path("checkpoints").glob("*/chk-*/_metadata"))
+
+
+def test_a_job_that_the_program_itself_ends_is_no_cancelled_program(capsys: pytest.CaptureFixture[str]) -> None:
+    code = _run(WITHOUT_SPARK + "print(sorted(words.execute_and_collect(limit=3)))", "--no-rest")
+
+    assert code == 0
+    assert capsys.readouterr().out == "[('a', 1), ('a', 2), ('b', 1)]\n"
+
+
+INTERRUPTED = """
+import os, signal
+from checkdam.testing import Step, Trouble
+
+interrupt = Trouble(Step.EPOCH_ENDED, lambda engine, moment: os.kill(os.getpid(), signal.SIGINT))
+env._launch.target = LocalTarget([interrupt], until=Gate())
+words.print()
+env.execute("interrupted")
+"""
+
+
+def test_a_job_that_ctrl_c_cancels_is_exit_code_130() -> None:
+    assert _run(WITHOUT_SPARK + INTERRUPTED, "--no-rest") == 130
+
+
+def test_a_program_that_raises_suspends_its_job_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    code = _run(
+        WITHOUT_SPARK
+        + "words.print()\nenv.execute_async('left').trigger_checkpoint().result(60)\nraise ValueError('oops')",
+        "--no-rest",
+    )
+
+    assert code == 1
+    assert "ValueError: oops" in capsys.readouterr().err
+    assert list(Path("checkpoints").glob("*/chk-*/_metadata"))
+
+
 @pytest.mark.parametrize(("options", "code"), [([], 3), (["--allow-repeated-output"], 4)])
 def test_repeated_output_is_allowed_by_a_flag_that_is_a_setting(options: list[str], code: int) -> None:
     program = "import checkdam.config as c; raise SystemExit(3 + env.configuration.get(c.ALLOW_REPEATED_OUTPUT))"
@@ -229,20 +282,21 @@ def test_sigterm_before_the_job_runs_ends_the_program_in_order(tmp_path: Path) -
 
 
 HANGS = """
-import pathlib, sys
+import os, pathlib, sys
 from concurrent.futures import Future
 from datetime import timedelta
-from checkdam.api import environment
+from checkdam.api import signals
+from checkdam.testing.local_job import LocalJob
+from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble
-from checkdam.testing.word_count import WordCount
 
-environment._INIT = environment.os.getpid() if "init" in sys.argv else -1
+signals._INIT = os.getpid() if "init" in sys.argv else -1
 hang = Trouble(Step.BEFORE_LEVEL, lambda engine, moment: engine.wait_for(Future()))
-words = WordCount([["a"], ["b"]])
-job = words.job(troubles=[hang])
+show = lambda env, words: words.rebalance().map(str.upper).print()
+job = LocalJob(show, [["a"], ["b"]], MemoryStorage(), troubles=[hang])
 job.heard.progressed = lambda what: pathlib.Path("suspending").touch()
 job.start()
-with environment._ended_by_signals(job._master, timedelta(hours=1)):
+with signals.ended_by_signals(job._master, timedelta(hours=1)):
     hang.happened.wait(60)
     pathlib.Path("running").touch()
     job.join()

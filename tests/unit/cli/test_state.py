@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.every_state import EveryState
+from tests.support.snapshot_files import written
 
 from checkdam.backends import HashMapStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.cli.main import command_line
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.every_state import EveryState
 from checkdam.testing.local_job import JOB_ID
-from checkdam.testing.snapshot_files import written
 
 FLINK = Path(__file__).parents[2] / "compat" / "data"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam import CheckpointConfig, CheckpointRetention
 from checkdam.config import Configuration
-from checkdam.testing.word_count import WordCount
 
 WORDS = [[f"word {n}" for n in range(500)], ["word 1"], ["word 2"], ["word 3"]]
 KEPT = CheckpointConfig(interval=timedelta(0), num_retained=10, retention=CheckpointRetention.RETAIN_ON_CANCELLATION)

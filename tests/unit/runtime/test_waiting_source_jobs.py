@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -24,7 +25,6 @@ from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.savepoint_places import SavepointPlace
 
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)
 RARELY = Heartbeat(timedelta(minutes=10), timedelta(minutes=20))

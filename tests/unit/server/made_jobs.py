@@ -12,6 +12,7 @@ import msgspec
 from checkdam.errors import StateAccessError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.job_control import KeysPage, QueryableState, QueryAnswer, RunningJob, SavepointFormat
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
@@ -21,7 +22,6 @@ from checkdam.runtime.monitor.job_records import (
     InputRecord,
     JobRecord,
     JobSettings,
-    JobStatus,
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,

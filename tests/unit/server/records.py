@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
@@ -11,7 +12,6 @@ from checkdam.runtime.monitor.job_records import (
     InputRecord,
     JobRecord,
     JobSettings,
-    JobStatus,
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,

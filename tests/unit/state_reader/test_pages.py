@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from tests.support.snapshot_files import written
 
 from checkdam.errors import UsageError
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.json_rows import page
 from checkdam.testing import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshot_files import written
 
 HELD = {number: number * 2 for number in range(50)}
 

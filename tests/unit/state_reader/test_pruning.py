@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In
+from tests.support.snapshot_files import written
 
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.spark_source import CheckdamReader
 from checkdam.testing import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.snapshot_files import written
 
 KEY = ("key",)
 

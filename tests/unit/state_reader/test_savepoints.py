@@ -7,13 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.every_state import EveryState
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.errors import CheckpointDamagedError
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
-from checkdam.testing.every_state import EveryState
 from checkdam.testing.gate import Gate
 
 EPOCHS = [[("a", 1), ("b", 2), ("rule", 3)], [("a", 4), ("c", 5), ("d", 7)]]

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.snapshot_files import written
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.storage.filesystem import open_storage
-from checkdam.testing.snapshot_files import written
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend("32 MB")}
 VALUE_BYTES = 2_000

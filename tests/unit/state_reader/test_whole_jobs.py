@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.support.every_state import PADDING, EveryState
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend
 from checkdam.errors import CheckpointNotFoundError, StateAccessError
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.diffing import diff
-from checkdam.testing.every_state import PADDING, EveryState
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 
 pytestmark = pytest.mark.slow

@@ -20,11 +20,12 @@ from checkdam.clock import to_milliseconds
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import CheckpointId, Epoch
+from checkdam.runtime.answers import new_answer, refuse
 from checkdam.runtime.driver.checkpointing import Checkpointing, Surroundings
 from checkdam.runtime.driver.epoch_scheduler import Turns
 from checkdam.runtime.driver.epochs import Epochs
 from checkdam.runtime.driver.hang_watch import HangWatch
-from checkdam.runtime.driver.job_requests import Requests, StopRequest, new_answer, refuse
+from checkdam.runtime.driver.job_requests import Requests, StopRequest
 from checkdam.runtime.driver.request_execution import Fulfilment
 from checkdam.runtime.driver.restore import Restored
 from checkdam.runtime.driver.slot_group import LiveSlots, SlotGroup

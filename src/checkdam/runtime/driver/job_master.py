@@ -33,6 +33,7 @@ from checkdam.errors import (
 )
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, new_attempt
+from checkdam.runtime.answers import answered, refuse, refused
 from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.driver.checkpointing import Surroundings
 from checkdam.runtime.driver.cleanup import Remains
@@ -46,9 +47,6 @@ from checkdam.runtime.driver.job_requests import (
     SavepointRequest,
     StopRequest,
     SuspendRequest,
-    answered,
-    refuse,
-    refused,
 )
 from checkdam.runtime.driver.outputs import Outputs, base_of
 from checkdam.runtime.driver.publish_history import tells_of_checkpoints
@@ -57,8 +55,8 @@ from checkdam.runtime.driver.slot_group import LiveSlots
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.job import Job
 from checkdam.runtime.job_result import JobResult
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import JobListener
-from checkdam.runtime.monitor.job_records import JobStatus
 from checkdam.runtime.monitor.listeners import TimedListener
 from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshot_handles import SavepointFormat

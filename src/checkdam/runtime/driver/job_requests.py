@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, JobControlError
 from checkdam.ids import CheckpointId
+from checkdam.runtime.answers import new_answer, refuse
 from checkdam.runtime.job import Job
 from checkdam.state.snapshot_handles import SavepointFormat
-
-T = TypeVar("T")
-
-
-def new_answer() -> Future[Any]:
-    """An answer that its asker cannot take back: what is under way is done, whether or not somebody still waits."""
-    answer: Future[Any] = Future()
-    answer.set_running_or_notify_cancel()
-    return answer
-
-
-def answered(value: T) -> Future[T]:
-    answer: Future[T] = new_answer()
-    answer.set_result(value)
-    return answer
-
-
-def refused(reason: CheckdamError) -> Future[Any]:
-    answer = new_answer()
-    refuse(answer, reason)
-    return answer
-
-
-def refuse(answer: Future[Any], reason: CheckdamError) -> None:
-    """The first answer counts: when an attempt ends, several may have something to say."""
-    with suppress(InvalidStateError):
-        answer.set_exception(reason)
 
 
 @dataclass(frozen=True, eq=False)

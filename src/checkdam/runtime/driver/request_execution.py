@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
+from checkdam.runtime.answers import new_answer
 from checkdam.runtime.driver.checkpointing import SavepointOrder
 from checkdam.runtime.driver.job_requests import (
     CheckpointRequest,
@@ -27,7 +28,6 @@ from checkdam.runtime.driver.job_requests import (
     SavepointRequest,
     StopRequest,
     SuspendRequest,
-    new_answer,
 )
 from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.runtime.workers import within

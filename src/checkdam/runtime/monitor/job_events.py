@@ -13,7 +13,8 @@ from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
-from checkdam.runtime.monitor.job_records import JobStatus, SlotRecord, SnapshotKind
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import SlotRecord, SnapshotKind
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.state.snapshot_handles import SlotSnapshot
 

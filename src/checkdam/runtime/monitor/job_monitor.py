@@ -19,6 +19,7 @@ from checkdam.errors import CheckdamError
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.job import Job
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.checkpoint_history import CheckpointHistory
 from checkdam.runtime.monitor.failure_records import exception_record
 from checkdam.runtime.monitor.job_description import job_settings, operator_records, rescaled_settings
@@ -28,7 +29,6 @@ from checkdam.runtime.monitor.job_records import (
     EpochRecord,
     ExceptionRecord,
     JobRecord,
-    JobStatus,
     RescaleRecord,
     RestoreRecord,
     SlotRecord,

@@ -19,6 +19,7 @@ from checkdam.checkpoint.terms import Fence, fence_of, owner_of
 from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId, SubtaskIndex
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_description import vertex_id_of_uid
 from checkdam.runtime.monitor.job_records import (
     NEVER,
@@ -27,7 +28,6 @@ from checkdam.runtime.monitor.job_records import (
     CheckpointStatus,
     JobRecord,
     JobSettings,
-    JobStatus,
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,

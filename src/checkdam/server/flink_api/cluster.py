@@ -14,7 +14,8 @@ import msgspec
 import checkdam
 from checkdam.clock import milliseconds_in
 from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
-from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, SlotRecord
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import NEVER, JobRecord, SlotRecord
 from checkdam.runtime.monitor.masking import masked
 from checkdam.server.app.endpoint import Call, Endpoint, Query, Reads
 from checkdam.server.app.http_errors import RestError

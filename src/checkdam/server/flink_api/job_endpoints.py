@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, JobStatus, OperatorRecord
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, OperatorRecord
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs

@@ -6,7 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord, JobStatus
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord
 from checkdam.server.app.endpoint import Call, Endpoint, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import duration, now_ms

@@ -17,12 +17,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from checkdam.clock import SystemClock, to_milliseconds
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import (
     NEVER,
     CheckpointRecord,
     CheckpointStatus,
     JobRecord,
-    JobStatus,
     OperatorFigures,
     OperatorRecord,
     SlotRecord,

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from checkdam.config import SAVEPOINT_DIR, Configuration
 from checkdam.runtime.job_control import JobControl, SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.masking import MASKED, without_credentials
 from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Positive, Query
 from checkdam.server.app.http_errors import RestError

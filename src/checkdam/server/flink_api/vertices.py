@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from checkdam.runtime.monitor.job_records import NEVER, JobRecord, JobStatus, OperatorRecord, SlotRecord
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import NEVER, JobRecord, OperatorRecord, SlotRecord
 from checkdam.server.app.endpoint import Call, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs

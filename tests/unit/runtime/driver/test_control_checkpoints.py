@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.ownership import PROMISED
@@ -24,9 +26,7 @@ from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, ask, kill_driver, kill_slot, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

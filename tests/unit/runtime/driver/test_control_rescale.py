@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -17,15 +19,13 @@ from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import JobControlError, JobGraphError, SlotLostError, UsageError
 from checkdam.runtime.driver.request_execution import Fulfilment
 from checkdam.runtime.job_control import SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a", "c"], ["c", "a", "d"], ["b", "d", "e"], ["a", "f"], ["g", "a"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

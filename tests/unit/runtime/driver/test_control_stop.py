@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -23,14 +25,13 @@ from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
 from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.job_control import SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus, SnapshotKind
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)

@@ -11,6 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -28,9 +30,7 @@ from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, Heard, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 FAST = Heartbeat(timedelta(milliseconds=20), timedelta(seconds=10))
 IMPATIENT = replace(EVERY_EPOCH, timeout=timedelta(milliseconds=200), tolerable_failures=100)  # of a busy machine

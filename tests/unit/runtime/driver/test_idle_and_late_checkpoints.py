@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
 
 from checkdam import (
     CheckpointedFunction,
@@ -32,7 +33,6 @@ from checkdam.testing import ManualClock
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import JOB_ID, Build, Heard, LocalJob
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, kill_driver, wait_for
 
 SECOND = timedelta(seconds=1)

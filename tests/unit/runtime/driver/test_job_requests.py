@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.errors import JobControlError
 from checkdam.runtime.driver.job_requests import (
@@ -15,7 +16,6 @@ from checkdam.runtime.driver.job_requests import (
     StopRequest,
 )
 from checkdam.runtime.job_control import SavepointFormat
-from checkdam.testing.word_count import WordCount
 
 
 def stop() -> StopRequest:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -33,7 +34,6 @@ from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandl
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver
-from checkdam.testing.word_count import WordCount
 from checkdam.types.type_info import type_info
 
 UID = OperatorUid("count")

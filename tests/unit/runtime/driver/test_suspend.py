@@ -13,9 +13,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
+from tests.support.word_count import UID, WordCount
 
-from checkdam.api import environment as environment_module
-from checkdam.api.environment import StreamExecutionEnvironment, _ended_by_signals
+from checkdam.api import signals
+from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.launch import Launch
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -35,7 +37,7 @@ from checkdam.ids import JobId
 from checkdam.runtime.driver.job_requests import EndRequested
 from checkdam.runtime.driver.request_execution import Fulfilment
 from checkdam.runtime.job_control import RunningJob, SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.runtime.slot import generator_thread
 from checkdam.state.descriptors import ListStateDescriptor
@@ -44,9 +46,7 @@ from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.local_slot import LocalSlot
 from checkdam.testing.memory_storage import MemoryStorage
-from checkdam.testing.savepoint_places import SavepointPlace
 from checkdam.testing.trouble import Deed, Step, Trouble, kill_slot, refuse, wait_for
-from checkdam.testing.word_count import UID, WordCount
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)
@@ -624,7 +624,7 @@ def test_sigterm_suspends_and_ctrl_c_cancels(number: signal.Signals, end: JobEnd
     job.heard.wait_for_epoch(4)
     assert job._master is not None
 
-    with _ended_by_signals(job._master, timedelta(seconds=60)) as came:
+    with signals.ended_by_signals(job._master, timedelta(seconds=60)) as came:
         os.kill(os.getpid(), number)
         heard = job.join()
         assert signal.getsignal(number) is signal.SIG_DFL  # a second one ends the process
@@ -638,7 +638,7 @@ def test_a_program_that_was_told_to_go_begins_no_further_job(monkeypatch: pytest
     """SIGTERM came when its first job was about to end, and did."""
     told = threading.Event()
     told.set()
-    monkeypatch.setattr(environment_module, "_is_told_to_go", told)
+    monkeypatch.setattr(signals, "_is_told_to_go", told)
 
     with pytest.raises(SystemExit) as left:
         StreamExecutionEnvironment(Launch(Configuration())).execute("the next")

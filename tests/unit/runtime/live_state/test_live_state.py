@@ -10,6 +10,7 @@ from queue import Queue
 from typing import Any, NamedTuple, cast
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -26,7 +27,6 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 from checkdam.types.type_info import type_info
 
 SUM = "_op_state"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import SlotLostError
 from checkdam.ids import Attempt, Epoch, SubtaskIndex
@@ -24,7 +25,6 @@ from checkdam.runtime.live_state.query_messages import (
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress
 from checkdam.runtime.slot.slot_server import SlotServer
-from checkdam.testing.word_count import UID, WordCount
 from checkdam.types.serializers import serializer
 from checkdam.types.type_info import type_info
 

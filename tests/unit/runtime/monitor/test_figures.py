@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Epoch, SubtaskIndex
@@ -12,7 +13,6 @@ from checkdam.runtime.monitor.job_records import SubtaskFigures
 from checkdam.runtime.monitor.operator_figures import WINDOW_SECONDS, Figures
 from checkdam.runtime.monitor.source_side import source_side_counts
 from checkdam.runtime.slot.messages import EdgeCounts, EpochReport, OperatorCounts
-from checkdam.testing.word_count import WordCount
 
 SOURCE, MAP, SUM, SINK = range(4)
 

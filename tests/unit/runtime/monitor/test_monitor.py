@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.word_count import UID, WordCount
 from tests.unit.runtime.monitor.watched import Watched, watch
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -16,22 +17,15 @@ from checkdam.config import Configuration
 from checkdam.errors import JobFailedError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.failures import user_error
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import EpochStats, JobListener
 from checkdam.runtime.monitor.job_monitor import JobMonitor
-from checkdam.runtime.monitor.job_records import (
-    NEVER,
-    CheckpointStatus,
-    JobStatus,
-    OperatorRecord,
-    SlotRecord,
-    SnapshotKind,
-)
+from checkdam.runtime.monitor.job_records import NEVER, CheckpointStatus, OperatorRecord, SlotRecord, SnapshotKind
 from checkdam.runtime.monitor.listeners import JointListener
 from checkdam.runtime.restart import NoRestart
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, kill_slot
-from checkdam.testing.word_count import UID, WordCount
 
 
 def _named(monitor: JobMonitor, name: str) -> OperatorRecord:

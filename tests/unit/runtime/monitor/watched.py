@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from tests.support.word_count import UID, WordCount
+
 from checkdam.config import Configuration
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered
@@ -13,7 +15,6 @@ from checkdam.runtime.monitor.listeners import JointListener
 from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.word_count import UID, WordCount
 
 
 class Watched:

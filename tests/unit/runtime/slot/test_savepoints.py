@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.backends import RocksDBStateBackend
 from checkdam.connectors.file_sink import STAGING, FileCommitter
@@ -19,7 +20,6 @@ from checkdam.state.snapshot_handles import OperatorSnapshot, SavepointFormat, S
 from checkdam.storage.contract import Storage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.word_count import WordCount
 from checkdam.types.rows import to_arrow
 
 ONE, TWO, THREE = CheckpointId(1), CheckpointId(2), CheckpointId(3)

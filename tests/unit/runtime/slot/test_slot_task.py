@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.errors import SlotLostError, StorageError
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
@@ -13,7 +14,6 @@ from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.task import SlotTask
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.word_count import WordCount
 from checkdam.types.rows import to_arrow
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)

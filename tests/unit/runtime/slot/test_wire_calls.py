@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.word_count import WordCount
 
 from checkdam.backends import HashMapStateBackend
 from checkdam.checkpoint.savepoints import SavepointDirectory
@@ -16,7 +17,6 @@ from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress
 from checkdam.runtime.slot.slot_server import SlotServer
 from checkdam.state.snapshot_handles import SavepointFormat
-from checkdam.testing.word_count import WordCount
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 

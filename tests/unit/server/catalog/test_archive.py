@@ -13,8 +13,9 @@ from tests.unit.server.records import JOB_ID, checkpoint, job
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import FencedError, JobFailedError
 from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import CheckpointStats
-from checkdam.runtime.monitor.job_records import JobRecord, JobStatus, SnapshotKind
+from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
 from checkdam.server.catalog import archive as archive_module
 from checkdam.server.catalog.archive import ArchivingListener, JobArchive
 from checkdam.testing.faulty_storage import Fault, FaultyStorage

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from tests.support.word_count import UID, WordCount
 from tests.unit.runtime.monitor.watched import watch
 from tests.unit.server.records import job
 
@@ -18,7 +19,8 @@ from checkdam.checkpoint.terms import OWNER
 from checkdam.errors import StorageError
 from checkdam.ids import JobId
 from checkdam.processes import Owner, this_process
-from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord, JobStatus
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord
 from checkdam.server.catalog.archive import JobArchive
 from checkdam.server.catalog.job_index import JobIndex
 from checkdam.storage.contract import FileStatus
@@ -27,7 +29,6 @@ from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.word_count import UID, WordCount
 
 GONE = Owner(this_process().machine, 2**22 + 1, "1")
 

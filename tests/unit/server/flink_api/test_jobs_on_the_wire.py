@@ -8,7 +8,7 @@ import pytest
 from tests.unit.server.made_jobs import COUNT, JOB, OTHER, SOURCE, START, with_status
 from tests.unit.server.serving import Served
 
-from checkdam.runtime.monitor.job_records import JobStatus
+from checkdam.runtime.job_status import JobStatus
 from checkdam.server.flink_api.vertices import STATES
 
 

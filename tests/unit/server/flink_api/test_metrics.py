@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.server.records import COUNT, JOB_ID, SOURCE, START, job
 
-from checkdam.runtime.monitor.job_records import JobStatus, RescaleRecord, RestoreRecord
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import RescaleRecord, RestoreRecord
 from checkdam.server.flink_api.metrics import (
     aggregate,
     job_metrics,

@@ -11,7 +11,8 @@ from tests.unit.server.serving import Served
 
 from checkdam.errors import StorageError, UsageError
 from checkdam.runtime.job_control import SavepointFormat
-from checkdam.runtime.monitor.job_records import JobStatus, RescaleRecord
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import RescaleRecord
 
 IN_PROGRESS = {"status": {"id": "IN_PROGRESS"}, "operation": None}
 

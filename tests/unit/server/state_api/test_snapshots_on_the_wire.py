@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.snapshot_files import completed, written
 from tests.unit.server.made_jobs import COMPLETED, COUNT, JOB, RECORD
 from tests.unit.server.serving import Served
 
@@ -24,7 +25,6 @@ from checkdam.state.spec import StateKind, StateSpec
 from checkdam.storage.filesystem import open_storage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID
-from checkdam.testing.snapshot_files import completed, written
 from checkdam.types.hints import PickleType
 from checkdam.types.type_info import type_info
 

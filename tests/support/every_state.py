@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tests.support.word_count import leftovers
+
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
@@ -34,7 +36,6 @@ from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
-from checkdam.testing.word_count import leftovers
 from checkdam.types.serializers import serializer_from_spec
 
 Record = tuple[str, int]

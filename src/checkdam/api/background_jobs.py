@@ -1,0 +1,106 @@
+"""The jobs that run in the background of this process, and what becomes of them when it ends."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+
+from checkdam.api.execution import JobExecution
+from checkdam.api.job_handle import JobHandle
+from checkdam.runtime.driver.job_master import JobMaster
+from checkdam.runtime.job_result import JobResult
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.workers import settle
+
+_lock = threading.Lock()
+_running: set[JobHandle] = set()
+_is_registered = False
+
+
+class JobWatch(JobListener):
+    """Knows how far a job has come, and calls what waits for it to run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Callable[[], None]] | None = []  # None: the job has run, or has ended before it did
+        self.status = JobStatus.INITIALIZING
+
+    def status_changed(self, status: JobStatus) -> None:
+        self.status = status
+        if status is JobStatus.RUNNING or status.has_ended:
+            self.wait_no_more()
+
+    def once_running(self, call: Callable[[], None]) -> None:
+        """Call this when the job runs for the first time or has ended; at once if that is so already."""
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.append(call)
+                return
+        call()
+
+    def wait_no_more(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for call in waiting:
+            call()
+
+
+def start_job(execution: JobExecution, watch: JobWatch, grace: timedelta) -> JobHandle:
+    """Start a job in a thread of its own; raises what keeps it from being started."""
+    _register()
+    begun: Future[JobMaster] = Future()
+    done: Future[JobResult] = Future()
+
+    @contextmanager
+    def known(master: JobMaster) -> Iterator[None]:
+        begun.set_result(master)
+        yield
+
+    here = contextvars.copy_context()
+
+    def work() -> None:
+        settle(done, lambda: here.run(execution.run, known))
+        watch.wait_no_more()
+        if not begun.done():
+            begun.set_exception(done.exception())
+
+    threading.Thread(target=work, daemon=True, name="job-in-background").start()
+    handle = JobHandle(execution, watch, begun.result(), done, grace)
+    with _lock:
+        _running.add(handle)
+    done.add_done_callback(lambda _: _forget(handle))
+    return handle
+
+
+def _forget(handle: JobHandle) -> None:
+    with _lock:
+        _running.discard(handle)
+
+
+def leave_running_jobs() -> None:
+    """Suspend the jobs of this process that run in its background, all at once, and wait until they have ended."""
+    with _lock:
+        running = list(_running)
+    threads = [threading.Thread(target=handle._leave, name="leave-job") for handle in running]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _register() -> None:
+    """Let the end of the program suspend its jobs.
+
+    `atexit` is too late: by then executors take no work any more, and a checkpoint needs some. This hook of
+    `threading` runs before that, and before Python waits for threads.
+    """
+    global _is_registered
+    with _lock:
+        if not _is_registered:
+            threading._register_atexit(leave_running_jobs)  # type: ignore[attr-defined]  # not in typeshed
+            _is_registered = True

@@ -1,0 +1,71 @@
+"""What signals do to a process that runs a job: Ctrl-C cancels the job, SIGTERM suspends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.runtime.job_result import JobResult
+
+if TYPE_CHECKING:
+    from checkdam.runtime.driver.job_master import JobMaster
+
+_INIT = 1  # the process id of a container's first process
+EXIT_SUSPENDED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM ended, as shells and supervisors count it."""
+
+_is_told_to_go = threading.Event()
+
+
+def refuse_if_told_to_go() -> None:
+    """Raise SystemExit if SIGTERM came while a job was about to end, and the process still runs."""
+    if _is_told_to_go.is_set():
+        raise SystemExit(EXIT_SUSPENDED)
+
+
+def leave_if_told_to_go(result: JobResult, came: Collection[signal.Signals]) -> None:
+    """End the program if SIGTERM has suspended its job; if it came too late for that, before the next job."""
+    if signal.SIGTERM in came:
+        if result.end is JobEnd.SUSPENDED:
+            raise SystemExit(EXIT_SUSPENDED)
+        _is_told_to_go.set()
+
+
+@contextmanager
+def ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[Collection[signal.Signals]]:
+    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once.
+
+    Gives the signals that have come. Changes nothing in another thread than the main one: signals reach no other.
+    """
+    came: set[signal.Signals] = set()
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    deeds: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGINT: master.cancel,
+        signal.SIGTERM: partial(master.suspend, grace),
+    }
+
+    def on_signal(number: int, frame: Any) -> None:
+        came.add(signal.Signals(number))
+        signal.signal(number, _exit_at_once if os.getpid() == _INIT else signal.SIG_DFL)
+        threading.Thread(target=deeds[signal.Signals(number)], daemon=True, name="end").start()
+
+    before = {number: signal.signal(number, on_signal) for number in deeds}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_at_once(number: int, frame: Any) -> None:
+    """End a process that the kernel protects from signals it does not handle: the first of a container."""
+    os._exit(128 + number)

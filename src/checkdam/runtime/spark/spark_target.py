@@ -1,0 +1,106 @@
+"""Spark as the target of jobs: the session that they share, and what each of them has for itself."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from checkdam.runtime.execution_target import PreparedJob
+from checkdam.runtime.janitor import work_directory
+from checkdam.runtime.job import Job
+from checkdam.runtime.spark.memory_service import memory_served
+from checkdam.runtime.spark.session import running_session, spark_session, stop
+from checkdam.runtime.spark.spark_engine import SparkEngine
+from checkdam.runtime.spark.spark_watch import SparkWatch
+
+
+class _SessionUse:
+    """Counts the jobs of this process that run on Spark, so that the last of them stops a session made for one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = 0
+        self._left: SparkSession | None = None  # the environment that made it has no more use for it
+
+    @contextmanager
+    def job(self) -> Iterator[None]:
+        with self._lock:
+            self._jobs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._jobs -= 1
+
+    def leave(self, owned: SparkSession | None) -> SparkSession | None:
+        """Return the session that is to be stopped now: whoever made it has left it, and no job runs on it."""
+        with self._lock:
+            self._left = owned or self._left
+            if self._jobs:
+                return None
+            left, self._left = self._left, None
+            return left
+
+
+_use = _SessionUse()
+
+
+class SparkTarget:
+    """Runs the jobs of one environment on the Spark session of the process, which is made with the first use."""
+
+    def __init__(self, settings: Callable[[], Mapping[str, str]]) -> None:
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._owns_session = False
+        self._work: Path | None = None
+        self._numbers = itertools.count()
+        self._unused: list[SparkWatch] = []  # of jobs that have ended
+
+    @property
+    def session(self) -> SparkSession:
+        if self._session is None or self._session.sparkContext._jsc is None:  # None: it was stopped
+            self._owns_session = running_session() is None
+            self._session = spark_session(self._settings(), str(self._work_directory() / "spark"))
+        return self._session
+
+    @property
+    def default_parallelism(self) -> int:
+        return int(self.session.sparkContext.defaultParallelism)
+
+    def running(self, job: Job) -> AbstractContextManager[PreparedJob]:
+        session = self.session
+        properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the user's thread
+        return self._running(job, session, properties)
+
+    @contextmanager
+    def _running(self, job: Job, session: SparkSession, properties: Any) -> Iterator[PreparedJob]:
+        work = self._work_directory() / f"job{next(self._numbers)}"  # several may run at the same time
+        work.mkdir(mode=0o700)
+        session.sparkContext._jsc.sc().setLocalProperties(properties)
+        watch = SparkWatch(session, job.heartbeat)
+        try:
+            with _use.job(), memory_served(job, session, work) as reachable:
+                yield PreparedJob(reachable, lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch))
+        finally:
+            self._unused.append(watch)
+
+    def close(self) -> None:
+        left = _use.leave(self._session if self._owns_session else None)
+        if self._owns_session:
+            self._session, self._owns_session = None, False
+        if left is not None:
+            stop(left)
+        while self._unused:  # not before: to stop the session may hang as well
+            self._unused.pop().stop()
+
+    def _work_directory(self) -> Path:
+        if self._work is None:
+            self._work = work_directory(Path(tempfile.gettempdir()))
+        return self._work

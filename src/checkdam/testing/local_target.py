@@ -1,0 +1,80 @@
+"""This process as the target of jobs: epochs run by the local engine, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from checkdam.api.environment import StreamExecutionEnvironment
+from checkdam.api.launch import Launch
+from checkdam.clock import Clock
+from checkdam.config import Configuration
+from checkdam.runtime.execution_target import PreparedJob
+from checkdam.runtime.job import Job
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.testing.gate import Gate
+from checkdam.testing.local_engine import LocalEngine
+from checkdam.testing.mounts import watched_by
+from checkdam.testing.trouble import Trouble
+
+
+class LocalTarget:
+    """Runs jobs in this process. `change` makes of each job the one that runs; options are those of LocalEngine."""
+
+    default_parallelism = 2
+
+    def __init__(
+        self,
+        troubles: Sequence[Trouble] = (),
+        *,
+        lockstep: bool = True,
+        clock: Clock | None = None,
+        joins_batches: bool = True,
+        until: Gate | None = None,
+        change: Callable[[Job], Job] = lambda job: job,
+    ) -> None:
+        self._troubles = troubles
+        self._lockstep = lockstep
+        self._clock = clock
+        self._joins_batches = joins_batches
+        self._until = until
+        self._change = change
+        self.engine: LocalEngine | None = None  # of the job that began last
+
+    @contextmanager
+    def running(self, job: Job) -> Iterator[PreparedJob]:
+        job = self._change(job)
+        engine = self.engine = LocalEngine(
+            job.plan,
+            self._troubles,
+            lockstep=self._lockstep,
+            clock=self._clock,
+            joins_batches=self._joins_batches,
+            until=self._until,
+            heartbeat=job.heartbeat,
+        )
+        with watched_by(engine.driver):
+            yield PreparedJob(job, engine.adopt, self._clock)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def local_environment(
+    settings: Mapping[str, Any] | None = None,
+    *,
+    parallelism: int = 2,
+    listener: JobListener | None = None,
+    until: Gate | None = None,
+) -> StreamExecutionEnvironment:
+    """Return an environment whose jobs run in this process, without Spark.
+
+    `execute`, `execute_async` and `execute_and_collect` work as ever. Sources are collections and source functions: the
+    others are Spark's. With `until` the input of a job does not end before that gate opens.
+    """
+    launch = Launch(Configuration.load(None), target=LocalTarget(until=until), listener=listener or JobListener())
+    environment = StreamExecutionEnvironment(launch).set_parallelism(parallelism)
+    for key, value in (settings or {}).items():
+        environment._configuration = environment._configuration.with_value(key, value)
+    return environment
