@@ -274,10 +274,27 @@ EpochWatch.ended.wait(60)
 print("leaving", flush=True)
 """
 
+WAIT = """
+import os, signal
+install = signal.signal
+
+def tell(number, handler):
+    before = install(number, handler)
+    if number == signal.SIGTERM:
+        signal.signal = install
+        os.write(1, b"waiting\\n")
+    return before
+
+signal.signal = tell  # tells when SIGTERM has its meaning for the job
+handle.wait()
+"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("last", "code"), [("", 0), ("raise ValueError('oops')", 1), ("handle.wait()", 128 + signal.SIGTERM)]
+    ("last", "code"),
+    [("", 0), ("raise ValueError('oops')", 1), (WAIT, 128 + signal.SIGTERM)],
+    ids=["to its end", "by an error", "by SIGTERM"],
 )
 def test_a_program_that_ends_suspends_its_job_first(last: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM + last)
@@ -286,7 +303,8 @@ def test_a_program_that_ends_suspends_its_job_first(last: str, code: int, tmp_pa
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "leaving\n"
-        if last == "handle.wait()":
+        if last == WAIT:
+            assert process.stdout.readline() == "waiting\n"
             process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE)
 
