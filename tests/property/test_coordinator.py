@@ -12,16 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
-    AbortSavepoint,
     Action,
+    CommitOutput,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
+    RemoveMetadata,
     TriggerCheckpoint,
-    TriggerSavepoint,
     WriteMetadata,
-    WriteSavepoint,
     files_of,
 )
 from checkdam.checkpoint.settings import CheckpointConfig
@@ -97,7 +96,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.notices: list[tuple[Slot, CheckpointId]] = []  # aborts the slots have not heard of
         self.reported: set[StateFile] = set()
         self.on_disk: set[StateFile] = set()
-        self.writing: WriteMetadata | None = None
+        self.writing: WriteMetadata | None = None  # the next step is reported by one of the rules below
+        self.step: CommitOutput | NotifyCompleted | RemoveMetadata | None = None  # behind the metadata
+        self.committed: list[CheckpointId] = []
+        self.on_storage: set[CheckpointId] = set()  # those with metadata
         self.complete: dict[CheckpointId, frozenset[StateFile]] = {}
         self.bases: dict[CheckpointId, frozenset[StateFile]] = {}  # what was complete when each was triggered
         self.once_complete: set[StateFile] = set()  # the job's own, even if their first report never came
@@ -107,11 +109,18 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.failures = 0
         self.savepoint: CheckpointId | None = None  # in progress
         self.savepoints: set[CheckpointId] = set()
-        self.writing_savepoint: WriteSavepoint | None = None
+        self.writing_savepoint: WriteMetadata | None = None
 
     def perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
+                case TriggerCheckpoint(checkpoint_id, is_savepoint=True):
+                    assert self.savepoint is None, "one savepoint at a time"
+                    assert checkpoint_id not in self.savepoints | set(self.triggered)
+                    self.savepoint = checkpoint_id
+                    self.savepoints.add(checkpoint_id)
+                    self.bases[checkpoint_id] = frozenset().union(*self.complete.values())
+                    self.undelivered += [slot.take_savepoint(checkpoint_id) for slot in self.slots]
                 case TriggerCheckpoint(checkpoint_id):
                     assert not self.triggered or checkpoint_id > self.triggered[-1]
                     self.triggered.append(checkpoint_id)
@@ -120,31 +129,33 @@ class CoordinatorMachine(RuleBasedStateMachine):
                         taken = slot.take_snapshot(checkpoint_id, compact=checkpoint_id % 4 == 0)
                         self.on_disk.update(taken.new_files)
                         self.undelivered.append(taken)
-                case TriggerSavepoint(checkpoint_id):
-                    assert self.savepoint is None, "one savepoint at a time"
-                    assert checkpoint_id not in self.savepoints | set(self.triggered)
-                    self.savepoint = checkpoint_id
-                    self.savepoints.add(checkpoint_id)
-                    self.bases[checkpoint_id] = frozenset().union(*self.complete.values())
-                    self.undelivered += [slot.take_savepoint(checkpoint_id) for slot in self.slots]
-                case WriteSavepoint(acknowledged):
+                case WriteMetadata(acknowledged) if acknowledged.is_savepoint:
                     assert acknowledged.checkpoint_id == self.savepoint
                     assert set(acknowledged.snapshots) == {slot.subtask for slot in self.slots}
                     self.writing_savepoint = action
-                case AbortSavepoint(checkpoint_id):
+                case AbortCheckpoint(checkpoint_id, is_savepoint=True):
                     assert checkpoint_id == self.savepoint
                     self.savepoint = None
+                case NotifyCompleted(checkpoint_id, is_savepoint=True):
+                    assert checkpoint_id in self.savepoints
+                    self.perform(self.coordinator.slots_notified(checkpoint_id))
                 case WriteMetadata(acknowledged):
                     assert self.writing is None
+                    assert self.step is None, "one checkpoint at a time goes through its last steps"
                     assert set(acknowledged.snapshots) == {slot.subtask for slot in self.slots}
                     assert acknowledged.checkpoint_id not in self.ended
                     self.writing = action
+                case CommitOutput(acknowledged):
+                    assert acknowledged.checkpoint_id in self.on_storage, "output is committed behind its metadata"
+                    assert not self.committed or acknowledged.checkpoint_id > self.committed[-1]
+                    self.step = action
                 case NotifyCompleted(checkpoint_id):
-                    assert checkpoint_id in self.complete
+                    assert self.committed[-1:] == [checkpoint_id], "slots hear of it when its output is committed"
                     assert not self.notified or checkpoint_id > self.notified[-1]
-                    self.notified.append(checkpoint_id)
-                    self.end(checkpoint_id)
-                    self.failures = 0
+                    self.step = action
+                case RemoveMetadata(checkpoint_id):
+                    assert checkpoint_id not in self.committed, "committed output keeps its checkpoint"
+                    self.step = action
                 case AbortCheckpoint(checkpoint_id, reason, new_files):
                     self.end(checkpoint_id)
                     self.delete(new_files)
@@ -157,10 +168,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 case DiscardCheckpoints(checkpoint_ids, files):
                     for checkpoint_id in checkpoint_ids:
                         assert checkpoint_id < max(self.complete)
+                        assert max(self.complete) in self.notified, "slots build on the newer one by now"
+                        self.on_storage.discard(checkpoint_id)
                         del self.complete[checkpoint_id]
                     self.delete(files)
-                case FailJob():
-                    assert self.failures > self.config.tolerable_failures
+                case FailJob(reason):
+                    assert reason == "output lost" or self.failures > self.config.tolerable_failures
                     self.failures = 0
 
     def end(self, checkpoint_id: CheckpointId) -> None:
@@ -170,8 +183,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def delete(self, files: Sequence[StateFile]) -> None:
         needed = {file for kept in self.complete.values() for file in kept}
-        if self.writing:
-            needed |= self.writing.acknowledged.files()
+        under_way = self.coordinator.being_written
+        if under_way is not None:
+            needed |= under_way.files()
         if self.coordinator.savepoint_in_progress is not None:
             needed |= self.bases[self.coordinator.savepoint_in_progress]  # its slots may still copy them
         assert needed.isdisjoint(files)
@@ -207,9 +221,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         acknowledged, self.writing_savepoint = self.writing_savepoint.acknowledged, None
         if succeeds:
             self.savepoint = None
-            self.perform(self.coordinator.savepoint_written(acknowledged.checkpoint_id))
+            self.perform(self.coordinator.metadata_written(acknowledged.checkpoint_id))
         else:
-            self.perform(self.coordinator.savepoint_failed(acknowledged.checkpoint_id, "disk full"))
+            self.perform(self.coordinator.metadata_failed(acknowledged.checkpoint_id, "disk full"))
 
     @precondition(lambda self: self.undelivered)
     @rule(data=st.data())
@@ -263,25 +277,48 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def the_metadata_is_written(self) -> None:
         assert self.writing is not None
         acknowledged, self.writing = self.writing.acknowledged, None
-        self.complete[acknowledged.checkpoint_id] = acknowledged.files()
-        self.once_complete |= acknowledged.files()
+        self.on_storage.add(acknowledged.checkpoint_id)
+        is_late = self.clock.monotonic() >= acknowledged.expires
         self.perform(self.coordinator.metadata_written(acknowledged.checkpoint_id))
+        assert isinstance(self.step, RemoveMetadata if is_late else CommitOutput)
 
     @precondition(lambda self: self.writing)
     @rule()
     def the_metadata_write_fails(self) -> None:
         assert self.writing is not None
         acknowledged, self.writing = self.writing.acknowledged, None
-        if self.coordinator.is_late(acknowledged.checkpoint_id):
-            self.perform(self.coordinator.metadata_late(acknowledged.checkpoint_id))
-        else:
-            self.perform(self.coordinator.metadata_failed(acknowledged.checkpoint_id, "disk full"))
+        self.perform(self.coordinator.metadata_failed(acknowledged.checkpoint_id, "disk full"))
+
+    @precondition(lambda self: self.step)
+    @rule(succeeds=st.booleans())
+    def a_last_step_is_done(self, succeeds: bool) -> None:
+        step, self.step = self.step, None
+        match step:
+            case CommitOutput(acknowledged) if succeeds:
+                self.committed.append(acknowledged.checkpoint_id)
+                self.perform(self.coordinator.output_committed(acknowledged.checkpoint_id))
+            case CommitOutput(acknowledged):
+                self.perform(self.coordinator.output_lost(acknowledged.checkpoint_id, "output lost"))
+            case NotifyCompleted(checkpoint_id):
+                completed = self.coordinator.being_written
+                assert completed is not None
+                self.notified.append(checkpoint_id)
+                self.complete[checkpoint_id] = completed.files()
+                self.once_complete |= completed.files()
+                self.end(checkpoint_id)
+                self.failures = 0
+                self.perform(self.coordinator.slots_notified(checkpoint_id))
+            case RemoveMetadata(checkpoint_id):
+                self.on_storage.discard(checkpoint_id)
+                self.perform(self.coordinator.metadata_removed(checkpoint_id))
 
     @rule()
     def the_job_fails_over(self) -> None:
         self.perform(self.coordinator.abort_pending("failover"))
         if self.writing:
             self.the_metadata_is_written()
+        while self.step:
+            self.a_last_step_is_done(succeeds=True)
         if self.writing_savepoint:
             self.the_savepoint_is_written(succeeds=True)
         assert self.savepoint is None

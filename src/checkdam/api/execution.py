@@ -44,6 +44,7 @@ class JobExecution:
                         clock=prepared.clock,
                         resumes=resumes,
                         take_over=launch.take_over,
+                        machinery=prepared.machinery,
                     )
                 )
                 with around(master):

@@ -6,14 +6,17 @@ failover the next one gets `next_id` and `retained` from it, once its last metad
 
 A checkpoint goes through three states, each a type or a place of its own::
 
-    PendingCheckpoint ──last acknowledgement──▶ AcknowledgedCheckpoint ──metadata written──▶ retained
+    PendingCheckpoint ──last acknowledgement──▶ AcknowledgedCheckpoint ──────────────────────▶ retained
         └─ declined, expired, subsumed ─▶ aborted ◀─ metadata failed, expired, subsumed ─┘
+
+The last steps come one by one, each when the step before it was reported: metadata written, output committed, slots
+notified, older checkpoints discarded. A crash between two of them loses nothing: what is committed has metadata.
 
 A periodic checkpoint is triggered when it is due, also in the middle of an epoch. Its barrier falls when the epoch has
 ended; until then it is a moment and nothing else, but its timeout runs already.
 
-A savepoint goes the same way beside them, one at a time, and has nothing to do with them but the counter of ids: it is
-never retained, subsumed or discarded, its files are nobody's but its own, and its failure is no failed checkpoint.
+A savepoint goes the same way beside them, one at a time. It shares the counter of ids with them and nothing else: it is
+never retained, subsumed or discarded, its files belong to it alone, and its failure is not a failed checkpoint.
 """
 
 from __future__ import annotations
@@ -24,18 +27,17 @@ from datetime import timedelta
 
 from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
-    AbortSavepoint,
     AcknowledgedCheckpoint,
     Action,
+    CommitOutput,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
     PendingCheckpoint,
+    RemoveMetadata,
     TriggerCheckpoint,
-    TriggerSavepoint,
     WriteMetadata,
-    WriteSavepoint,
     files_of,
     partly_finished_union,
 )
@@ -71,14 +73,15 @@ class CheckpointCoordinator:
         self._next_id = first_id
         self._pending: dict[CheckpointId, PendingCheckpoint] = {}
         self._ready: dict[CheckpointId, AcknowledgedCheckpoint] = {}
-        self._writing: AcknowledgedCheckpoint | None = None
+        self._writing: AcknowledgedCheckpoint | None = None  # from its metadata to the notified slots
+        self._withdrawn: str | None = None  # why the metadata of `_writing` is being removed again
         self._retained = {checkpoint.checkpoint_id: checkpoint for checkpoint in retained}
         self._files = SharedFiles(foreign_files)
         for checkpoint in self._retained.values():
             self._files.register(checkpoint)
         self._bases: dict[CheckpointId, frozenset[StateFile]] = {}
         self._deleted: set[str] = set()
-        self._savepoint: PendingCheckpoint | AcknowledgedCheckpoint | None = None  # acknowledged: being written
+        self._savepoint: PendingCheckpoint | AcknowledgedCheckpoint | None = None
         self._savepoint_ids: set[CheckpointId] = set()
         self._full_ids: set[CheckpointId] = set()  # in progress, and needing no file of another
         self._must_be_full = False  # files that an incremental checkpoint would refer to are gone
@@ -112,6 +115,11 @@ class CheckpointCoordinator:
     def is_pending(self, checkpoint_id: CheckpointId) -> bool:
         """Whether a checkpoint or savepoint waits for its subtasks."""
         return checkpoint_id in self._pending or self._pending_savepoint(checkpoint_id) is not None
+
+    @property
+    def being_written(self) -> AcknowledgedCheckpoint | None:
+        """The checkpoint whose last steps are under way, from its metadata to the notified slots."""
+        return self._writing
 
     @property
     def savepoint_in_progress(self) -> CheckpointId | None:
@@ -178,9 +186,10 @@ class CheckpointCoordinator:
         """Start a savepoint, however many checkpoints are in progress; [] if another savepoint is."""
         if self._savepoint is not None:
             return []
-        self._savepoint = self._begin(epoch)
-        self._savepoint_ids.add(self._savepoint.checkpoint_id)
-        return [TriggerSavepoint(self._savepoint.checkpoint_id, epoch, self._must_be_full)]
+        pending = self._savepoint = replace(self._begin(epoch), is_savepoint=True)
+        self._savepoint_ids.add(pending.checkpoint_id)
+        full = self._must_be_full
+        return [TriggerCheckpoint(pending.checkpoint_id, epoch, full, pending.triggered_at, is_savepoint=True)]
 
     def take_id(self) -> CheckpointId:
         """An id for a barrier that makes neither checkpoint nor savepoint."""
@@ -235,9 +244,7 @@ class CheckpointCoordinator:
             return [self._abort(pending.checkpoint_id, half_finished)]
 
         del self._pending[pending.checkpoint_id]
-        self._ready[pending.checkpoint_id] = AcknowledgedCheckpoint(
-            pending.checkpoint_id, pending.epoch, pending.triggered_at, pending.snapshots, pending.expires
-        )
+        self._ready[pending.checkpoint_id] = pending.acknowledged()
         return self._write_next()
 
     def decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: str) -> list[Action]:
@@ -269,7 +276,7 @@ class CheckpointCoordinator:
         return [self._abort(checkpoint_id, f"{reason}; the next one will be full"), *self._write_next()]
 
     def expire(self) -> list[Action]:
-        """Abort what takes longer than the timeout, but for a metadata write under way: see `is_late`."""
+        """Abort what takes longer than the timeout. A metadata write is judged when it ends: see `metadata_written`."""
         now = self._clock.monotonic()
         actions: list[Action] = []
         for pending in [each for each in self._all_pending() if now >= each.expires]:
@@ -291,17 +298,50 @@ class CheckpointCoordinator:
         self._pending[pending.checkpoint_id] = pending
         return self._fail(pending, self._timed_out(f"epoch {epoch} has not ended, and the barrier is behind it"))
 
-    def is_late(self, checkpoint_id: CheckpointId) -> bool:
-        """Whether the checkpoint whose metadata is being written takes longer than the timeout."""
-        writing = self._writing
-        is_written = writing is not None and writing.checkpoint_id == checkpoint_id
-        return is_written and writing is not None and self._clock.monotonic() >= writing.expires
-
     def _timed_out(self, what: str) -> str:
         return f"timed out after {self._config.timeout}; {what}"
 
     def metadata_written(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The checkpoint is complete: older ones in progress are aborted, superfluous ones discarded."""
+        """The metadata is durable: let sinks commit, or the slots forget a savepoint.
+
+        A checkpoint that took longer than the timeout is taken back: none of its output is visible yet.
+        """
+        if checkpoint_id in self._savepoint_ids:
+            self._savepoint_being_written(checkpoint_id)
+            return [NotifyCompleted(checkpoint_id, is_savepoint=True), *self._forget_savepoint()]
+        writing = self._being_written(checkpoint_id)
+        if self._clock.monotonic() >= writing.expires:
+            return self._take_back(writing, self._timed_out("its metadata was not written in time"))
+        return [CommitOutput(writing)]
+
+    def output_committed(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """All output that the checkpoint covers is visible."""
+        self._being_written(checkpoint_id)
+        return [NotifyCompleted(checkpoint_id)]
+
+    def output_lost(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
+        """Output that the checkpoint covers cannot be committed: take the checkpoint back and fail over.
+
+        No later checkpoint could cover that output, so this is never tolerated.
+        """
+        return [*self._take_back(self._being_written(checkpoint_id), reason), FailJob(reason)]
+
+    def _take_back(self, writing: AcknowledgedCheckpoint, reason: str) -> list[Action]:
+        self._withdrawn = reason
+        return [RemoveMetadata(writing.checkpoint_id)]
+
+    def metadata_removed(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """The metadata that was written too late, or whose output is lost, is gone: abort the checkpoint."""
+        assert self._withdrawn is not None
+        return self._fail_writing(checkpoint_id, self._withdrawn)
+
+    def slots_notified(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """The checkpoint is complete: older ones in progress are aborted, superfluous ones discarded.
+
+        Slots build their next snapshots on it from now on, so only now may files of earlier ones go.
+        """
+        if checkpoint_id in self._savepoint_ids:
+            return []
         completed = self._take_writing(checkpoint_id)
         self._failures = 0
         if checkpoint_id in self._full_ids:
@@ -313,7 +353,7 @@ class CheckpointCoordinator:
         for snapshot in completed.snapshots.values():
             self._files.let_go(files_of(snapshot))
         freed = set(self._files.let_go(self._bases.pop(checkpoint_id)))
-        actions: list[Action] = [NotifyCompleted(checkpoint_id)]
+        actions: list[Action] = []
         for older in [other for other in self.in_progress if other < checkpoint_id]:
             actions.append(self._abort(older, f"subsumed by checkpoint {checkpoint_id}"))
 
@@ -330,11 +370,11 @@ class CheckpointCoordinator:
 
     def metadata_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
         """The metadata could not be written: abort."""
-        return self._fail_writing(checkpoint_id, f"metadata could not be written: {reason}")
-
-    def metadata_late(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The metadata was not written within the timeout, and has been removed: abort."""
-        return self._fail_writing(checkpoint_id, self._timed_out("its metadata was not written in time"))
+        why = f"metadata could not be written: {reason}"
+        if checkpoint_id in self._savepoint_ids:
+            self._savepoint_being_written(checkpoint_id)
+            return self._abort_savepoint(why)
+        return self._fail_writing(checkpoint_id, why)
 
     def _fail_writing(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
         failed = self._take_writing(checkpoint_id)
@@ -344,20 +384,10 @@ class CheckpointCoordinator:
     def abort_pending(self, reason: str) -> list[Action]:
         """Abort everything in progress, as at a failover or the end of the job; no failure is counted.
 
-        A metadata write under way is not called back: its outcome must still be reported.
+        A checkpoint whose metadata is being written is not called back: its last steps must still be reported.
         """
         aborted: list[Action] = [self._abort(each, reason) for each in sorted([*self._pending, *self._ready])]
         return aborted + (self._abort_savepoint(reason) if isinstance(self._savepoint, PendingCheckpoint) else [])
-
-    def savepoint_written(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The savepoint is complete, and from now on its owner's."""
-        self._savepoint_being_written(checkpoint_id)
-        return self._forget_savepoint()
-
-    def savepoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
-        """Its metadata could not be written: abort."""
-        self._savepoint_being_written(checkpoint_id)
-        return self._abort_savepoint(f"metadata could not be written: {reason}")
 
     def seconds_until_due(self) -> float | None:
         """How long until `tick` may have something to do; None if only other events can change that."""
@@ -389,11 +419,14 @@ class CheckpointCoordinator:
         self._writing = self._ready.pop(min(self._ready))
         return [WriteMetadata(self._writing)]
 
-    def _take_writing(self, checkpoint_id: CheckpointId) -> AcknowledgedCheckpoint:
-        writing = self._writing
-        if writing is None or writing.checkpoint_id != checkpoint_id:
+    def _being_written(self, checkpoint_id: CheckpointId) -> AcknowledgedCheckpoint:
+        if self._writing is None or self._writing.checkpoint_id != checkpoint_id:
             raise ValueError(f"the metadata of checkpoint {checkpoint_id} is not being written")
-        self._writing = None
+        return self._writing
+
+    def _take_writing(self, checkpoint_id: CheckpointId) -> AcknowledgedCheckpoint:
+        writing = self._being_written(checkpoint_id)
+        self._writing = self._withdrawn = None
         self._pause_over = self._clock.monotonic() + _seconds(self._config.min_pause)
         return writing
 
@@ -432,10 +465,8 @@ class CheckpointCoordinator:
         half_finished = partly_finished_union(pending.snapshots)
         if half_finished is not None:
             return self._abort_savepoint(half_finished)
-        self._savepoint = AcknowledgedCheckpoint(
-            pending.checkpoint_id, pending.epoch, pending.triggered_at, pending.snapshots
-        )
-        return [WriteSavepoint(self._savepoint)]
+        self._savepoint = pending.acknowledged()
+        return [WriteMetadata(self._savepoint)]
 
     def _pending_savepoint(self, checkpoint_id: CheckpointId) -> PendingCheckpoint | None:
         found = self._savepoint
@@ -451,7 +482,8 @@ class CheckpointCoordinator:
 
     def _abort_savepoint(self, reason: str) -> list[Action]:
         assert self._savepoint is not None
-        return [AbortSavepoint(self._savepoint.checkpoint_id, reason), *self._forget_savepoint()]
+        aborted = AbortCheckpoint(self._savepoint.checkpoint_id, reason, is_savepoint=True)
+        return [aborted, *self._forget_savepoint()]
 
     def _forget_savepoint(self) -> list[Action]:
         assert self._savepoint is not None

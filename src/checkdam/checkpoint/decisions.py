@@ -1,4 +1,4 @@
-"""What the coordinator speaks of: checkpoints on their way, and the actions that the runtime performs for it."""
+"""Checkpoints in progress, and the actions that the coordinator asks of the runtime."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str
 
 @dataclass(frozen=True)
 class PendingCheckpoint:
-    """Triggered; some subtasks have not reported yet."""
+    """A checkpoint or savepoint that was triggered; some subtasks have not reported yet."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
@@ -45,6 +45,7 @@ class PendingCheckpoint:
     expires: float  # on the monotonic clock
     missing: frozenset[SubtaskIndex]
     snapshots: Mapping[SubtaskIndex, SlotSnapshot]
+    is_savepoint: bool = False
 
     def with_snapshot(self, snapshot: SlotSnapshot) -> PendingCheckpoint:
         return replace(
@@ -53,19 +54,30 @@ class PendingCheckpoint:
             snapshots={**self.snapshots, snapshot.subtask: snapshot},
         )
 
+    def acknowledged(self) -> AcknowledgedCheckpoint:
+        """Return the same checkpoint as one that every subtask has reported for."""
+        return AcknowledgedCheckpoint(
+            self.checkpoint_id, self.epoch, self.triggered_at, self.snapshots, self.expires, self.is_savepoint
+        )
+
 
 @dataclass(frozen=True)
 class AcknowledgedCheckpoint:
-    """Every subtask has reported; durable once its metadata is."""
+    """A checkpoint or savepoint that every subtask has reported for; durable once its metadata is."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
     triggered_at: datetime
     snapshots: Mapping[SubtaskIndex, SlotSnapshot]
     expires: float = field(default=math.inf, compare=False)  # on the monotonic clock
+    is_savepoint: bool = False
 
     def files(self) -> frozenset[StateFile]:
         return frozenset(file for snapshot in self.snapshots.values() for file in files_of(snapshot))
+
+
+# The actions of one checkpoint, in the order in which they come. A savepoint has no output to commit, and is never
+# discarded.
 
 
 @dataclass(frozen=True)
@@ -76,42 +88,48 @@ class TriggerCheckpoint:
     epoch: Epoch
     full: bool = False  # refers to no file of another checkpoint
     triggered_at: datetime | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class TriggerSavepoint:
-    """The same for a savepoint, which slots write to a place of its own."""
-
-    checkpoint_id: CheckpointId
-    epoch: Epoch
-    full: bool = False
+    is_savepoint: bool = False
 
 
 @dataclass(frozen=True)
 class WriteMetadata:
-    """Write `_metadata`, then call `metadata_written`, `metadata_failed` or `files_missing`. Never two at once."""
+    """Write `_metadata`, then call `metadata_written`, `metadata_failed` or `files_missing`.
+
+    Never two checkpoints at once; a savepoint may be written beside one.
+    """
 
     acknowledged: AcknowledgedCheckpoint
 
 
 @dataclass(frozen=True)
-class WriteSavepoint:
-    """Write the savepoint's `_metadata`, then call `savepoint_written` or `savepoint_failed`."""
+class CommitOutput:
+    """Let sinks commit what the checkpoint covers, then call `output_committed` or `output_lost`."""
 
     acknowledged: AcknowledgedCheckpoint
-
-
-@dataclass(frozen=True)
-class AbortSavepoint:
-    """Tell the slots to forget the savepoint, and remove all that was written for it."""
-
-    checkpoint_id: CheckpointId
-    reason: str
 
 
 @dataclass(frozen=True)
 class NotifyCompleted:
-    """Tell slots and sinks that the checkpoint is complete; the ids of these come in rising order."""
+    """Tell the slots that the checkpoint is complete, then call `slots_notified`.
+
+    The ids of checkpoints come in rising order.
+    """
+
+    checkpoint_id: CheckpointId
+    is_savepoint: bool = False
+
+
+@dataclass(frozen=True)
+class DiscardCheckpoints:
+    """Remove the `_metadata` of these older checkpoints, and only then the files that nothing refers to now."""
+
+    checkpoint_ids: tuple[CheckpointId, ...]
+    files: tuple[StateFile, ...]
+
+
+@dataclass(frozen=True)
+class RemoveMetadata:
+    """Remove the `_metadata` of a checkpoint whose output was not committed, then call `metadata_removed`."""
 
     checkpoint_id: CheckpointId
 
@@ -120,12 +138,13 @@ class NotifyCompleted:
 class AbortCheckpoint:
     """Tell the slots to forget the checkpoint, and only then delete `new_files`. It has no `_metadata`.
 
-    `new_files` leaves out what other checkpoints refer to.
+    `new_files` leaves out what other checkpoints refer to. Of a savepoint there are none: its directory is removed.
     """
 
     checkpoint_id: CheckpointId
     reason: str
-    new_files: tuple[StateFile, ...]
+    new_files: tuple[StateFile, ...] = ()
+    is_savepoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,29 +155,20 @@ class DeleteFiles:
 
 
 @dataclass(frozen=True)
-class DiscardCheckpoints:
-    """Remove the `_metadata` of these older checkpoints, and only then the files that nobody refers to now."""
-
-    checkpoint_ids: tuple[CheckpointId, ...]
-    files: tuple[StateFile, ...]
-
-
-@dataclass(frozen=True)
 class FailJob:
-    """More checkpoints in a row have failed than are tolerated."""
+    """More checkpoints in a row have failed than are tolerated, or output is lost."""
 
     reason: str
 
 
 Action = (
     TriggerCheckpoint
-    | TriggerSavepoint
     | WriteMetadata
-    | WriteSavepoint
+    | CommitOutput
     | NotifyCompleted
-    | AbortCheckpoint
-    | AbortSavepoint
-    | DeleteFiles
     | DiscardCheckpoints
+    | RemoveMetadata
+    | AbortCheckpoint
+    | DeleteFiles
     | FailJob
 )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from checkdam.clock import Clock
 from checkdam.graph.levels import JobPlan
+from checkdam.runtime.driver.attempt import Machinery
 from checkdam.runtime.engine import Engine
 from checkdam.runtime.job import Job
 
@@ -20,6 +21,7 @@ class PreparedJob:
     job: Job
     engines: Callable[[JobPlan], Engine]
     clock: Clock | None = None
+    machinery: Machinery | None = None  # None: with threads
 
 
 class ExecutionTarget(Protocol):

@@ -70,6 +70,7 @@ class LocalEngine:
         self.clock = clock or SystemClock()
         self.driver = DriverLife(self)
         self.slots: list[LocalSlot] = []
+        self.make_slot: Callable[[LocalEngine, SubtaskIndex], LocalSlot] = LocalSlot
         self.settle_rest: Callable[[], None] = lambda: None  # waits for what the driver still has to remove
         self._changed = threading.Condition()
         self._stopped = False
@@ -128,7 +129,7 @@ class LocalEngine:
         with self._changed:
             self._stopped = False
             self._unsettled.clear()
-        self.slots = [LocalSlot(self, SubtaskIndex(index)) for index in range(count)]
+        self.slots = [self.make_slot(self, SubtaskIndex(index)) for index in range(count)]
         return self.slots
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
@@ -143,18 +144,22 @@ class LocalEngine:
             self._run_epoch({source: spec.values for source, spec in unread}, run_epoch)
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        while not self._stopped:
-            following = ((source, spec, self._next.get(source.uid, 0)) for source, spec in self._scripts)
-            records = {source: spec.epochs[index] for source, spec, index in following if index < len(spec.epochs)}
-            if not records:
-                break
-            self._run_epoch(records, run_epoch)
+        while not self._stopped and self.run_next(run_epoch):
+            pass
         if self._until is not None:
             until = self._until
             until.when_open(self._look)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or until.is_open)
         self.driver.check()
+
+    def run_next(self, run_epoch: RunEpoch) -> bool:
+        """Run the next scripted epoch. Return False if there is none."""
+        following = ((source, spec, self._next.get(source.uid, 0)) for source, spec in self._scripts)
+        records = {source: spec.epochs[index] for source, spec, index in following if index < len(spec.epochs)}
+        if records:
+            self._run_epoch(records, run_epoch)
+        return bool(records)
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         self._run_epoch({}, run_epoch)

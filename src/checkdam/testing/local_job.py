@@ -28,6 +28,7 @@ from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
+from checkdam.runtime.driver.attempt import Machinery
 from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
@@ -198,7 +199,11 @@ class LocalJob:
         heartbeat: Heartbeat | None = None,
         cancellation_timeout: timedelta | None = None,
         settings: Configuration | None = None,
+        engines: type[LocalEngine] = LocalEngine,
+        machinery: Machinery | None = None,
     ) -> None:
+        self._engines = engines
+        self._machinery = machinery
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
         if storage is None and checkpoints.storage is not None:
@@ -289,6 +294,8 @@ class LocalJob:
             joins_batches=self._joins_batches,
             until=self._until,
             change=self._changed,
+            engines=self._engines,
+            machinery=self._machinery,
         )
         launch = Launch(
             self._configuration.with_value(config.RESTORE_MODE, mode),
@@ -315,12 +322,13 @@ class LocalJob:
         yield
 
     def _changed(self, job: Job) -> Job:
+        timeout = self._cancellation_timeout
         return replace(
             job,
             job_id=self._job_id,
             allow_repeated_output=self._allow_repeated_output or job.allow_repeated_output,
             heartbeat=self._heartbeat or job.heartbeat,
-            cancellation_timeout=self._cancellation_timeout or job.cancellation_timeout,
+            cancellation_timeout=timeout if timeout is not None else job.cancellation_timeout,
         )
 
     @property

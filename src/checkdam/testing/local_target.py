@@ -10,6 +10,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.launch import Launch
 from checkdam.clock import Clock
 from checkdam.config import Configuration
+from checkdam.runtime.driver.attempt import Machinery
 from checkdam.runtime.execution_target import PreparedJob
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_events import JobListener
@@ -33,7 +34,11 @@ class LocalTarget:
         joins_batches: bool = True,
         until: Gate | None = None,
         change: Callable[[Job], Job] = lambda job: job,
+        engines: type[LocalEngine] = LocalEngine,
+        machinery: Machinery | None = None,
     ) -> None:
+        self._engines = engines
+        self._machinery = machinery
         self._troubles = troubles
         self._lockstep = lockstep
         self._clock = clock
@@ -45,7 +50,7 @@ class LocalTarget:
     @contextmanager
     def running(self, job: Job) -> Iterator[PreparedJob]:
         job = self._change(job)
-        engine = self.engine = LocalEngine(
+        engine = self.engine = self._engines(
             job.plan,
             self._troubles,
             lockstep=self._lockstep,
@@ -55,7 +60,7 @@ class LocalTarget:
             heartbeat=job.heartbeat,
         )
         with watched_by(engine.driver):
-            yield PreparedJob(job, engine.adopt, self._clock)
+            yield PreparedJob(job, engine.adopt, self._clock, self._machinery)
 
     def close(self) -> None:
         """There is nothing to let go of."""

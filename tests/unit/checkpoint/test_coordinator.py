@@ -9,16 +9,16 @@ import pytest
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
-    AbortSavepoint,
     AcknowledgedCheckpoint,
+    Action,
+    CommitOutput,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
+    RemoveMetadata,
     TriggerCheckpoint,
-    TriggerSavepoint,
     WriteMetadata,
-    WriteSavepoint,
 )
 from checkdam.checkpoint.settings import CheckpointConfig
 from checkdam.ids import CheckpointId, Epoch, OperatorUid, SubtaskIndex
@@ -71,8 +71,16 @@ class Job:
         number = trigger.checkpoint_id
         for subtask in range(2):
             self.coordinator.acknowledge(snapshot(number, subtask, f"{number}-{subtask}", old=old))
-        self.coordinator.metadata_written(number)
+        self.finish(number)
         return number
+
+    def finish(self, number: int) -> list[Action]:
+        """Report the last steps of a checkpoint; return the actions from the notification of the slots on."""
+        (commit,) = self.coordinator.metadata_written(ID(number))
+        assert isinstance(commit, CommitOutput)
+        (notify,) = self.coordinator.output_committed(ID(number))
+        assert notify == NotifyCompleted(ID(number))
+        return [notify, *self.coordinator.slots_notified(ID(number))]
 
 
 # When a checkpoint starts
@@ -121,7 +129,7 @@ def test_an_idle_job_takes_its_checkpoints_too() -> None:
         assert isinstance(trigger, TriggerCheckpoint)
         for subtask in range(2):
             job.coordinator.acknowledge(snapshot(trigger.checkpoint_id, subtask))
-        job.coordinator.metadata_written(trigger.checkpoint_id)
+        job.finish(trigger.checkpoint_id)
         taken.append(trigger)
 
     assert taken == [TriggerCheckpoint(ID(number), EPOCH(1)) for number in (1, 2, 3)]
@@ -152,7 +160,7 @@ def test_the_pause_runs_from_the_end_of_one_to_the_start_of_the_next(end: str) -
         for subtask in range(2):
             job.coordinator.acknowledge(snapshot(1, subtask))
         if end == "completed":
-            job.coordinator.metadata_written(ID(1))
+            job.finish(1)
         else:
             job.coordinator.metadata_failed(ID(1), "disk full")
 
@@ -223,7 +231,7 @@ def test_written_metadata_completes_the_checkpoint() -> None:
     for subtask in range(2):
         job.coordinator.acknowledge(snapshot(1, subtask, f"f{subtask}"))
 
-    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+    assert job.finish(1) == [NotifyCompleted(ID(1))]
     assert job.coordinator.completed_epoch == 7
     assert job.coordinator.in_progress == []
     assert [kept.files() for kept in job.coordinator.retained] == [{file("f0"), file("f1")}]
@@ -237,7 +245,7 @@ def test_metadata_is_written_one_at_a_time_in_the_order_of_ids() -> None:
 
     assert job.coordinator.acknowledge(snapshot(3, 0)) == []
     assert job.coordinator.acknowledge(snapshot(2, 0)) == []
-    notified, write_2 = job.coordinator.metadata_written(ID(1))
+    notified, write_2 = job.finish(1)
 
     assert isinstance(write_1, WriteMetadata)
     assert isinstance(write_2, WriteMetadata)
@@ -253,7 +261,7 @@ def test_a_completed_checkpoint_aborts_older_ones_without_counting_a_failure() -
     for subtask in range(2):
         job.coordinator.acknowledge(snapshot(2, subtask, f"new{subtask}"))
 
-    assert job.coordinator.metadata_written(ID(2)) == [
+    assert job.finish(2) == [
         NotifyCompleted(ID(2)),
         AbortCheckpoint(ID(1), "subsumed by checkpoint 2", (file("old"),)),
     ]
@@ -266,7 +274,7 @@ def test_an_older_one_acknowledged_during_a_newer_ones_write_is_subsumed_too() -
     job.coordinator.acknowledge(snapshot(2, 0, "new"))
     job.coordinator.acknowledge(snapshot(1, 0, "old"))
 
-    assert job.coordinator.metadata_written(ID(2)) == [
+    assert job.finish(2) == [
         NotifyCompleted(ID(2)),
         AbortCheckpoint(ID(1), "subsumed by checkpoint 2", (file("old"),)),
     ]
@@ -281,7 +289,7 @@ def test_older_checkpoints_are_discarded_with_the_files_nobody_needs() -> None:
     for subtask in range(2):
         job.coordinator.acknowledge(snapshot(3, subtask, f"3-{subtask}"))
 
-    assert job.coordinator.metadata_written(ID(3)) == [
+    assert job.finish(3) == [
         NotifyCompleted(ID(3)),
         DiscardCheckpoints((ID(1),), (file("1-1"),)),
     ]
@@ -292,16 +300,16 @@ def test_a_checkpoint_in_progress_keeps_the_files_it_refers_to() -> None:
     job = Job(subtasks=1, max_concurrent=2)
     job.coordinator.trigger(EPOCH(0))
     job.coordinator.acknowledge(snapshot(1, 0, "base"))
-    job.coordinator.metadata_written(ID(1))
+    job.finish(1)
     job.coordinator.trigger(EPOCH(1))
     job.coordinator.trigger(EPOCH(2))
     job.coordinator.acknowledge(snapshot(2, 0, "compacted"))
     job.coordinator.acknowledge(snapshot(3, 0, "delta", old=("base",)))
 
-    _, discard, _ = job.coordinator.metadata_written(ID(2))
+    _, discard, _ = job.finish(2)
 
     assert discard == DiscardCheckpoints((ID(1),), ())
-    assert job.coordinator.metadata_written(ID(3)) == [
+    assert job.finish(3) == [
         NotifyCompleted(ID(3)),
         DiscardCheckpoints((ID(2),), (file("compacted"),)),
     ]
@@ -316,7 +324,7 @@ def test_the_next_attempt_goes_on_with_the_retained_checkpoints() -> None:
     after.coordinator.acknowledge(snapshot(2, 0, "x", old=("1-0",)))
     after.coordinator.acknowledge(snapshot(2, 1, "y", old=("1-0",)))
 
-    assert after.coordinator.metadata_written(ID(2)) == [
+    assert after.finish(2) == [
         NotifyCompleted(ID(2)),
         DiscardCheckpoints((ID(1),), (file("1-1"),)),
     ]
@@ -375,16 +383,43 @@ def test_a_metadata_write_under_way_does_not_expire_but_is_late() -> None:
     job = Job(subtasks=1, timeout=SECOND, tolerable_failures=1)
     job.coordinator.trigger(EPOCH(0))
     job.coordinator.acknowledge(snapshot(1, 0, "a"))
-    in_time = job.coordinator.is_late(ID(1))
     job.clock.advance(1)
 
-    assert not in_time
-    assert job.coordinator.is_late(ID(1))
     assert job.coordinator.expire() == []
     assert job.coordinator.seconds_until_timeout() is None
-    assert job.coordinator.metadata_late(ID(1)) == [
+    assert job.coordinator.metadata_written(ID(1)) == [RemoveMetadata(ID(1))]
+    assert job.coordinator.metadata_removed(ID(1)) == [
         AbortCheckpoint(ID(1), "timed out after 0:00:01; its metadata was not written in time", (file("a"),))
     ]
+
+
+def test_a_checkpoint_whose_output_is_lost_is_taken_back_and_fails_the_job() -> None:
+    job = Job(subtasks=1, tolerable_failures=9)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.acknowledge(snapshot(1, 0, "a"))
+    job.coordinator.metadata_written(ID(1))
+
+    assert job.coordinator.output_lost(ID(1), "part-0 is gone") == [RemoveMetadata(ID(1)), FailJob("part-0 is gone")]
+    assert job.coordinator.metadata_removed(ID(1)) == [AbortCheckpoint(ID(1), "part-0 is gone", (file("a"),))]
+    assert job.coordinator.retained == []
+
+
+def test_nothing_is_discarded_before_output_is_committed_and_the_slots_know() -> None:
+    job = Job(subtasks=1, num_retained=1)
+    first = job.coordinator
+    first.trigger(EPOCH(0))
+    first.acknowledge(snapshot(1, 0, "a"))
+    job.finish(1)
+    first.trigger(EPOCH(1))
+    first.acknowledge(snapshot(2, 0, "b"))
+
+    (commit,) = first.metadata_written(ID(2))
+    assert isinstance(commit, CommitOutput)
+    assert commit.acknowledged.checkpoint_id == 2
+    assert first.output_committed(ID(2)) == [NotifyCompleted(ID(2))]
+    assert [kept.checkpoint_id for kept in first.retained] == [1]
+    assert first.slots_notified(ID(2)) == [DiscardCheckpoints((ID(1),), (file("a"),))]
+    assert [kept.checkpoint_id for kept in first.retained] == [2]
 
 
 def test_the_timeout_runs_while_the_barrier_waits_for_the_end_of_an_epoch() -> None:
@@ -556,7 +591,7 @@ def test_an_echo_deletes_only_files_that_nobody_knows(stage: str) -> None:
     if stage != "pending":
         job.coordinator.acknowledge(snapshot(1, 1))
     if stage == "completed":
-        job.coordinator.metadata_written(ID(1))
+        job.finish(1)
 
     assert job.coordinator.acknowledge(snapshot(1, 0, "a")) == []
     assert job.coordinator.acknowledge(snapshot(1, 0, "a", "retried")) == [DeleteFiles((file("retried"),))]
@@ -616,7 +651,7 @@ def test_aborting_what_is_pending_counts_no_failure_and_leaves_a_write_to_end() 
         AbortCheckpoint(ID(2), "failover", (file("b"),)),
         AbortCheckpoint(ID(3), "failover", ()),
     ]
-    assert job.coordinator.metadata_written(ID(1)) == [NotifyCompleted(ID(1))]
+    assert job.finish(1) == [NotifyCompleted(ID(1))]
 
 
 def test_an_outcome_of_a_write_that_was_not_asked_for_is_an_error() -> None:
@@ -721,14 +756,16 @@ def own(checkpoint: int, subtask: int) -> SlotSnapshot:
 def test_a_savepoint_has_the_next_id_and_is_written_when_every_subtask_has_reported() -> None:
     job = Job(first_id=7)
 
-    assert job.coordinator.trigger_savepoint(EPOCH(3)) == [TriggerSavepoint(ID(7), EPOCH(3))]
+    assert job.coordinator.trigger_savepoint(EPOCH(3)) == [TriggerCheckpoint(ID(7), EPOCH(3), is_savepoint=True)]
     assert job.coordinator.acknowledge(own(7, 0)) == []
     assert job.coordinator.savepoint_acknowledged == 1
     [write] = job.coordinator.acknowledge(own(7, 1))
 
-    assert isinstance(write, WriteSavepoint)
+    assert isinstance(write, WriteMetadata)
+    assert write.acknowledged.is_savepoint
     assert (write.acknowledged.epoch, set(write.acknowledged.snapshots)) == (3, {0, 1})
-    assert job.coordinator.savepoint_written(ID(7)) == []
+    assert job.coordinator.metadata_written(ID(7)) == [NotifyCompleted(ID(7), is_savepoint=True)]
+    assert job.coordinator.slots_notified(ID(7)) == []
     assert job.coordinator.savepoint_in_progress is None
     assert (job.coordinator.retained, job.coordinator.completed_epoch, job.coordinator.next_id) == ([], None, 8)
 
@@ -737,7 +774,7 @@ def test_a_savepoint_goes_beside_as_many_checkpoints_as_are_allowed_and_only_ano
     job = Job(max_concurrent=1)
     job.coordinator.trigger(EPOCH(1))
 
-    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [TriggerSavepoint(ID(2), EPOCH(1))]
+    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [TriggerCheckpoint(ID(2), EPOCH(1), is_savepoint=True)]
     assert job.coordinator.trigger_savepoint(EPOCH(1)) == []
     assert job.coordinator.in_progress == [1]
     assert not job.coordinator.can_trigger
@@ -758,12 +795,15 @@ def test_a_newer_checkpoint_neither_aborts_a_savepoint_nor_deletes_what_it_may_c
     job.coordinator.trigger(EPOCH(2))
     for subtask in range(2):
         job.coordinator.acknowledge(snapshot(3, subtask, f"3-{subtask}"))
-    actions = job.coordinator.metadata_written(ID(3))
+    actions = job.finish(3)
 
     assert actions == [NotifyCompleted(ID(3)), DiscardCheckpoints((ID(1),), ())]  # its metadata, and no file yet
     job.coordinator.acknowledge(own(2, 0))
     job.coordinator.acknowledge(own(2, 1))
-    assert job.coordinator.savepoint_written(ID(2)) == [DeleteFiles((file("1-0"), file("1-1")))]
+    assert job.coordinator.metadata_written(ID(2)) == [
+        NotifyCompleted(ID(2), is_savepoint=True),
+        DeleteFiles((file("1-0"), file("1-1"))),
+    ]
 
 
 def test_the_files_of_a_savepoint_are_never_the_jobs_to_delete() -> None:
@@ -772,7 +812,7 @@ def test_the_files_of_a_savepoint_are_never_the_jobs_to_delete() -> None:
     job.coordinator.acknowledge(own(1, 0))
 
     assert job.coordinator.decline(ID(1), SubtaskIndex(1), "disk full") == [
-        AbortSavepoint(ID(1), "subtask 1 declined: disk full")
+        AbortCheckpoint(ID(1), "subtask 1 declined: disk full", is_savepoint=True)
     ]
     assert job.coordinator.acknowledge(own(1, 1)) == []  # a late writer
     assert job.coordinator.acknowledge(own(1, 0)) == []  # an echo
@@ -792,10 +832,10 @@ def test_a_savepoint_that_fails_is_no_failed_checkpoint(how: str) -> None:
     else:
         job.coordinator.acknowledge(own(1, 0))
         job.coordinator.acknowledge(own(1, 1))
-        actions = job.coordinator.savepoint_failed(ID(1), "disk full")
+        actions = job.coordinator.metadata_failed(ID(1), "disk full")
 
     [abort] = actions
-    assert isinstance(abort, AbortSavepoint)
+    assert isinstance(abort, AbortCheckpoint)
     assert job.coordinator.savepoint_in_progress is None
 
 
@@ -806,7 +846,7 @@ def test_at_a_failover_a_savepoint_is_aborted_unless_its_metadata_is_being_writt
         job.coordinator.acknowledge(own(1, 0))
     writing.coordinator.acknowledge(own(1, 1))
 
-    assert pending.coordinator.abort_pending("over") == [AbortSavepoint(ID(1), "over")]
+    assert pending.coordinator.abort_pending("over") == [AbortCheckpoint(ID(1), "over", is_savepoint=True)]
     assert writing.coordinator.abort_pending("over") == []
     assert writing.coordinator.savepoint_in_progress == 1
 
@@ -816,7 +856,7 @@ def test_only_a_savepoint_that_is_being_written_can_have_been_written() -> None:
     job.coordinator.trigger_savepoint(EPOCH(1))
 
     with pytest.raises(ValueError, match="savepoint 1 is not being written"):
-        job.coordinator.savepoint_written(ID(1))
+        job.coordinator.metadata_written(ID(1))
 
 
 def test_a_full_checkpoint_is_asked_for_as_such() -> None:
@@ -873,7 +913,7 @@ def test_an_incremental_checkpoint_that_completes_meanwhile_does_not_end_the_nee
     for subtask in range(2):
         job.coordinator.acknowledge(snapshot(1, subtask, f"1-{subtask}"))
 
-    job.coordinator.metadata_written(ID(1))
+    job.finish(1)
 
     assert job.coordinator.trigger(EPOCH(3)) == [TriggerCheckpoint(ID(3), EPOCH(3), full=True)]
 
@@ -882,9 +922,11 @@ def test_a_savepoint_that_misses_files_is_aborted_and_the_next_builds_on_nothing
     job = Job()
     job.coordinator.trigger_savepoint(EPOCH(1))
 
-    assert job.coordinator.files_missing(ID(1), "gone") == [AbortSavepoint(ID(1), "gone")]
+    assert job.coordinator.files_missing(ID(1), "gone") == [AbortCheckpoint(ID(1), "gone", is_savepoint=True)]
 
-    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [TriggerSavepoint(ID(2), EPOCH(1), full=True)]
+    assert job.coordinator.trigger_savepoint(EPOCH(1)) == [
+        TriggerCheckpoint(ID(2), EPOCH(1), full=True, is_savepoint=True)
+    ]
 
 
 def test_a_checkpoint_that_is_over_cannot_miss_files() -> None:

@@ -1,235 +1,306 @@
-"""One execution of a job between two failovers: epochs run, checkpoints are cut and made durable, sinks commit.
+"""One execution of a job between two failovers.
 
-Six kinds of threads meet here: the engine's, which runs epochs; the ticker, which between them cuts checkpoints and
-runs epochs without records; the one that watches the clock for checkpoints that are due or late; the one that does what
-is asked of the job; those of the checkpoints under way; and those that watch whether all the others still move.
+One event loop owns it. It decides what comes next whenever something has happened: an epoch, a barrier, a request, a
+timeout, the end. Engine, slots and storage work on the lanes of the loop and report back as events.
+
+At most one thing at a time may use all slots: an epoch, a barrier, or a request that ends the attempt. The attempt
+notes it as its *holder*; nothing else begins before the holder releases the slots.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
 
-from checkdam.checkpoint.settings import JobEnd, keeps_checkpoints
+from checkdam.checkpoint.settings import CheckpointingMode, JobEnd, keeps_checkpoints
 from checkdam.clock import to_milliseconds
-from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SlotLostError
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError, SlotLostError
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.answers import new_answer, refuse
-from checkdam.runtime.driver.checkpointing import Checkpointing, Surroundings
-from checkdam.runtime.driver.epoch_scheduler import Turns
-from checkdam.runtime.driver.epochs import Epochs
+from checkdam.runtime.driver.checkpointing import (
+    COMMITTER,
+    LISTENER,
+    SAVEPOINT,
+    SLOTS,
+    Checkpointing,
+    Surroundings,
+)
+from checkdam.runtime.driver.epoch_input import EXTRA, INPUT, EngineInput, EpochInput, EpochListener, OfferedEpoch
+from checkdam.runtime.driver.epochs import PendingEpoch, epoch_stats, furthest
+from checkdam.runtime.driver.event_loop import EventLoop, Lane
 from checkdam.runtime.driver.hang_watch import HangWatch
-from checkdam.runtime.driver.job_requests import Requests, StopRequest
-from checkdam.runtime.driver.request_execution import Fulfilment
+from checkdam.runtime.driver.job_requests import (
+    Request,
+    Requests,
+    StopRequest,
+)
+from checkdam.runtime.driver.request_server import RequestServer
 from checkdam.runtime.driver.restore import Restored
 from checkdam.runtime.driver.slot_group import LiveSlots, SlotGroup
-from checkdam.runtime.engine import Slot
+from checkdam.runtime.engine import Engine, Slot
 from checkdam.runtime.job import Job
-from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.job_records import SlotRecord
-from checkdam.runtime.slot.messages import SlotSetup
+from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.source_position import decode_position, job_sources
 from checkdam.runtime.stalls import Stall
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
 
-_TICK_SECONDS = 0.05
-_PATIENCE_SECONDS = 2.0
+STARTING = Lane("starting the slots")
+WATCHES = Lane("watching the slots", threads=1000)
+KILLS = Lane("killing slots", threads=1000)
+
+_ENDING_SECONDS = 2.0
+"""How long an epoch under way may take when the attempt ends, before it is ended with its slots."""
+_SAVEPOINT_SECONDS = 5.0
+"""How long the place of a savepoint is waited for when the attempt ends."""
 _LONGEST_START = timedelta(minutes=5)
 """As long as Flink waits for slots; restoring state and opening functions may stand still for as long."""
 _BREAK_OFF_SECONDS = 20.0
 """How long an attempt that was interrupted may go on before its slots are killed; longer than engines take to stop."""
 
+Then = Callable[[BaseException | None], None]
+"""Called with what went wrong, or None."""
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """How an attempt gets things done: with threads, or one by one in a simulation."""
+
+    loop: Callable[[], EventLoop] = EventLoop
+    group: Callable[[int], SlotGroup] = SlotGroup
+    input: Callable[[Engine, EventLoop, HangWatch, EpochListener], EpochInput] = EngineInput
+
 
 class AttemptRun:
-    """Runs a job once. `run` returns when the input is used up or the job was stopped, or raises what went wrong."""
+    """Runs a job once. `run` returns when the input is used up or the job was stopped, or raises what went wrong.
 
-    def __init__(self, job: Job, attempt: AttemptId, restored: Restored | None, around: Surroundings) -> None:
+    Any thread may call `ask`, `interrupt`, `suspend`, `look_again`, `settle`, `stall` and `live_slots`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        attempt: AttemptId,
+        restored: Restored | None,
+        around: Surroundings,
+        machinery: Machinery | None = None,
+    ) -> None:
+        machinery = machinery or Machinery()
         self.job = job
         self.coordinator = around.coordinator
-        self.listener: JobListener = around.listener
         self._attempt = attempt
         self._restored = restored
         self._around = around
-        self._changed = threading.Condition(threading.RLock())  # the coordinator's state, or what is due, has changed
-        self._group = SlotGroup(job.plan.slots)
-        self.checkpoints = Checkpointing(job, around, self._group, self._changed, self.interrupt)
+        self._engine = around.engine
+        self._listener = around.listener
+        self._loop = machinery.loop()
+        self._loop.advance = self._advance
+        self._group = machinery.group(job.plan.slots)
+        self.checkpoints = Checkpointing(job, around, self._group, self._loop, self.fail)
+        self._tell = self.checkpoints.tell
         if restored is not None:
             self.checkpoints.event_time = restored.event_time(job.plan)
             self.checkpoints.watermarks = restored.watermarks(job.plan)
-        self.turns = Turns()
-        self.epochs = Epochs(job, around, self._group, self.checkpoints, self._changed, restored)
-        self.requests = Requests(self._changed)
-        self._fulfilment = Fulfilment(self, self.requests, self._changed)
         self._hangs = HangWatch(
             job.checkpoints.timeout,
             job.heartbeat.interval,
             around.clock,
             around.engine.progress,
-            self.checkpoints.stall,
+            lambda: self._loop.stall(COMMITTER),
             lambda: around.listener.is_waiting,
             _LONGEST_START,
         )
+        self._input = machinery.input(around.engine, self._loop, self._hangs, self)
+        self.requests = Requests()
+        self._server = RequestServer(
+            self, job, self.requests, self.checkpoints, around.coordinator, around.listener, self._loop
+        )
+        self.last_epoch = Epoch(around.engine.first_epoch() - 1) if restored is None else restored.checkpoint.epoch
+        self.pending = PendingEpoch(job.plan, around.clock, restored=restored is not None)
+        self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
+        self.may_trigger = True  # whether the next epochs may end with a barrier
+        self._offered: deque[OfferedEpoch] = deque()
+        self._current: OfferedEpoch | None = None  # under way
+        self._holder: str | None = None
+        self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._settlers: list[Future[None]] = []
         self._failure: BaseException | None = None
-        self._ended = False
-        self._closed = False
-        self._is_input_over = False  # the ticker leaves what is still to be done to the thread that ends the job
-        self._ticker: threading.Thread | None = None
-        self._clock_watch: threading.Thread | None = None
+        self._ended = False  # the slots are used no more
+        self._closed: Future[object] | None = None  # the slots were closed in order
+        self._is_static_over = False
+        self._is_input_over = False
+        self._has_drained = False
         self.is_ending = False  # no epoch will come any more, only the last checkpoint
-        self.stopped_with: tuple[StopRequest, str] | None = None  # who asked for the end, and the savepoint
+        self.stopped_with: tuple[StopRequest, str] | None = None  # the request that ends the job, and its savepoint
         self.has_begun = False  # the slots have their state
         self.is_done = False  # the input is used up, and all output published
 
-    def run(self) -> None:
-        threading.Thread(target=self._watch_all, daemon=True, name="hang-watch").start()
-        try:
-            self._run()
-        except BaseException:
-            self.check()  # the first cause, rather than what it led to
-            raise
-        self._end()
-        self._closed = self.is_done = True
-        self._group.call(_close)
+    # -- from any thread ----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        self._start_slots()
-        position = self._restored.checkpoint.source_position if self._restored else b""
-        engine = self._around.engine
-        engine.resume(self.epochs.last, position)
-        self._around.begun()
-        self._clock_watch = threading.Thread(target=self._watch_clock, daemon=True, name="clock-watch")
-        self._clock_watch.start()
-        self._fulfilment.start()
-        engine.run_static(self._group.slots, self._run_epoch)
-        self._ticker = threading.Thread(target=self._tick, daemon=True, name="ticker")
-        self._ticker.start()
-        engine.run(self._group.slots, self._run_epoch)
-        self.check()
-        self._run_out()
-        self._final_checkpoint()
+    def ask(self, request: Request) -> None:
+        """Serve a request when its time has come; it is answered in any case."""
+        self.requests.add(request)
+        self.look_again()
 
-    def _start_slots(self) -> None:
-        group, engine = self._group, self._around.engine
-        with self._hangs.expecting_progress("starting the slots", at_least=_LONGEST_START):
-            group.slots = engine.start_slots(self._attempt, self.job.plan.slots)
-        for slot in group.slots:  # from now on, since a slot that is not called ends
-            threading.Thread(target=self._watch, args=(slot,), daemon=True, name="slot-watch").start()
-        self.check()  # told before there was anything to stop
-        self.listener.slots_started([self._record_of(slot) for slot in group.slots])
-        if self._restored is not None:
-            self.listener.progressed("restoring")
-        group.call(self._configure)
-        if self._restored is not None:
-            self.listener.progressed(None)
-        self._hangs.begun()
-        self.has_begun = True
+    def interrupt(self, failure: BaseException) -> None:
+        """Stop the attempt for this reason, unless it stops already."""
+        self._loop.post(partial(self.fail, failure))
+
+    def suspend(self, grace: timedelta) -> None:
+        """Take a last checkpoint within `grace`, and end the attempt with or without it."""
+        self._loop.post(partial(self._server.begin_suspension, grace))
+
+    def look_again(self) -> None:
+        """Let the loop see what is due: the clock has moved, or a request has come."""
+        self._loop.post(lambda: None)
+
+    def settle(self) -> None:
+        """Wait until the checkpoints in progress are written, published and cleaned up after."""
+        settled: Future[None] = Future()
+        if self._loop.post(lambda: self._settlers.append(settled)):
+            settled.result()
+
+    def stall(self) -> Stall | None:
+        """Describe the work that the end of the attempt waits for, if some stands still."""
+        return self._loop.stall(COMMITTER, SAVEPOINT, SLOTS, STARTING, INPUT, EXTRA)
 
     @property
     def live_slots(self) -> LiveSlots | None:
-        """Those that can be asked for their state; None before they have it and when the attempt is over."""
+        """The slots that can be asked for their state; None before they have it and when the attempt is over."""
         if not self.has_begun or self.is_over:
             return None
         return LiveSlots(self._attempt, self.job.plan, self._group.slots)
 
-    def _record_of(self, slot: Slot) -> SlotRecord:
-        now = to_milliseconds(self._around.clock.now())
-        return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
+    # -- start and end ------------------------------------------------------------------------------------------
 
-    def interrupt(self, failure: BaseException) -> bool:
+    def run(self) -> None:
+        self._look_for_hangs_later()
+        self._loop.start(STARTING, self._start_slots, self._slots_started)
+        self._loop.run(lambda: self._failure is not None or self._closed is not None)
+        if self._failure is not None:
+            raise self._failure
+        assert self._closed is not None
+        self._closed.result()
+
+    def _start_slots(self) -> Sequence[Slot]:
+        with self._hangs.expecting_progress(STARTING.name, at_least=_LONGEST_START):
+            return self._engine.start_slots(self._attempt, self.job.plan.slots)
+
+    def _slots_started(self, done: Future[Sequence[Slot]]) -> None:
+        failure = done.exception()
+        if failure is not None:
+            self.fail(failure)
+            return
+        group = self._group
+        group.slots = done.result()
+        for slot in group.slots:  # from now on, since a slot that is not called ends
+            self._loop.start(WATCHES, partial(self._watch, slot), partial(self._watch_ended, slot))
+        if self.is_over:  # stopped before there was anything to stop
+            return
+        self._tell(partial(self._listener.slots_started, [self._record_of(slot) for slot in group.slots]))
+        setups = {slot.subtask: self._setup(slot) for slot in group.slots}
+        self._tell_restoring("restoring")
+        self._do(STARTING, lambda: group.call(lambda slot: slot.configure(setups[slot.subtask])), self._configured)
+
+    def _tell_restoring(self, what: str | None) -> None:
+        if self._restored is not None:
+            self._tell(partial(self._listener.progressed, what))
+
+    def _configured(self) -> None:
+        self._tell_restoring(None)
+        self._hangs.begun()
+        self._do(STARTING, self._resume, self._begin)
+
+    def _resume(self) -> None:
+        self.has_begun = True
+        position = self._restored.checkpoint.source_position if self._restored else b""
+        self._engine.resume(Epoch(self.last_epoch), position)
+        self._around.begun()
+
+    def _begin(self) -> None:
+        self._input.run_static(self._group.slots, partial(self._ended_input, self._static_over))
+
+    def _static_over(self) -> None:
+        self._is_static_over = True
+        self._input.run(self._group.slots, partial(self._ended_input, self._input_over))
+
+    def _input_over(self) -> None:
+        self._is_input_over = True
+
+    def _ended_input(self, then: Callable[[], None], done: Future[None]) -> None:
+        failure = done.exception()
+        if failure is not None:
+            self.fail(failure)
+        elif not self.is_over:
+            then()
+
+    def fail(self, failure: BaseException) -> bool:
         """Stop the attempt. Return False if it was already stopping for another reason."""
-        with self._changed:  # the engine, too: it is the next attempt's as soon as this one has ended
-            is_first = self._note(failure)
-            if is_first:
-                self._around.engine.interrupt()
-        return is_first
-
-    def break_off(self, failure: BaseException) -> bool:
-        """Stop at once: the epoch under way ends with its slots. Return False if the attempt was stopping already."""
-        with self._changed:
-            is_first = self._note(failure)
-        if is_first:
-            self._group.kill()  # not under the lock: a host that does not answer takes seconds
-            with self._changed:
-                if not self._ended:  # else the engine may be the next attempt's by now
-                    self._around.engine.interrupt()
-        return is_first
-
-    def _note(self, failure: BaseException) -> bool:
-        """Keep the first reason to stop, and see to it that the attempt ends."""
         if self._ended or self._failure is not None:
             return False
         self._failure = failure
-        self._changed.notify_all()
+        self.checkpoints.take_no_more_reports()
         self._around.interrupted()
-        timer = threading.Timer(_BREAK_OFF_SECONDS, self._kill_if_running)
-        timer.daemon = True
-        timer.start()
+        self._engine.interrupt()
+        for offered in [*self._offered, *([self._current] if self._current is not None else [])]:
+            offered.refuse(failure)
+        self._offered.clear()
+        self._loop.after(_BREAK_OFF_SECONDS, self._kill_if_running)
+        self._server.attempt_fails(failure)
         return True
 
     def _kill_if_running(self) -> None:
         """Kill the slots if the attempt still uses them, so that every call of them ends."""
         if not self._ended:
-            self._group.kill()
+            self.kill()
 
-    def look_again(self) -> None:
-        """Time may have passed that nobody could wait for: see what is due."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def settle(self) -> None:
-        """Wait until the checkpoints handed over so far are written, published and tidied up."""
-        self.checkpoints.settle()
-
-    def drain(self) -> None:
-        """Let event time end, and with it every timer fire; whoever calls has the turn."""
-        self._group.call(lambda slot: slot.end_of_input())
-        self._around.engine.run_extra(self._group.slots, self._next_epoch)
-
-    def end_with(self, request: StopRequest, path: str) -> None:
-        """Run no more epochs: the savepoint at this path is the job's last; whoever calls has the turn."""
-        with self._changed:
-            self.stopped_with = request, path
-            self._changed.notify_all()
-        self._around.engine.interrupt()
-
-    def stall(self) -> Stall | None:
-        """Tell where a thread stands still that the end of the attempt waits for."""
-        return self.checkpoints.stall()
+    def kill(self) -> None:
+        self._loop.start(KILLS, self._group.kill, lambda done: None)
 
     def dispose(self) -> None:
         """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
+        loop = self._loop
         self._around.interrupted()
+        if self._closed is None:
+            self._engine.interrupt()
+            loop.run(lambda: loop.is_idle(INPUT, STARTING))
+            loop.run(lambda: loop.is_idle(EXTRA, SLOTS), _ENDING_SECONDS)
+            self._end()
+            self._do(KILLS, self._group.close_soon, lambda: None)
+            loop.run(lambda: loop.is_idle(KILLS))
         self._end()
-        if not self._closed:
-            self._around.engine.interrupt()
-            for thread in self._helpers():
-                thread.join(_PATIENCE_SECONDS)  # an epoch that takes longer is ended with its slots
-            self._group.close_soon()
-        self._group.kill()
-        for thread in self._helpers():
-            thread.join()
+        self.kill()
+        loop.run(lambda: loop.is_idle(INPUT, STARTING, EXTRA, SLOTS, KILLS))
         self.checkpoints.abort(self._why_over())
         self._group.dispose()
-        self.checkpoints.dispose()
+        if not loop.run(lambda: loop.is_idle(SAVEPOINT), _SAVEPOINT_SECONDS):
+            places = ", ".join(self.checkpoints.places)
+            reason = f"the place of a savepoint does not answer, and something may be left there: {places}"
+            self._tell(partial(self._listener.left_behind, SavepointError(reason)))
+        loop.run(lambda: loop.is_idle(COMMITTER, WATCHES))
+        self.checkpoints.refuse_rest()
         self._group.disconnect()
+        self._refuse_requests()
+        loop.run(lambda: loop.is_idle(LISTENER) and not self._settlers)
+        loop.close()
+
+    def _refuse_requests(self) -> None:
+        self._server.abandon_places()
         self.requests.close(JobControlError(self._why_over()))
         if self.stopped_with is not None and not self.is_done:
             request, path = self.stopped_with
             published = f"the savepoint {path} is complete, but the job's last output was not published"
             refuse(request.answer, JobControlError(f"{published}: {self._why_over()}"))
-
-    def _helpers(self) -> list[threading.Thread | Fulfilment]:
-        return [self._fulfilment, *(each for each in (self._ticker, self._clock_watch) if each is not None)]
 
     def _why_over(self) -> str:
         if self._failure is None:
@@ -239,97 +310,34 @@ class AttemptRun:
         )
 
     def _end(self) -> None:
-        with self._changed:
-            self._ended = True
-            self.checkpoints.slots_ended()
-            self._changed.notify_all()
-
-    def check(self) -> None:
-        """Raise what ends the attempt, if something does."""
-        if self._failure is not None:
-            raise self._failure
+        self._ended = True
+        self.checkpoints.slots_ended()
 
     @property
     def is_over(self) -> bool:
         return self._ended or self._failure is not None
 
-    @property
-    def is_covered(self) -> bool:
-        """Whether a checkpoint of the job holds all that has happened until now."""
-        return self.coordinator.completed_epoch == self.epochs.last or self.epochs.is_as_restored
-
-    def cover(self, turn: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """Take a checkpoint of all that has happened until now, unless there is one.
-
-        It is a full one if files that an incremental one would refer to are gone. `turn` takes the turn for a caller
-        that does not have it; then no epoch may come any more.
-
-        Raises:
-            JobControlError: it failed, or the job has ended. What ends the attempt is raised at once.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_over or self.coordinator.can_trigger)
-        self.refuse_if_over()
-        is_gone = self.checkpoints.is_newest_gone()
-        if self.is_covered and not is_gone:
-            return
-        try:
-            self._take_checkpoint(turn, full=is_gone)
-        except JobControlError:
-            if self.is_over:
-                raise
-            if self.coordinator.must_be_full:  # the files went after they were looked at
-                self._take_checkpoint(turn, full=True)
-            elif is_gone or not self.is_covered:  # else another one, of the same epoch, was faster
-                raise
-
-    def _take_checkpoint(self, turn: Callable[[], AbstractContextManager[None]], *, full: bool) -> None:
-        done: Future[CheckpointId] = new_answer()
-        has_begun = False
-        while not has_begun:
-            with self._changed:
-                self._changed.wait_for(lambda: self.is_over or self.coordinator.can_trigger)
-            self.refuse_if_over()
-            with turn():
-                has_begun = self.checkpoints.trigger(self.epochs.last, full=full, answer=done)
-        self.wait_for(done)
-
-    def wait_for(self, answer: Future[T]) -> T:
-        """Wait for what was asked for; raise at once what ends the attempt."""
-        answer.add_done_callback(lambda _: self.look_again())
-        with self._changed:
-            self._changed.wait_for(lambda: answer.done() or self.is_over)
-        self.refuse_if_over()
-        return answer.result()
-
-    def refuse_if_over(self) -> None:
-        self.check()
-        if self.is_over:
-            raise JobControlError("the job has ended")
-
-    def _configure(self, slot: Slot) -> None:
+    def _setup(self, slot: Slot) -> SlotSetup:
         job = self.job
-        slot.configure(
-            SlotSetup(
-                job_id=job.job_id,
-                attempt=self._attempt,
-                subtask=slot.subtask,
-                plan=job.plan.for_slots(),
-                backend=job.backend,
-                last_epoch=Epoch(self.epochs.last),
-                unread_assigners=self._unread_assigners(),
-                storage=job.storage,
-                restore=self._restored.point() if self._restored else None,
-                event_time=dict(self.checkpoints.event_time),
-                watermarks=dict(self.checkpoints.watermarks),
-                driver_memory=job.driver_memory,
-                local_directory=job.local_directory,
-                next_checkpoint=self.coordinator.next_id,
-            )
+        return SlotSetup(
+            job_id=job.job_id,
+            attempt=self._attempt,
+            subtask=slot.subtask,
+            plan=job.plan.for_slots(),
+            backend=job.backend,
+            last_epoch=Epoch(self.last_epoch),
+            unread_assigners=self._unread_assigners(),
+            storage=job.storage,
+            restore=self._restored.point() if self._restored else None,
+            event_time=dict(self.checkpoints.event_time),
+            watermarks=dict(self.checkpoints.watermarks),
+            driver_memory=job.driver_memory,
+            local_directory=job.local_directory,
+            next_checkpoint=self.coordinator.next_id,
         )
 
     def _unread_assigners(self) -> frozenset[int]:
-        """The assigners of timestamps behind static sources whose records come with the next epoch."""
+        """Return the assigners of timestamps behind static sources whose records come with the next epoch."""
         position = self._restored.checkpoint.source_position if self._restored else b""
         read = {each.uid for each in decode_position(position).held}
         unread = {source.id for source in job_sources(self.job.plan) if source.is_static and source.uid not in read}
@@ -339,194 +347,355 @@ class AttemptRun:
         plan = self.job.plan
         return frozenset((plan.static_assigners | plan.ending_assigners.keys()) & unread)
 
-    # -- what hangs ---------------------------------------------------------------------------------------------
+    def _record_of(self, slot: Slot) -> SlotRecord:
+        now = to_milliseconds(self._around.clock.now())
+        return SlotRecord(slot.subtask, slot.host, slot.location, slot.pid, now)
+
+    # -- what comes next ----------------------------------------------------------------------------------------
+
+    def _advance(self) -> float | None:
+        """Begin all that can begin. Return how long until more may be due; None if only an event can bring it."""
+        if self._settlers and self._loop.is_idle(COMMITTER, SAVEPOINT, LISTENER):
+            for settler in self._settlers:
+                settler.set_result(None)
+            self._settlers.clear()
+        if self.is_over or not self.has_begun:
+            return None
+        may_trigger = self._is_static_over and not self._is_about_to_end
+        self.checkpoints.time_passes(Epoch(self.last_epoch + 1) if may_trigger else None)
+        while self._begin_next():
+            pass
+        waits = self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout(), self._until_extra()
+        return min((each for each in waits if each), default=None)  # what is due already waits for an event
+
+    def _begin_next(self) -> bool:
+        """Begin the next thing that can. Return False if nothing can now."""
+        if self.is_over:
+            return False
+        for waiting in self._waiting:
+            if waiting[0]():
+                self._waiting.remove(waiting)
+                waiting[1]()
+                return True
+        self._server.look_for_places()
+        if self._holder is not None:
+            return False
+        if self._server.serve_next():
+            return True
+        if self._offered:
+            self._begin_epoch(self._offered.popleft())
+        elif self._is_barrier_due:
+            self.hold("a barrier")
+            self.checkpoints.tick(Epoch(self.last_epoch), self.release)
+        elif self._until_extra() == 0.0:
+            self._run_extra(self.release)
+        elif self._is_input_over and not self.is_ending and not self._goes_on_without_input:
+            self._end_input()
+        else:
+            return False
+        return True
+
+    def hold(self, holder: str) -> None:
+        assert self._holder is None, f"{holder} begins while {self._holder} uses the slots"
+        self._holder = holder
+
+    def release(self) -> None:
+        self._holder = None
+
+    def interrupt_engine(self) -> None:
+        """Let the engine offer no more epochs."""
+        self._engine.interrupt()
+
+    def _when(self, condition: Callable[[], bool], then: Callable[[], None]) -> None:
+        """Call `then` as soon as something holds, unless the attempt is over before."""
+        self._waiting.append((condition, then))
+
+    def _do(self, lane: Lane, work: Callable[[], object], then: Callable[[], None]) -> None:
+        """Do some work that the attempt cannot go on without: what fails ends it."""
+
+        def done(outcome: Future[object]) -> None:
+            failure = outcome.exception()
+            if failure is not None:
+                self.fail(failure)
+            elif not self.is_over:
+                then()
+
+        self._loop.start(lane, work, done)
+
+    @property
+    def _is_about_to_end(self) -> bool:
+        """Whether the last checkpoint of the attempt, or its savepoint, is triggered by what ends it."""
+        return self.is_ending or self.requests.is_asked_to_end
+
+    @property
+    def _is_barrier_due(self) -> bool:
+        is_possible = self._is_static_over and self.last_epoch >= 0 and not self._is_about_to_end
+        return is_possible and self.coordinator.seconds_until_due() == 0.0 and self._around.store is not None
+
+    @property
+    def _goes_on_without_input(self) -> bool:
+        """Whether source functions still bring records."""
+        return self.stopped_with is None and self.pending.has_unfinished_sources
+
+    def _until_extra(self) -> float | None:
+        """Seconds until an epoch without records is due. None before epoch 0, which belongs to static sources."""
+        if self.last_epoch < 0 or not self._is_static_over or self.stopped_with is not None or self.is_ending:
+            return None
+        if self._is_input_over and not self.pending.has_unfinished_sources:
+            return None
+        return self.pending.seconds_until_due()
+
+    # -- epochs -------------------------------------------------------------------------------------------------
+
+    def epoch_offered(self, epoch: OfferedEpoch) -> None:
+        """Take an epoch whose records are ready; one without records was asked for, and begins at once."""
+        if self._failure is not None:
+            epoch.refuse(self._failure)
+        elif self._ended:
+            epoch.skip()
+        elif epoch.is_extra:
+            self._current = epoch
+            self._epoch_began = time.perf_counter()
+            epoch.begin(Epoch(self.last_epoch + 1))
+        else:
+            self._offered.append(epoch)
+
+    def _begin_epoch(self, epoch: OfferedEpoch) -> None:
+        if self.stopped_with is not None:
+            epoch.skip()
+            return
+        self.hold("an epoch")
+        self._current = epoch
+        self._epoch_began = time.perf_counter()
+        epoch.begin(Epoch(self.last_epoch + 1))
+
+    def epoch_executed(self, epoch: OfferedEpoch, failure: BaseException | None) -> None:
+        """All records of an epoch are in the slots: end it there, or fail over."""
+        if failure is not None:
+            self.fail(failure)
+        if self.is_over:
+            epoch.refuse(self._failure or JobControlError("the job has ended"))
+            return
+        number = Epoch(self.last_epoch + 1)
+        commit = self.job.mode is CheckpointingMode.AT_LEAST_ONCE
+        reports: list[EpochReport] = []
+        counts: dict[int, OperatorCounts] = {}
+
+        def end_epoch() -> None:
+            reports.extend(self._group.call(lambda slot: slot.end_epoch(number, commit=commit)))
+            counts.update(self._engine.source_counts())
+
+        self._do(SLOTS, end_epoch, lambda: self._epoch_reported(epoch, number, reports, counts))
+
+    def _epoch_reported(
+        self, epoch: OfferedEpoch, number: Epoch, reports: Sequence[EpochReport], counts: Mapping[int, OperatorCounts]
+    ) -> None:
+        self.last_epoch, self._has_advanced = number, True
+        known = self.checkpoints
+        known.event_time = furthest(known.event_time, *(report.event_time for report in reports))
+        known.watermarks = furthest(known.watermarks, *(report.watermarks for report in reports))
+        self.pending.epoch_ended(reports)
+        lines = [line for report in reports for line in report.printed]
+        if lines:
+            self._tell(partial(self._listener.printed, lines))
+
+        def report() -> None:
+            stats = epoch_stats(self.job.plan, number, reports, counts, time.perf_counter() - self._epoch_began)
+            self._tell(partial(self._listener.epoch_ended, stats), self.unless_over(trigger))
+
+        def trigger() -> None:
+            if self.may_trigger:
+                self.checkpoints.epoch_ended(number, lambda: self._epoch_over(epoch))
+            else:
+                self._epoch_over(epoch)
+
+        if any(committables for report in reports for committables in report.committables.values()):
+            self._do(COMMITTER, partial(self._commit_at_once, reports), report)
+        else:
+            report()
+
+    def _commit_at_once(self, reports: Sequence[EpochReport]) -> None:
+        """Publish the output of an epoch that no checkpoint has to cover."""
+        self._around.outputs.check_term()
+        for report in reports:
+            for uid, committables in report.committables.items():
+                self._around.outputs.commit(uid, committables)
+
+    def _epoch_over(self, epoch: OfferedEpoch) -> None:
+        self._current = None
+        if self._failure is not None:
+            epoch.refuse(self._failure)
+            return
+        epoch.end()
+        if not epoch.is_extra:  # else the slots are held by what asked for it
+            self.release()
+
+    def _run_extra(self, then: Callable[[], None], holder: str | None = "an epoch without records") -> None:
+        """Run one epoch without records. `holder` None: the slots are held already."""
+        if holder is not None:
+            self.hold(holder)
+        self._input.run_extra(self._group.slots, partial(self._ended_input, then))
+
+    def drain(self, then: Callable[[], None]) -> None:
+        """Let event time end, and with it every timer fire; the caller holds the slots."""
+        self._do(
+            SLOTS,
+            lambda: self._group.call(lambda slot: slot.end_of_input()),
+            lambda: self._run_extra(then, holder=None),
+        )
+
+    def unless_over(self, then: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None if self.is_over else then()
+
+    # -- the last checkpoint ------------------------------------------------------------------------------------
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether a checkpoint of the job holds all that has happened until now."""
+        is_as_restored = not self._has_advanced and self._restored is not None and self._restored.claim
+        return self.coordinator.completed_epoch == self.last_epoch or is_as_restored
+
+    def cover(self, then: Then, *, is_held: bool = True) -> None:
+        """Take a checkpoint of all that has happened until now, unless there is one.
+
+        It is a full one if files that an incremental one would refer to are gone. If the slots are not held, other
+        requests may be served between; but no epoch may come any more.
+        """
+
+        def looked(is_gone: bool) -> None:  # noqa: FBT001  what a look has found
+            if self.is_over:
+                return
+            if self.is_covered and not is_gone:
+                then(None)
+            else:
+                self._take_checkpoint(partial(taken, is_gone), full=is_gone, is_held=is_held)
+
+        def taken(is_gone: bool, failure: BaseException | None) -> None:  # noqa: FBT001
+            if failure is not None and self.coordinator.must_be_full:  # the files went after they were looked at
+                self._take_checkpoint(then, full=True, is_held=is_held)
+            elif failure is not None and (is_gone or not self.is_covered):
+                then(failure)
+            else:  # it is complete, or another one of the same epoch was faster
+                then(None)
+
+        self._when(lambda: self.coordinator.can_trigger, lambda: self.checkpoints.look_for_newest(looked))
+
+    def _take_checkpoint(self, then: Then, *, full: bool, is_held: bool) -> None:
+        answer: Future[CheckpointId] = new_answer()
+        answer.add_done_callback(
+            lambda done: self._loop.post(self.unless_over(lambda: then(done.exception()))) and None
+        )
+
+        def can_begin() -> bool:
+            return self.coordinator.can_trigger and (is_held or self._holder is None)
+
+        def begin() -> None:
+            if not is_held:
+                self.hold("a barrier")
+            self.checkpoints.trigger(
+                Epoch(self.last_epoch), (lambda: None) if is_held else self.release, full=full, answer=answer
+            )
+
+        self._when(can_begin, begin)
+
+    def _end_input(self) -> None:
+        """No more records come: let event time end, then take the last checkpoint."""
+        if self.job.plan.has_event_time and self.stopped_with is None and not self._has_drained:
+            self._has_drained = True
+            self.hold("the end of event time")
+            self.drain(self.release)
+            return
+        self.is_ending = True
+        coordinator = self.coordinator
+        if self._around.store is None:
+            is_free = lambda: self._holder is None and coordinator.savepoint_in_progress is None  # noqa: E731
+            self._when(is_free, self._publish_without_checkpoint)
+        else:  # a savepoint in progress may complete as well
+            self._when(
+                lambda: coordinator.savepoint_in_progress is None and not coordinator.in_progress,
+                self._final_checkpoint,
+            )
+
+    def _publish_without_checkpoint(self) -> None:
+        self.hold("publishing the last output")
+
+        def publish() -> None:
+            with self._hangs.expecting_progress("publishing the last output"):
+                self.checkpoints.commit_without_checkpoint(Epoch(self.last_epoch))
+
+        self._do(SLOTS, publish, self._finish)
+
+    def _final_checkpoint(self) -> None:
+        """Cover what no checkpoint covers yet, before the job may end."""
+        if self.is_covered and not keeps_checkpoints(self.job.checkpoints.retention, JobEnd.FINISHED):
+            self._finish()  # all is published, and the checkpoint goes with the job
+            return
+
+        def covered(failure: BaseException | None) -> None:
+            if failure is None:
+                self._finish()
+                return
+            failed = JobFailedError(f"the final checkpoint failed, so the last output is not published: {failure}")
+            failed.__cause__ = failure
+            self.fail(failed)
+
+        self.cover(covered, is_held=False)
+
+    def _finish(self) -> None:
+        self._end()
+        self.is_done = True
+
+        def closed(done: Future[object]) -> None:
+            self._closed = done
+
+        self._loop.start(SLOTS, lambda: self._group.call(_close), closed)
+
+    # -- what is lost or hangs ----------------------------------------------------------------------------------
 
     def _watch(self, slot: Slot) -> None:
-        """Learn of a slot that is lost, is silent or stands still, also while no epoch runs."""
-        try:
-            slot.hold(lambda beat: self._beat(slot, beat))
-        except CheckdamError as error:
-            self._lose(slot, error)
+        """Hold an open call to a slot, to hear of its death and its heartbeats also while no epoch runs."""
+
+        def on_beat(beat: Beat) -> None:
+            self._loop.post(partial(self._beat, slot, beat))
+
+        slot.hold(on_beat)
+
+    def _watch_ended(self, slot: Slot, done: Future[None]) -> None:
+        failure = done.exception()
+        if isinstance(failure, CheckdamError):
+            self._lose(slot, failure)
+        elif failure is not None:
+            self.fail(failure)
 
     def _beat(self, slot: Slot, beat: Beat) -> None:
-        with self._changed:
-            if self.epochs.pending.signalled(slot.subtask, beat.signals):
-                self._changed.notify_all()
+        self.pending.signalled(slot.subtask, beat.signals)
         reason = self._hangs.beat(slot.subtask, beat)
         if isinstance(reason, SlotLostError):
             self._lose(slot, reason)
         elif reason is not None:
-            self.interrupt(reason)
+            self.fail(reason)
 
     def _lose(self, slot: Slot, reason: CheckdamError) -> None:
         """Fail over. A slot that hangs is killed at once, so that whatever waits for it ends."""
-        self.interrupt(reason)
+        self.fail(reason)
         if not self._ended:
-            slot.kill()
+            self._loop.start(KILLS, slot.kill, lambda done: None)
 
-    def _watch_all(self) -> None:
+    def _look_for_hangs_later(self) -> None:
+        self._loop.after(self.job.heartbeat.interval_seconds, self._look_for_hangs)
+
+    def _look_for_hangs(self) -> None:
         """Look regularly whether the attempt moves."""
-        while not self._is_over_within(self.job.heartbeat.interval_seconds):
-            try:
-                reason = self._hangs.look()
-            except Exception:  # noqa: BLE001  a fault of the watch is none of the job
-                _log.warning("the attempt cannot be watched for hangs", exc_info=True)
-                continue
-            if reason is not None:
-                self.interrupt(reason)
-
-    def _is_over_within(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self.is_over, seconds)
-
-    # -- epochs -------------------------------------------------------------------------------------------------
-
-    def _run_epoch(self, execute: Callable[[Epoch], None]) -> None:
-        with self.turns.wait():
-            self._next_epoch(execute)
-
-    def _next_epoch(self, execute: Callable[[Epoch], None]) -> None:
-        """Run the epoch behind the last one, unless the job was stopped meanwhile; whoever calls has the turn.
-
-        A failure is noted before the turn is given up: whoever takes it next would only meet what it led to.
-        """
-        self.check()
-        if self.stopped_with is not None:
+        if self.is_over:
             return
         try:
-            with self._hangs.expecting_progress(f"epoch {self.epochs.last + 1}"):
-                self.epochs.run_next(execute)
-        except BaseException as error:
-            self.interrupt(error)
-            raise
-
-    # -- between epochs -----------------------------------------------------------------------------------------
-
-    def _tick(self) -> None:
-        """Between epochs: do what is due while no records come."""
-        try:
-            while self._wait_for_event():
-                with self.turns.take_if_free() as is_free:
-                    if not is_free or self.is_over:  # who had the turn before may have ended the attempt
-                        continue
-                    if self.epochs.last >= 0 and not self._is_about_to_end:
-                        self.checkpoints.tick(self.epochs.last)
-                    if self._is_extra_due():
-                        self._around.engine.run_extra(self._group.slots, self._next_epoch)
-        except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
-            self.interrupt(error)
-
-    @property
-    def _is_about_to_end(self) -> bool:
-        """Whether the last checkpoint of the attempt, or its savepoint, is somebody else's to take."""
-        return self.is_ending or self.requests.is_asked_to_end
-
-    def _watch_clock(self) -> None:
-        """Trigger checkpoints, and give up on those that take too long.
-
-        The ticker cannot: it may be the one that waits for a slot, or runs an epoch.
-        """
-        try:
-            while self._wait_for_clock():
-                may_cut = self._ticker is not None and not self._is_about_to_end
-                self.checkpoints.time_passes(Epoch(self.epochs.last + 1) if may_cut else None)
-        except BaseException as error:  # noqa: BLE001  nothing may vanish in a background thread
-            self.interrupt(error)
-
-    def _wait_for_clock(self) -> bool:
-        """Wait until a checkpoint may be due or late; False when the attempt is over.
-
-        While one waits for its barrier, look again and again: its timeout may begin anew.
-        """
-        with self._changed:
-            if not self.is_over:
-                known = self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout()
-                waits = [max(each, _TICK_SECONDS) for each in known if each is not None]
-                self._changed.wait(min(waits, default=None))
-            return not self.is_over
-
-    def _is_extra_due(self) -> bool:
-        with self._changed:
-            return self._seconds_until_extra() == 0.0
-
-    def _seconds_until_extra(self) -> float | None:
-        """Not before epoch 0, which belongs to what is there from the start."""
-        if self.epochs.last < 0 or self._is_input_over or self.stopped_with is not None:
-            return None
-        return self.epochs.pending.seconds_until_due()
-
-    def _wait_for_event(self) -> bool:
-        """Wait until there may be something to do; False when the attempt is over.
-
-        What is due while an epoch runs is done at the epoch's end, so being overdue is no reason to hurry; only source
-        functions are asked again at once.
-        """
-        with self._changed:
-            if not self.is_over:
-                until_checkpoint, until_extra = (
-                    self.coordinator.seconds_until_due(),
-                    self._seconds_until_extra(),
-                )
-                waits = [max(each, _TICK_SECONDS) for each in (until_checkpoint, until_extra) if each is not None]
-                if until_extra is None or not self.epochs.pending.has_ready_sources:
-                    self._changed.wait(min(waits, default=None))
-                elif self.turns.is_taken:
-                    self._changed.wait(_TICK_SECONDS)
-            return not self.is_over
-
-    # -- the end ------------------------------------------------------------------------------------------------
-
-    def _run_out(self) -> None:
-        """No more records come from Spark: let source functions end, then event time."""
-        self._is_input_over = True
-        engine, slots = self._around.engine, self._group.slots
-        with self.turns.wait():  # an epoch of the ticker may be under way; none begins any more
-            self.check()
-        while self._source_functions_go_on():
-            with self.turns.wait():
-                engine.run_extra(slots, self._next_epoch)
-        if self.job.plan.has_event_time:
-            with self.turns.wait():
-                self.check()
-                if self.stopped_with is None:
-                    self.drain()
-        self.check()
-
-    def _source_functions_go_on(self) -> bool:
-        """Wait until an epoch is due. Return False if none may come: all have ended, or the job does."""
-        pending = self.epochs.pending
-        with self._changed:
-            while not self.is_over and self.stopped_with is None and pending.has_unfinished_sources:
-                seconds = pending.seconds_until_due()
-                if seconds == 0.0:
-                    return True
-                self._changed.wait(seconds)
-        return False
-
-    def _final_checkpoint(self) -> None:
-        """No epoch comes any more: what was not yet covered by a checkpoint must be, before the job may end."""
-        with self.turns.wait():
-            self.is_ending = True
-        coordinator, changed = self.coordinator, self._changed
-        with changed:  # a savepoint under way is somebody's: it may end as well
-            changed.wait_for(lambda: self.is_over or coordinator.savepoint_in_progress is None)
-        if self._around.store is None:
-            with self.turns.wait():
-                self.check()
-                with self._hangs.expecting_progress("publishing the last output"):
-                    self.checkpoints.commit_without_checkpoint(self.epochs.last)
-            return
-        with changed:
-            changed.wait_for(lambda: self.is_over or not coordinator.in_progress)
-            self.check()
-        if self.is_covered and not keeps_checkpoints(self.job.checkpoints.retention, JobEnd.FINISHED):
-            return  # all is published, and the checkpoint goes with the job
-        try:
-            self.cover(self.turns.wait)
-        except JobControlError as error:
-            raise JobFailedError(
-                f"the final checkpoint failed, so the last output is not published: {error}"
-            ) from error
+            reason = self._hangs.look()
+        except Exception:  # noqa: BLE001  a fault of the watch is none of the job
+            _log.warning("the attempt cannot be watched for hangs", exc_info=True)
+            reason = None
+        if reason is not None:
+            self.fail(reason)
+        self._look_for_hangs_later()
 
 
 def _close(slot: Slot) -> None:

@@ -1,32 +1,32 @@
-"""What the coordinator decides, done: slots are sealed, metadata is written, sinks commit, files are deleted.
+"""Performs what the coordinator decides: barriers are sent, metadata is written, sinks commit, files are deleted.
 
-One committer thread writes, publishes and deletes, in order; each slot's snapshot is awaited by a thread of its own.
-Savepoints have another thread: they go where the job keeps nothing, and trouble there must not hold up its checkpoints.
+All of it begins and ends in the loop of the attempt; what takes time runs on lanes. The committer does one thing after
+another. Savepoints have a lane of their own: their place is the user's, and trouble there must not hold up checkpoints.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
+from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
-    AbortSavepoint,
     AcknowledgedCheckpoint,
     Action,
+    CommitOutput,
     DeleteFiles,
     DiscardCheckpoints,
     FailJob,
     NotifyCompleted,
+    RemoveMetadata,
     TriggerCheckpoint,
-    TriggerSavepoint,
     WriteMetadata,
-    WriteSavepoint,
 )
 from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.clock import Clock
@@ -36,13 +36,13 @@ from checkdam.errors import (
     JobControlError,
     JobFailedError,
     OutputLostError,
-    SavepointError,
     SlotLostError,
     StorageError,
     StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.driver.checkpoint_assembly import checkpoint_stats, completed_checkpoint
+from checkdam.runtime.driver.event_loop import EventLoop, Lane
 from checkdam.runtime.driver.outputs import Outputs
 from checkdam.runtime.driver.slot_group import SlotGroup
 from checkdam.runtime.engine import Engine, Slot
@@ -50,14 +50,16 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_events import CheckpointTriggered
 from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.runtime.monitor.listeners import TimedListener
-from checkdam.runtime.stalls import Stall
-from checkdam.runtime.workers import Workers, within
 from checkdam.state.snapshot_handles import SavepointFormat, SlotSnapshot, StateFile
 
-A = TypeVar("A", bound=Action)
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 5.0
+COMMITTER = Lane("writing, publishing or removing checkpoints")
+SAVEPOINT = Lane("writing a savepoint")
+SLOTS = Lane("calling the slots")
+SNAPSHOTS = Lane("waiting for a snapshot", threads=1000)
+LOOKS = Lane("looking at the storage", threads=1000)
+LISTENER = Lane("telling what happens")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class SavepointOrder:
-    """A savepoint to take: where, in which form, why, and who waits for its path."""
+    """A savepoint to take: its directory, its format, its kind, and the future that gets its path."""
 
     directory: SavepointDirectory
     format: SavepointFormat
@@ -87,164 +89,446 @@ class SavepointOrder:
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """What the driver knows as of a checkpoint's epoch."""
+class _DriverState:
+    """The driver's part of a checkpoint: the source position, and how far event time had come."""
 
     position: bytes
     event_time: Mapping[int, int]
     watermarks: Mapping[int, int]
 
 
+@dataclass(frozen=True)
+class _Incomplete:
+    """A checkpoint refers to files that are gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A checkpoint whose metadata is durable."""
+
+    checkpoint: CompletedCheckpoint
+    path: str
+    metadata_bytes: int
+
+
 class Checkpointing:
-    """The checkpoints of one attempt. `changed` guards the coordinator, and tells when its state has changed."""
+    """The checkpoints and savepoints of one attempt."""
 
     def __init__(
         self,
         job: Job,
         around: Surroundings,
         group: SlotGroup,
-        changed: threading.Condition,
+        loop: EventLoop,
         fail: Callable[[BaseException], object],
     ) -> None:
         self._job = job
         self._around = around
         self._coordinator = around.coordinator
         self._group = group
-        self._changed = changed
+        self._loop = loop
         self._fail = fail
-        self._committer = Workers("committer")
-        self._savepoint_writer = Workers("savepoint")
-        self._cuts: dict[CheckpointId, _Cut] = {}
+        self._states: dict[CheckpointId, _DriverState] = {}
+        self._written: dict[CheckpointId, _Written] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
-        self._savepoints: dict[CheckpointId, SavepointOrder] = {}
+        self._orders: dict[CheckpointId, SavepointOrder] = {}
         self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
-        self._never_cut: set[CheckpointId] = set()  # timed out before the epoch had ended: slots know nothing of them
+        self._never_sent: set[CheckpointId] = set()  # timed out before the epoch had ended: slots do not know them
         self._slots_ended = False
-        self._disposed = False
+        self._takes_reports = True
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
         self.watermarks: Mapping[int, int] = {}  # per operator, likewise
 
-    def epoch_ended(self, epoch: Epoch) -> None:
-        """Cut what rides on this epoch."""
-        if self._around.store is not None:
-            with self._changed:
-                actions = self._coordinator.epoch_ended(epoch)
-                self._changed.notify_all()  # there is something that may take too long
-            self._perform(actions)
+    # -- barriers -----------------------------------------------------------------------------------------------
 
-    def time_passes(self, epoch: Epoch | None) -> None:
-        """Trigger what is due, and give up on what takes too long.
+    def epoch_ended(self, epoch: Epoch, then: Callable[[], None]) -> None:
+        """Send the barrier that is due behind this epoch, if one is; `then` is called when the slots have it."""
+        due = self._coordinator.epoch_ended(epoch) if self._around.store is not None else []
+        self._send(due, then)
 
-        A barrier may wait for the end of `epoch`, and its timeout runs. None: somebody keeps it from being sent, and
-        its timeout begins anew. So it does while the driver waits for its listener, since no epoch can end meanwhile.
-        """
-        waited: list[Action] = []
-        with self._changed:
-            if epoch is None or self._around.listener.is_waiting:
-                self._coordinator.begin_wait_anew()
-            elif self._around.store is not None:
-                self._coordinator.note_due()
-                waited = self._coordinator.expire_waiting(epoch)
-            expired = self._coordinator.expire()
-            if expired or waited:
-                self._changed.notify_all()  # somebody may wait for it to be over
-        for action in waited:
-            if isinstance(action, AbortCheckpoint) and epoch is not None:
-                self._never_cut.add(action.checkpoint_id)
-                since = self._around.clock.now() - self._job.checkpoints.timeout
-                trigger = CheckpointTriggered(action.checkpoint_id, epoch, SnapshotKind.CHECKPOINT, at=since)
-                self._around.listener.checkpoint_triggered(trigger)
-        self._perform([*expired, *waited])
-
-    def tick(self, epoch: Epoch) -> None:
-        """Cut what is due while no epoch runs."""
-        if self._around.store is not None:
-            with self._changed:
-                due = self._coordinator.tick(epoch)
-                self._changed.notify_all()  # there is something that may take too long
-            self._perform(due)
+    def tick(self, epoch: Epoch, then: Callable[[], None]) -> None:
+        """Send the barrier that is due while no epoch runs, if one is."""
+        self._send(self._coordinator.tick(epoch) if self._around.store is not None else [], then)
 
     def trigger(
         self,
         epoch: Epoch,
+        then: Callable[[], None],
         *,
         full: bool = False,
         since: float | None = None,
         answer: Future[CheckpointId] | None = None,
-    ) -> bool:
-        """Cut now, unless as many as allowed are in progress; the answer comes when the checkpoint is settled.
+    ) -> None:
+        """Send a barrier now; as many checkpoints as allowed must not be in progress.
 
-        `since` says when it was asked for, on the monotonic clock: from then on its timeout runs.
+        The answer comes when the checkpoint is settled. `since` says when it was asked for, on the monotonic clock:
+        from then on its timeout runs.
         """
-        with self._changed:
-            actions = self._coordinator.trigger(epoch, full=full, since=since)
-            for action in actions:
-                if isinstance(action, TriggerCheckpoint) and answer is not None:
-                    self._answers[action.checkpoint_id] = answer
-            self._changed.notify_all()  # there is something that may take too long
-        self._perform(actions)
-        return bool(actions)
+        (trigger,) = self._coordinator.trigger(epoch, full=full, since=since)
+        if isinstance(trigger, TriggerCheckpoint) and answer is not None:
+            self._answers[trigger.checkpoint_id] = answer
+        self._send([trigger], then)
 
-    def is_newest_gone(self) -> bool:
-        """Look whether files of the newest completed checkpoint are gone; False if that cannot be seen in time."""
-        with self._changed:
-            newest = self._coordinator.retained[-1:]
-        store = self._around.store
-        if store is None or not newest:
-            return False
-        checkpoint_id, files = newest[0].checkpoint_id, newest[0].files()
+    def savepoint(self, epoch: Epoch, order: SavepointOrder, then: Callable[[], None]) -> None:
+        """Send the barrier of a savepoint now; no other savepoint may be in progress."""
+        (trigger,) = self._coordinator.trigger_savepoint(epoch)
+        if isinstance(trigger, TriggerCheckpoint):
+            self._answers[trigger.checkpoint_id] = order.answer
+            self._orders[trigger.checkpoint_id] = order
+        self._send([trigger], then)
+
+    def time_passes(self, epoch: Epoch | None) -> None:
+        """Trigger what is due, and give up on what takes too long.
+
+        A barrier may wait for the end of `epoch`, and its timeout runs. None: the attempt keeps it from being sent, and
+        its timeout begins anew. So it does while the driver waits for its listener, since no epoch can end meanwhile.
+        """
+        waited: list[Action] = []
+        is_late = self._coordinator.seconds_until_timeout() == 0.0
+        if epoch is None or (is_late and self._around.listener.is_waiting):
+            self._coordinator.begin_wait_anew()
+        elif self._around.store is not None:
+            self._coordinator.note_due()
+            waited = self._coordinator.expire_waiting(epoch)
+        expired = self._coordinator.expire()
+        for action in waited:
+            if isinstance(action, AbortCheckpoint) and epoch is not None:
+                self._never_sent.add(action.checkpoint_id)
+                since = self._around.clock.now() - self._job.checkpoints.timeout
+                trigger = CheckpointTriggered(action.checkpoint_id, epoch, SnapshotKind.CHECKPOINT, at=since)
+                self.tell(partial(self._around.listener.checkpoint_triggered, trigger))
+        self._perform([*expired, *waited])
+
+    def _send(self, actions: Sequence[Action], then: Callable[[], None]) -> None:
+        """Send the barrier among these actions to every slot, then wait in the background for each snapshot."""
+        triggers = [action for action in actions if isinstance(action, TriggerCheckpoint)]
+        if not triggers:
+            then()
+            return
+        (trigger,) = triggers
+        checkpoint_id, order = trigger.checkpoint_id, self._orders.get(trigger.checkpoint_id)
+        if order is not None:
+            self._around.outputs.savepoint_begins(checkpoint_id)
+        told = CheckpointTriggered(
+            checkpoint_id,
+            trigger.epoch,
+            order.kind if order else SnapshotKind.CHECKPOINT,
+            order.format.value if order else None,
+            is_full=order is not None or trigger.full,
+            at=None if trigger.is_savepoint else trigger.triggered_at,
+        )
+        self.tell(partial(self._around.listener.checkpoint_triggered, told))
+
+        def seal() -> bytes:
+            position = self._around.engine.position()
+            self._group.call(lambda slot: self._seal(slot, trigger, order))
+            return position
+
+        def sealed(done: Future[bytes]) -> None:
+            failure = done.exception()
+            if isinstance(failure, SlotLostError) or not isinstance(failure, Exception | None):
+                self._fail(failure)
+            elif failure is not None:  # whatever a slot met: the checkpoint is declined
+                self._decline(checkpoint_id, SubtaskIndex(0), failure)
+            elif self._coordinator.is_pending(checkpoint_id):
+                self._states[checkpoint_id] = _DriverState(done.result(), dict(self.event_time), dict(self.watermarks))
+                self._await_snapshots(checkpoint_id, order)
+            else:  # it has timed out meanwhile, and a slot may have heard of that before the barrier
+                self._on(COMMITTER, lambda: self._notify(lambda slot: slot.aborted(checkpoint_id)))
+            then()
+
+        self._loop.start(SLOTS, seal, sealed)
+
+    def _seal(self, slot: Slot, trigger: TriggerCheckpoint, order: SavepointOrder | None) -> None:
+        target = None if order is None else order.directory.target(order.format)
+        slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=target, full=trigger.full)
+
+    # -- from snapshots to a complete checkpoint ----------------------------------------------------------------
+
+    def _await_snapshots(self, checkpoint_id: CheckpointId, order: SavepointOrder | None) -> None:
+        if order is not None:
+            self._tell_progress(checkpoint_id, 0)
+        for slot in self._group.slots:  # each in its own thread: a slot whose storage hangs holds up none of the others
+            self._loop.start(
+                SNAPSHOTS, partial(slot.snapshot, checkpoint_id), partial(self._snapshot_taken, slot, checkpoint_id)
+            )
+
+    def _snapshot_taken(self, slot: Slot, checkpoint_id: CheckpointId, done: Future[SlotSnapshot]) -> None:
+        failure = done.exception()
+        if isinstance(failure, SlotLostError) or not isinstance(failure, Exception | None):
+            self._fail(failure)
+        elif failure is not None:  # whatever the slot's writer met: the checkpoint is declined
+            self._decline(checkpoint_id, slot.subtask, failure)
+        elif self._takes_reports:
+            snapshot = done.result()
+            actions = self._coordinator.acknowledge(snapshot)
+            self.tell(partial(self._around.listener.checkpoint_acknowledged, snapshot))
+            if checkpoint_id in self._orders:
+                self._tell_progress(checkpoint_id, self._coordinator.savepoint_acknowledged)
+            self._perform(actions)
+
+    def _tell_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
+        what = f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots"
+        self.tell(partial(self._around.listener.progressed, what))
+
+    def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: Exception) -> None:
+        """Abort a checkpoint that a subtask cannot take; if files it builds on are gone, the next one is full."""
+
+        def looked(done: Future[str | None]) -> None:
+            if not self._takes_reports:
+                return
+            gone = done.result()
+            if gone is not None:
+                self._perform(self._coordinator.files_missing(checkpoint_id, f"{reason}; {gone}"))
+            else:
+                self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
+
+        files = frozenset(file for newest in self._coordinator.retained[-1:] for file in newest.files())
+        self._loop.start(LOOKS, partial(self._missing, files), looked)
+
+    def _missing(self, files: frozenset[StateFile]) -> str | None:
+        if self._around.store is None or not files:
+            return None
         try:
-            return within(
-                self._job.checkpoints.timeout.total_seconds(),
-                f"looking at checkpoint {checkpoint_id}",
-                lambda: not store.has(checkpoint_id) or store.missing(files) is not None,
-            )
-        except (StorageError, TimeoutError):
-            return False
+            return self._around.store.missing(files)
+        except StorageError:
+            return None  # then nothing can be written either: that is the failure to tell
 
-    def savepoint(self, epoch: Epoch, order: SavepointOrder) -> None:
-        """Cut now; no other savepoint may be in progress."""
-        with self._changed:
-            actions = self._coordinator.trigger_savepoint(epoch)
-            for action in actions:
-                if isinstance(action, TriggerSavepoint):
-                    self._answers[action.checkpoint_id] = order.answer
-                    self._savepoints[action.checkpoint_id] = order
-            self._changed.notify_all()  # there is something that may take too long
-        self._perform(actions)
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case WriteMetadata(acknowledged):
+                    self._write(acknowledged)
+                case CommitOutput(acknowledged):
+                    self._commit(acknowledged.checkpoint_id)
+                case NotifyCompleted(checkpoint_id):
+                    self._notify_completed(checkpoint_id, is_savepoint=action.is_savepoint)
+                case DiscardCheckpoints(checkpoint_ids, files):
+                    self._discard(checkpoint_ids, files)
+                case RemoveMetadata(checkpoint_id):
+                    self._remove_metadata(checkpoint_id)
+                case AbortCheckpoint():
+                    self._abort(action)
+                case DeleteFiles(files):
+                    self._on(COMMITTER, partial(self._delete, files))
+                case FailJob(reason):
+                    self._fail(JobFailedError(reason))
+                case _:
+                    raise AssertionError(f"{action} is sent between epochs, by _send")
 
-    def slots_ended(self) -> None:
-        """The slots need not hear of checkpoints any more."""
-        self._slots_ended = True
+    def _write(self, acknowledged: AcknowledgedCheckpoint) -> None:
+        """Write the metadata: the checkpoint exists from then on."""
+        checkpoint_id, order = acknowledged.checkpoint_id, self._orders.get(acknowledged.checkpoint_id)
+        state, now = self._states.pop(checkpoint_id), self._around.clock.now()
+        checkpoint = completed_checkpoint(
+            self._job, acknowledged, state.position, now, state.event_time, state.watermarks, self._around.term
+        )
 
-    def settle(self) -> None:
-        """Wait until all that was handed to the committer so far is done."""
-        for worker in (self._savepoint_writer, self._committer):  # the former gives work to the latter
-            worker.submit(lambda: None).result()
+        def written(done: Future[_Written | _Incomplete | CheckdamError]) -> None:
+            failure = done.exception()
+            if failure is not None:
+                self._fail(failure)
+                return
+            outcome = done.result()
+            if isinstance(outcome, _Incomplete):
+                self._perform(self._coordinator.files_missing(checkpoint_id, outcome.reason))
+            elif isinstance(outcome, CheckdamError):
+                self._metadata_failed(checkpoint_id, outcome, is_savepoint=order is not None)
+            else:
+                self._written[checkpoint_id] = outcome
+                if order is not None:
+                    self._savepoint_written(acknowledged, outcome, order)
+                self._perform(self._coordinator.metadata_written(checkpoint_id))
 
-    def abort(self, reason: str) -> None:
-        """End what is in progress; what a slot reports from now on is left for the next attempt to sweep."""
-        with self._changed:
-            self._perform(self._coordinator.abort_pending(reason))
-            self._disposed = True
+        if order is None:
+            self._loop.start(COMMITTER, partial(self._write_checkpoint, checkpoint), written)
+        else:
+            checkpoint = replace(checkpoint, savepoint_format=order.format)
+            self._loop.start(SAVEPOINT, partial(self._write_savepoint, checkpoint, order), written)
 
-    def dispose(self) -> None:
-        """Wait for what is being written. The place of a savepoint may hang, and is not waited for without end."""
-        if not self._savepoint_writer.join(_PATIENCE_SECONDS):
-            places = ", ".join(order.directory.uri for order in self._savepoints.values())
-            self._around.listener.left_behind(
-                SavepointError(f"the place of a savepoint does not answer, and something may be left there: {places}")
-            )
-        self._committer.join()
-        for checkpoint_id in list(self._answers):
-            self._refuse(checkpoint_id, f"barrier {checkpoint_id} was not settled before the attempt ended")
+    def _write_checkpoint(self, checkpoint: CompletedCheckpoint) -> _Written | _Incomplete | CheckdamError:
+        """Write the metadata of a checkpoint. What is raised ends the attempt, what is returned this checkpoint."""
+        store = self._store
+        try:
+            missing = store.missing(checkpoint.files())
+            if missing is not None:
+                return _Incomplete(f"its {missing}")
+            self._around.outputs.verify((entry.uid, entry.committables) for entry in checkpoint.operators)
+            path = store.write(checkpoint)
+        except (OutputLostError, StorageError) as error:
+            return error
+        metadata_bytes = store.metadata_bytes
+        store.check()  # before it is published: a driver that takes over from now on has seen it
+        return _Written(checkpoint, path, metadata_bytes)
 
-    def stall(self) -> Stall | None:
-        """Tell where the committer stands still."""
-        return self._committer.stall("writing, publishing or removing checkpoints")
+    def _write_savepoint(self, checkpoint: CompletedCheckpoint, order: SavepointOrder) -> _Written | CheckdamError:
+        """Write the metadata of a savepoint. Its output is not published: the job's own checkpoints do that."""
+        outputs = self._around.outputs
+        try:
+            self._at_storage(lambda: outputs.note(checkpoint))
+            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))
+            path, metadata_bytes = self._in_time(order.directory.uri, lambda: order.directory.complete(checkpoint))
+            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # the place may have taken its time
+            self._at_storage(outputs.check_term)  # else a driver that has taken over may not keep its output
+        except CheckdamError as error:
+            return error
+        finally:
+            outputs.savepoint_ended(checkpoint.checkpoint_id)
+        outputs.promise(checkpoint)
+        return _Written(checkpoint, path, metadata_bytes)
+
+    def _savepoint_written(
+        self, acknowledged: AcknowledgedCheckpoint, written: _Written, order: SavepointOrder
+    ) -> None:
+        checkpoint_id = acknowledged.checkpoint_id
+        del self._written[checkpoint_id], self._orders[checkpoint_id]
+        self.tell(partial(self._around.listener.progressed, None))
+        self._tell_completed(acknowledged, written, order.kind)
+        self._answer(checkpoint_id, written.path)
+
+    def _metadata_failed(self, checkpoint_id: CheckpointId, error: CheckdamError, *, is_savepoint: bool) -> None:
+        if isinstance(error, StorageUncertainError) and not is_savepoint:
+            self._maybe_complete.add(checkpoint_id)
+        # Output that is lost no later checkpoint could cover: fail over, whatever is tolerated. A driver that another
+        # one has replaced must stop.
+        if isinstance(error, OutputLostError if not is_savepoint else FencedError):
+            self._fail(error)
+        self._perform(self._coordinator.metadata_failed(checkpoint_id, str(error)))
+
+    def _commit(self, checkpoint_id: CheckpointId) -> None:
+        """Publish what the checkpoint covers."""
+        oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
+        checkpoint = self._written[checkpoint_id].checkpoint
+
+        def commit() -> None:
+            try:
+                self._around.outputs.publish(checkpoint, oldest)
+            except OutputLostError:
+                self._store.check()
+                raise
+
+        def committed(done: Future[None]) -> None:
+            failure = done.exception()
+            if isinstance(failure, OutputLostError):
+                self._fail(failure)
+                self._perform(self._coordinator.output_lost(checkpoint_id, str(failure)))
+            elif failure is not None:
+                self._fail(failure)
+            else:
+                self._perform(self._coordinator.output_committed(checkpoint_id))
+
+        self._loop.start(COMMITTER, commit, committed)
+
+    def _notify_completed(self, checkpoint_id: CheckpointId, *, is_savepoint: bool) -> None:
+        """Tell the slots: the next barrier must find them building on this checkpoint."""
+
+        def notified() -> None:
+            self._perform(self._coordinator.slots_notified(checkpoint_id))
+            if not is_savepoint:
+                self._answer(checkpoint_id, checkpoint_id)
+                self._on(COMMITTER, self._around.completed)
+
+        if is_savepoint:
+            self._on(SAVEPOINT, lambda: self._notify(lambda slot: slot.released(checkpoint_id)), notified)
+            return
+        written = self._written.pop(checkpoint_id)
+        acknowledged = self._coordinator.being_written
+        assert acknowledged is not None
+        self._tell_completed(acknowledged, written, SnapshotKind.CHECKPOINT)
+        self._on(COMMITTER, lambda: self._notify(lambda slot: slot.completed(checkpoint_id)), notified)
+
+    def _tell_completed(self, acknowledged: AcknowledgedCheckpoint, written: _Written, kind: SnapshotKind) -> None:
+        stats = checkpoint_stats(acknowledged, written.checkpoint, written.path)
+        stats = replace(stats, kind=kind, metadata_bytes=written.metadata_bytes)
+        self.tell(partial(self._around.listener.checkpoint_completed, stats))
+
+    def _discard(self, checkpoint_ids: Sequence[CheckpointId], files: Sequence[StateFile]) -> None:
+        def discard() -> None:
+            self._store.check()
+            for checkpoint_id in checkpoint_ids:
+                self._store.discard(checkpoint_id)
+            self._store.delete_files(files)
+
+        told = partial(self._around.listener.checkpoints_discarded, checkpoint_ids)
+        self._on(COMMITTER, discard, lambda: self.tell(told))
+
+    def _remove_metadata(self, checkpoint_id: CheckpointId) -> None:
+        self._written.pop(checkpoint_id)
+        self._on(
+            COMMITTER,
+            lambda: self._store.discard(checkpoint_id),
+            lambda: self._perform(self._coordinator.metadata_removed(checkpoint_id)),
+        )
+
+    # -- aborts -------------------------------------------------------------------------------------------------
+
+    def _abort(self, action: AbortCheckpoint) -> None:
+        checkpoint_id = action.checkpoint_id
+        self._states.pop(checkpoint_id, None)
+        order = self._orders.get(checkpoint_id)
+        if order is not None:
+            self.tell(partial(self._around.listener.progressed, None))
+        self.tell(partial(self._around.listener.checkpoint_failed, checkpoint_id, action.reason))
+        kind = "checkpoint" if order is None else "savepoint"
+
+        def aborted(done: Future[str | None]) -> None:
+            self._orders.pop(checkpoint_id, None)
+            failure = done.exception()
+            if failure is not None:
+                self._fail(failure)
+            rest = "" if failure is not None or done.result() is None else f"; {done.result()}"
+            self._refuse(checkpoint_id, f"{kind} {checkpoint_id} failed: {action.reason}{rest}")
+
+        if order is None:
+            self._loop.start(COMMITTER, partial(self._abort_checkpoint, action), aborted)
+        else:
+            self._around.outputs.savepoint_ended(checkpoint_id)
+            self._loop.start(SAVEPOINT, partial(self._abort_savepoint, checkpoint_id, order), aborted)
+
+    def _abort_checkpoint(self, action: AbortCheckpoint) -> None:
+        if action.checkpoint_id not in self._never_sent:
+            self._notify(lambda slot: slot.aborted(action.checkpoint_id))
+        if action.new_files and action.checkpoint_id not in self._maybe_complete:
+            self._delete(action.new_files)
+
+    def _abort_savepoint(self, checkpoint_id: CheckpointId, order: SavepointOrder) -> str | None:
+        """Remove what was written; return what is left of it, if something is."""
+        left: str | None = None
+        try:
+            self._notify(lambda slot: slot.aborted(checkpoint_id))
+        finally:
+            try:
+                self._in_time(order.directory.uri, order.directory.abandon)
+            except CheckdamError as error:  # the place is the user's: trouble there must not touch the job
+                left = f"and something of it is still at {order.directory.uri}: {error}"
+        return left
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def look_for_newest(self, then: Callable[[bool], None]) -> None:
+        """Find out whether files of the newest completed checkpoint are gone; False if that cannot be seen in time."""
+        newest, store = self._coordinator.retained[-1:], self._around.store
+        if store is None or not newest:
+            self._loop.post(partial(then, False))  # noqa: FBT003  nothing is gone
+            return
+        checkpoint_id, files = newest[0].checkpoint_id, newest[0].files()
+
+        def look() -> bool:
+            return not store.has(checkpoint_id) or store.missing(files) is not None
+
+        def in_time() -> bool:
+            try:
+                seconds = self._job.checkpoints.timeout.total_seconds()
+                return self._loop.within(seconds, f"looking at checkpoint {checkpoint_id}", look)
+            except (StorageError, TimeoutError):
+                return False
+
+        self._loop.start(LOOKS, in_time, lambda done: then(done.result()))
 
     def commit_without_checkpoint(self, epoch: Epoch) -> None:
-        """Checkpoints are off: the output of a bounded job becomes visible at its end."""
+        """Publish the output of a bounded job at its end, if checkpoints are off. Runs on a lane."""
         once = self._coordinator.take_id()
         self._group.call(lambda slot: slot.seal(once, epoch))
         snapshots = self._group.call(lambda slot: slot.snapshot(once))
@@ -253,273 +537,62 @@ class Checkpointing:
         for uid, committables in found:
             self._around.outputs.commit(uid, committables)
 
-    def _perform(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            if isinstance(action, TriggerCheckpoint | TriggerSavepoint):
-                self._cut(action)
-            elif isinstance(action, FailJob):
-                self._fail(JobFailedError(action.reason))
-            elif isinstance(action, AbortCheckpoint):
-                self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
-                self._committer.submit(self._guarded, self._abort, action)
-            elif isinstance(action, AbortSavepoint):
-                self._around.listener.progressed(None)
-                self._around.listener.checkpoint_failed(action.checkpoint_id, action.reason)
-                self._savepoint_writer.submit(self._guarded, self._abort_savepoint, action)
-            elif isinstance(action, WriteSavepoint):
-                self._savepoint_writer.submit(self._guarded, self._write_savepoint, action)
-            elif not isinstance(action, NotifyCompleted):  # done already, with the metadata
-                self._committer.submit(self._guarded, self._settle, action)
+    def slots_ended(self) -> None:
+        """The slots need not hear of checkpoints any more."""
+        self._slots_ended = True
 
-    def _guarded(self, work: Callable[[A], None], action: A) -> None:
-        """Do the committer's work; what it cannot do fails the attempt, and the next one cleans up."""
-        try:
-            work(action)
-        except Exception as error:  # noqa: BLE001  nothing may vanish in a background thread
-            self._fail(error)
+    def take_no_more_reports(self) -> None:
+        """Let no more checkpoints become complete; what slots still write is left for the next attempt to sweep."""
+        self._takes_reports = False
 
-    def _cut(self, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
-        """Seal every slot, then wait in the background for what each has written."""
-        checkpoint_id, order = trigger.checkpoint_id, self._savepoints.get(trigger.checkpoint_id)
-        if order is not None:
-            self._around.outputs.savepoint_begins(checkpoint_id)
-        self._around.listener.checkpoint_triggered(
-            CheckpointTriggered(
-                checkpoint_id,
-                trigger.epoch,
-                order.kind if order else SnapshotKind.CHECKPOINT,
-                order.format.value if order else None,
-                is_full=order is not None or (isinstance(trigger, TriggerCheckpoint) and trigger.full),
-                at=trigger.triggered_at if isinstance(trigger, TriggerCheckpoint) else None,
-            )
-        )
-        try:
-            self._cuts[checkpoint_id] = _Cut(
-                self._around.engine.position(), dict(self.event_time), dict(self.watermarks)
-            )
-            self._group.call(lambda slot: self._seal(slot, trigger))
-        except SlotLostError as error:
-            self._fail(error)
-            return
-        except Exception as error:  # noqa: BLE001  whatever a slot met: the checkpoint is declined
-            self._decline(checkpoint_id, SubtaskIndex(0), error)
-            return
-        with self._changed:
-            is_wanted = self._coordinator.is_pending(checkpoint_id)
-        if not is_wanted:  # it has timed out meanwhile, and a slot may have heard of that before it was sealed
-            self._committer.submit(self._guarded, self._tell_aborted, trigger)
-            return
-        if order is not None:
-            self._tell_progress(checkpoint_id, 0)
-        for slot in self._group.slots:
-            # A thread of its own: a slot whose storage hangs must not keep the others, or the next epoch, waiting.
-            threading.Thread(
-                target=self._await_snapshot, args=(slot, checkpoint_id), daemon=True, name="snapshot-wait"
-            ).start()
+    def abort(self, reason: str) -> None:
+        """Abort what is in progress. The slots must have ended."""
+        self.take_no_more_reports()
+        self._perform(self._coordinator.abort_pending(reason))
 
-    def _tell_aborted(self, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
-        if not self._slots_ended:
-            self._group.call(lambda slot: slot.aborted(trigger.checkpoint_id))
+    def refuse_rest(self) -> None:
+        """Answer those who still wait for a checkpoint or savepoint when all lanes are idle."""
+        for checkpoint_id in list(self._answers):
+            self._refuse(checkpoint_id, f"barrier {checkpoint_id} was not settled before the attempt ended")
 
-    def _seal(self, slot: Slot, trigger: TriggerCheckpoint | TriggerSavepoint) -> None:
-        if isinstance(trigger, TriggerCheckpoint):
-            slot.seal(trigger.checkpoint_id, trigger.epoch, full=trigger.full)
-        else:
-            order = self._savepoints[trigger.checkpoint_id]
-            target = order.directory.target(order.format)
-            slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=target, full=trigger.full)
+    @property
+    def places(self) -> list[str]:
+        """Where savepoints are being written."""
+        return [order.directory.uri for order in self._orders.values()]
 
-    def _await_snapshot(self, slot: Slot, checkpoint_id: CheckpointId) -> None:
-        try:
-            snapshot = slot.snapshot(checkpoint_id)
-        except SlotLostError as error:
-            self._fail(error)
-        except Exception as error:  # noqa: BLE001  whatever the slot's writer met: the checkpoint is declined
-            self._decline(checkpoint_id, slot.subtask, error)
-        else:
-            with self._changed:
-                if not self._disposed:  # else what it wrote is swept by the next attempt
-                    self._acknowledge(snapshot)
-                self._changed.notify_all()
+    # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, snapshot: SlotSnapshot) -> None:
-        actions = self._coordinator.acknowledge(snapshot)
-        self._around.listener.checkpoint_acknowledged(snapshot)
-        if snapshot.checkpoint_id in self._savepoints:
-            self._tell_progress(snapshot.checkpoint_id, self._coordinator.savepoint_acknowledged)
-        self._perform(actions)
+    def tell(self, told: Callable[[], None], then: Callable[[], None] = lambda: None) -> None:
+        """Tell the listener something, in the order of these calls; a listener that is slow holds up no decision."""
+        self._on(LISTENER, told, then)
 
-    def _tell_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
-        self._around.listener.progressed(f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots")
+    def _on(self, lane: Lane, work: Callable[[], object], then: Callable[[], None] = lambda: None) -> None:
+        """Do some work that must succeed: what fails ends the attempt, and the next one cleans up."""
 
-    def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: BaseException) -> None:
-        gone = self._missing_base()
-        with self._changed:
-            if self._disposed:
-                return
-            if gone is not None:
-                self._perform(self._coordinator.files_missing(checkpoint_id, f"{reason}; {gone}"))
+        def done(outcome: Future[object]) -> None:
+            failure = outcome.exception()
+            if failure is not None:
+                self._fail(failure)
             else:
-                self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
-            self._changed.notify_all()
+                then()
 
-    def _missing_base(self) -> str | None:
-        """What is wrong with the files that the next incremental checkpoint would build on, if anything is."""
-        with self._changed:
-            newest = self._coordinator.retained[-1:]
-        if self._around.store is None or not newest:
-            return None
-        try:
-            return self._around.store.missing(newest[0].files())
-        except StorageError:
-            return None  # then nothing can be written either: that is the failure to tell
+        self._loop.start(lane, work, done)
 
-    def _files_missing(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        with self._changed:
-            self._perform(self._coordinator.files_missing(checkpoint_id, reason))
-            self._changed.notify_all()
-
-    def _settle(self, action: Action) -> None:
-        if isinstance(action, WriteMetadata):
-            self._write_metadata(action.acknowledged)
-        elif isinstance(action, DiscardCheckpoints):
-            assert self._around.store is not None
-            self._around.store.check()
-            for checkpoint_id in action.checkpoint_ids:
-                self._around.store.discard(checkpoint_id)
-            self._around.store.delete_files(action.files)
-            self._around.listener.checkpoints_discarded(action.checkpoint_ids)
-        elif isinstance(action, DeleteFiles):
-            self._delete(action.files)
-
-    def _write_metadata(self, acknowledged: AcknowledgedCheckpoint) -> None:
-        """Make a checkpoint complete, publish what it covers, and only then let the job know."""
+    @property
+    def _store(self) -> CheckpointStore:
         assert self._around.store is not None
-        cut = self._cuts.pop(acknowledged.checkpoint_id)
-        now = self._around.clock.now()
-        checkpoint = completed_checkpoint(
-            self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
-        )
-        outputs = self._around.outputs
-        try:
-            missing = self._around.store.missing(checkpoint.files())
-            if missing is not None:
-                self._files_missing(acknowledged.checkpoint_id, f"its {missing}")
-                return
-            outputs.verify((entry.uid, entry.committables) for entry in checkpoint.operators)
-            path = self._around.store.write(checkpoint)
-        except (OutputLostError, StorageError) as error:
-            self._metadata_failed(acknowledged, error)
-            return
-        self._around.store.check()  # before it is published: a driver that takes over from now on has seen it
-        if self._is_late(acknowledged.checkpoint_id):
-            self._around.store.discard(checkpoint.checkpoint_id)  # nothing of it is published yet
-            with self._changed:
-                self._perform(self._coordinator.metadata_late(acknowledged.checkpoint_id))
-                self._changed.notify_all()
-            return
-        with self._changed:
-            oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
-        try:
-            outputs.publish(checkpoint, oldest)
-        except OutputLostError as error:
-            self._around.store.check()
-            self._around.store.discard(checkpoint.checkpoint_id)  # before anything else: nobody may go on from it
-            self._metadata_failed(acknowledged, error)
-            return
-        stats = checkpoint_stats(acknowledged, checkpoint, path)
-        self._around.listener.checkpoint_completed(replace(stats, metadata_bytes=self._around.store.metadata_bytes))
-        if not self._slots_ended:  # before the coordinator goes on: the next cut must build on this one
-            self._group.call(lambda slot: slot.completed(acknowledged.checkpoint_id))
-        with self._changed:
-            self._perform(self._coordinator.metadata_written(acknowledged.checkpoint_id))
-            self._changed.notify_all()
-        self._answer(acknowledged.checkpoint_id, acknowledged.checkpoint_id)
-        self._around.completed()
+        return self._around.store
 
-    def _is_late(self, checkpoint_id: CheckpointId) -> bool:
-        with self._changed:
-            return self._coordinator.is_late(checkpoint_id)
-
-    def _metadata_failed(self, acknowledged: AcknowledgedCheckpoint, error: CheckdamError) -> None:
-        if isinstance(error, StorageUncertainError):
-            self._maybe_complete.add(acknowledged.checkpoint_id)
-        if isinstance(error, OutputLostError):  # no later checkpoint could cover it: fail over, whatever is tolerated
-            self._fail(error)
-        with self._changed:
-            self._perform(self._coordinator.metadata_failed(acknowledged.checkpoint_id, str(error)))
-            self._changed.notify_all()
-
-    def _write_savepoint(self, action: WriteSavepoint) -> None:
-        """Make a savepoint complete. Its output is not published: that is left to the job's own checkpoints."""
-        acknowledged = action.acknowledged
-        checkpoint_id, order = acknowledged.checkpoint_id, self._savepoints[acknowledged.checkpoint_id]
-        cut = self._cuts.pop(checkpoint_id)
-        now = self._around.clock.now()
-        checkpoint = replace(
-            completed_checkpoint(
-                self._job, acknowledged, cut.position, now, cut.event_time, cut.watermarks, self._around.term
-            ),
-            savepoint_format=order.format,
-        )
-        try:
-            outputs = self._around.outputs
-            self._at_storage(lambda: outputs.note(checkpoint))
-            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))
-            path, metadata_bytes = self._at_place(order, lambda: order.directory.complete(checkpoint))
-            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # the place may have taken its time
-            self._at_storage(outputs.check_term)  # else a driver that has taken over may not keep its output
-        except CheckdamError as error:
-            if isinstance(error, FencedError):
-                self._fail(error)
-            with self._changed:
-                self._perform(self._coordinator.savepoint_failed(checkpoint_id, str(error)))
-                self._changed.notify_all()
-            return
-        finally:
-            self._around.outputs.savepoint_ended(checkpoint_id)
-        self._around.outputs.promise(checkpoint)
-        with self._changed:
-            self._perform(self._coordinator.savepoint_written(checkpoint_id))
-            self._changed.notify_all()
-        stats = checkpoint_stats(acknowledged, checkpoint, path)
-        self._around.listener.progressed(None)
-        self._around.listener.checkpoint_completed(replace(stats, kind=order.kind, metadata_bytes=metadata_bytes))
-        del self._savepoints[checkpoint_id]
-        self._answer(checkpoint_id, path)
+    def _notify(self, call: Callable[[Slot], None]) -> None:
         if not self._slots_ended:
-            self._group.call(lambda slot: slot.released(checkpoint_id))
+            self._group.call(call)
 
-    def _abort(self, action: AbortCheckpoint) -> None:
-        self._cuts.pop(action.checkpoint_id, None)
-        try:
-            if not self._slots_ended and action.checkpoint_id not in self._never_cut:
-                self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
-            if action.new_files and action.checkpoint_id not in self._maybe_complete:
-                self._delete(action.new_files)
-        finally:
-            self._refuse(action.checkpoint_id, f"checkpoint {action.checkpoint_id} failed: {action.reason}")
-
-    def _abort_savepoint(self, action: AbortSavepoint) -> None:
-        self._cuts.pop(action.checkpoint_id, None)
-        order, reason = self._savepoints.pop(action.checkpoint_id), action.reason
-        self._around.outputs.savepoint_ended(action.checkpoint_id)
-        try:
-            if not self._slots_ended:
-                self._group.call(lambda slot: slot.aborted(action.checkpoint_id))
-        finally:
-            try:
-                self._at_place(order, order.directory.abandon)
-            except CheckdamError as error:  # the place is the user's: trouble there must not touch the job
-                reason = f"{reason}; and something of it is still at {order.directory.uri}: {error}"
-            self._refuse(action.checkpoint_id, f"savepoint {action.checkpoint_id} failed: {reason}")
-
-    def _at_place(self, order: SavepointOrder, work: Callable[[], T]) -> T:
-        """Do something where a savepoint goes, which must not take longer than a checkpoint may."""
-        return self._in_time(order.directory.uri, work)
+    def _delete(self, files: Sequence[StateFile]) -> None:
+        self._store.check()
+        self._store.delete_files(files)
 
     def _at_storage(self, work: Callable[[], T]) -> T:
-        """Do something for a savepoint where the job keeps its checkpoints, as `_at_place`."""
+        """Do something for a savepoint where the job keeps its checkpoints."""
         return self._in_time(self._around.store.uri if self._around.store is not None else "the storage", work)
 
     def _in_time(self, uri: str, work: Callable[[], T]) -> T:
@@ -529,21 +602,16 @@ class Checkpointing:
             StorageUncertainError: the storage does not answer.
         """
         try:
-            return within(self._job.checkpoints.timeout.total_seconds(), "writing a savepoint", work)
+            return self._loop.within(self._job.checkpoints.timeout.total_seconds(), "writing a savepoint", work)
         except TimeoutError as error:
             raise StorageUncertainError(f"{uri} does not answer: {error}") from error
 
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            answer.set_result(value)
+            self.tell(lambda: answer.set_result(value))  # when all that happened before was told
 
     def _refuse(self, checkpoint_id: CheckpointId, reason: str) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            answer.set_exception(JobControlError(reason))
-
-    def _delete(self, files: Sequence[StateFile]) -> None:
-        assert self._around.store is not None
-        self._around.store.check()
-        self._around.store.delete_files(files)
+            self.tell(lambda: answer.set_exception(JobControlError(reason)))

@@ -15,7 +15,6 @@ from checkdam.checkpoint.ownership import clear_abandoned, take
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.checkpoint.terms import Term
 from checkdam.clock import Clock, SystemClock
-from checkdam.config import SUSPEND_GRACE_PERIOD
 from checkdam.errors import (
     CheckdamError,
     CheckpointDamagedError,
@@ -34,7 +33,7 @@ from checkdam.errors import (
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, new_attempt
 from checkdam.runtime.answers import answered, refuse, refused
-from checkdam.runtime.driver.attempt import AttemptRun
+from checkdam.runtime.driver.attempt import AttemptRun, Machinery
 from checkdam.runtime.driver.checkpointing import Surroundings
 from checkdam.runtime.driver.cleanup import Remains
 from checkdam.runtime.driver.end_watch import EndWatch
@@ -46,7 +45,6 @@ from checkdam.runtime.driver.job_requests import (
     RescaleRequest,
     SavepointRequest,
     StopRequest,
-    SuspendRequest,
 )
 from checkdam.runtime.driver.outputs import Outputs, base_of
 from checkdam.runtime.driver.publish_history import tells_of_checkpoints
@@ -89,7 +87,9 @@ class JobMaster:
         storage: Storage | None = None,
         resumes: bool = False,
         take_over: bool = False,
+        machinery: Machinery | None = None,
     ) -> None:
+        self._machinery = machinery
         self._job = job
         self._engines = engines
         self._engine = engines(job.plan)
@@ -111,7 +111,6 @@ class JobMaster:
         self._stopped_with: tuple[StopRequest, str] | None = None
         self._asked_end: JobEnd | None = None
         self._is_asked_to_end = threading.Event()
-        self._grace: threading.Timer | None = None  # runs while a suspension waits for its checkpoint
         self._next_id = CheckpointId(1)
         self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
         self._end_watch = EndWatch(job.cancellation_timeout)
@@ -188,19 +187,8 @@ class JobMaster:
             self._listener.last_checkpoint_missed("the job takes no checkpoints")
             if running is not None:
                 running.interrupt(suspended)
-        elif running is not None and not running.has_begun:
-            running.break_off(suspended)  # nothing has been done that is not in the checkpoint it starts from
         elif running is not None:
-            self._listener.progressed(f"suspending: a last checkpoint, within {grace.total_seconds():g} s")
-            self._grace = threading.Timer(grace.total_seconds(), self._grace_ended, [running, grace])
-            self._grace.daemon = True
-            self._grace.start()
-            running.requests.add(SuspendRequest())
-
-    def _grace_ended(self, running: AttemptRun, grace: timedelta) -> None:
-        if running.break_off(EndRequested(JobEnd.SUSPENDED)):
-            allowed = f"{grace.total_seconds():g} s ({SUSPEND_GRACE_PERIOD.key})"
-            self._listener.last_checkpoint_missed(f"it was not complete within {allowed}")
+            running.suspend(grace)
 
     def _ask_for(self, end: JobEnd) -> bool:
         """Note how the job is to end. Return False if it has ended, or somebody has asked for an end before."""
@@ -215,7 +203,7 @@ class JobMaster:
         with self._asking:
             running = self._running
         if running is not None:
-            running.requests.add(request)
+            running.ask(request)
         else:
             hint = None if self._status.has_ended else "Ask again when it runs."
             refuse(request.answer, JobControlError(f'job "{self._job.name}" is {self._status}', hint=hint))
@@ -313,16 +301,12 @@ class JobMaster:
 
     def _stand_down(self, fenced: FencedError) -> None:
         """End without touching a file of the job: another driver has it."""
-        if self._grace is not None:
-            self._grace.cancel()
         self._listener.failed(fenced)
         self._refuse_rescaling(JobEnd.SUSPENDED)
         self._enter(JobStatus.SUSPENDED)
         self._listener.job_ended(JobEnd.SUSPENDED, None)
 
     def _end(self, end: JobEnd, *, keeps_all: bool = False) -> str | None:
-        if self._grace is not None:
-            self._grace.cancel()
         self._refuse_rescaling(end)
         last = self._remains.clean_up(end, self._listener, keeps_all=keeps_all)
         if self._job.driver_memory is not None:
@@ -525,7 +509,7 @@ class JobMaster:
             completed=self._own_checkpoint_completed,
             interrupted=self._end_watch.begin,
         )
-        run = self._last_run = AttemptRun(self._job, new_attempt(), restored, around)
+        run = self._last_run = AttemptRun(self._job, new_attempt(), restored, around, self._machinery)
         with self._asking:
             self._running = run
         try:

@@ -1,4 +1,4 @@
-"""What is asked of a running job, from the question to the answer. `fulfilment` does what is asked."""
+"""Requests to a running job: from the question to the answer. The attempt serves them between two epochs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RescaleRequest:
 
 @dataclass(frozen=True, eq=False)
 class SuspendRequest:
-    """Take a last checkpoint and end the attempt. The job ends either way, so nobody waits for the answer."""
+    """Take a last checkpoint and end the attempt. The job ends either way, so the answer is never read."""
 
     answer: Future[None] = field(default_factory=new_answer)
 
@@ -72,10 +72,10 @@ class Rescaled(Exception):  # noqa: N818  not an error: somebody asked for it
 
 
 class Requests:
-    """What has been asked of one attempt and not begun; `changed` guards it, and tells when there is more."""
+    """The requests to one attempt that have not begun. Any thread may call it."""
 
-    def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._waiting: list[Request] = []
         self._last: StopRequest | RescaleRequest | None = None  # what will end the attempt, or has
         self._closed: CheckdamError | None = None
@@ -90,13 +90,12 @@ class Requests:
 
         One that cannot be done is answered at once: an attempt ends once, so a second stop or rescale has to wait.
         """
-        with self._changed:
+        with self._lock:
             reason = self._closed or self._conflict(request)
             if reason is None:
                 if isinstance(request, StopRequest | RescaleRequest):
                     self._last = request
                 self._waiting.insert(0 if isinstance(request, SuspendRequest) else len(self._waiting), request)
-                self._changed.notify_all()
         if reason is not None:
             refuse(request.answer, reason)
 
@@ -108,12 +107,12 @@ class Requests:
 
     def waiting(self) -> list[Request]:
         """Those that have not begun, in the order in which they are served."""
-        with self._changed:
+        with self._lock:
             return list(self._waiting)
 
     def first(self, can_begin: Callable[[Request], bool]) -> Request | None:
         """The oldest that can begin now; what ends the attempt does not overtake what was asked for before."""
-        with self._changed:
+        with self._lock:
             for place, request in enumerate(self._waiting):
                 if isinstance(request, StopRequest | RescaleRequest) and place > 0:
                     return None
@@ -122,12 +121,12 @@ class Requests:
             return None
 
     def take(self, request: Request) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.remove(request)
 
     def failed(self, request: Request, reason: CheckdamError) -> None:
         """It was not done, so that it may be asked for again."""
-        with self._changed:
+        with self._lock:
             if self._last is request:
                 self._last = None
             if request in self._waiting:
@@ -136,7 +135,7 @@ class Requests:
 
     def close(self, reason: CheckdamError) -> None:
         """No more of them can be done, for this reason."""
-        with self._changed:
+        with self._lock:
             self._closed = reason
             waiting, self._waiting = self._waiting, []
         for request in waiting:

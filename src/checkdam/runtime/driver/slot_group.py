@@ -29,6 +29,8 @@ class LiveSlots:
 
 
 class SlotGroup:
+    """Calls every slot and waits for the answers: never in the thread of the loop."""
+
     def __init__(self, size: int) -> None:
         self.slots: Sequence[Slot] = ()
         self._pool = Workers("slots", 3 * size + 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -55,6 +55,10 @@ def transactional(operators: Operators) -> Iterator[tuple[int, SinkWriter]]:
         kind = opened.operator.kind
         if opened.writer is not None and isinstance(kind, SinkKind) and kind.spec.is_transactional:
             yield op, opened.writer
+
+
+def one_thread(name: str) -> Executor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
 
 class _Seconds:
@@ -119,7 +123,13 @@ class SnapshotWriter:
     thread of its own, so that checkpoints go on beside it.
     """
 
-    def __init__(self, setup: SlotSetup, storage: Storage | None, operators: Operators) -> None:
+    def __init__(
+        self,
+        setup: SlotSetup,
+        storage: Storage | None,
+        operators: Operators,
+        executors: Callable[[str], Executor] = one_thread,
+    ) -> None:
         self._setup = setup
         self._storage = storage  # the job's own directory; None: no checkpoints, and only savepoints hold state
         self._operators = operators
@@ -127,8 +137,8 @@ class SnapshotWriter:
         self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
         self._operator_files: dict[CheckpointId, _OperatorFiles] = {}  # of checkpoints under way
         self._completed_files: _OperatorFiles = {}  # of the last completed one
-        self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
-        self._saving = ThreadPoolExecutor(max_workers=1, thread_name_prefix="savepoint")
+        self._writing = executors("snapshot")
+        self._saving = executors("savepoint")
         self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
 
     def seal(self, context: SnapshotContext, savepoint: SavepointTarget | None, *, full: bool) -> float:

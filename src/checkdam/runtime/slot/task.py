@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_l
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.operator_setup import OpenOperator, Slot
 from checkdam.runtime.slot.process_memory import resident_bytes
-from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, stores, transactional
+from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, one_thread, stores, transactional
 from checkdam.runtime.slot.source_functions import RecordsSignal
 from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 from checkdam.storage.contract import Storage
@@ -37,6 +38,7 @@ class SlotTask:
         setup: SlotSetup,
         storage: Storage | None = None,
         clock: Clock | None = None,
+        executors: Callable[[str], Executor] = one_thread,
     ) -> None:
         self._setup = setup
         self._plan = setup.plan
@@ -62,7 +64,7 @@ class SlotTask:
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last level of the epoch under way that is complete
         self._broken: str | None = None
-        self._snapshots = SnapshotWriter(setup, files, self._operators)
+        self._snapshots = SnapshotWriter(setup, files, self._operators, executors)
         kept: dict[str, KeyedStateStore] = {}  # by uid
         self.queries = SlotQueries(setup.subtask, kept, self._border)
         self._levels = self._open_levels()

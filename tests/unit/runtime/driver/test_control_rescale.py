@@ -17,7 +17,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import JobControlError, JobGraphError, SlotLostError, UsageError
-from checkdam.runtime.driver.request_execution import Fulfilment
+from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
@@ -276,13 +276,16 @@ def test_a_job_that_fails_for_good_says_so_step_by_step() -> None:
 
 
 def test_a_cancel_in_the_moment_of_the_cut_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = Fulfilment._cut_if_needed
+    cover = AttemptRun.cover
 
-    def cut_and_cancel(self: Fulfilment) -> None:
-        cut(self)
-        job.cancel()
+    def cover_and_cancel(self: AttemptRun, then: Any, **options: Any) -> None:
+        def covered(failure: BaseException | None) -> None:
+            job.cancel()
+            self._loop.post(lambda: then(failure))
 
-    monkeypatch.setattr(Fulfilment, "_cut_if_needed", cut_and_cancel)
+        cover(self, covered, **options)
+
+    monkeypatch.setattr(AttemptRun, "cover", cover_and_cancel)
     job, asked = rescaling(WordCount(EPOCHS), {3: 3})
 
     heard = job.run()

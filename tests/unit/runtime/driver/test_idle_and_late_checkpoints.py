@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +25,6 @@ from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.errors import JobFailedError
-from checkdam.ids import CheckpointId
 from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import NoRestart
@@ -343,7 +343,7 @@ def test_the_time_in_which_a_terminal_was_paused_does_not_make_a_barrier_late() 
     idle.job.join()
 
 
-def test_the_time_in_which_a_terminal_was_paused_does_not_make_metadata_late() -> None:
+def test_a_paused_terminal_holds_up_no_checkpoint() -> None:
     two_at_once = CheckpointConfig(interval=10 * SECOND, timeout=3 * SECOND, max_concurrent=2)
     idle = Idle([["a"]], MemoryStorage(), checkpoints=two_at_once, parallelism=1)
     idle.job.heard = paused = Paused("checkpoint_completed")
@@ -351,12 +351,10 @@ def test_the_time_in_which_a_terminal_was_paused_does_not_make_metadata_late() -
     paused.wait_for_epoch(1)
     idle.clock.advance(10)
     assert paused.begun.wait(60)
-    coordinator = idle.attempt.coordinator
-    idle.clock.advance(10)
-    wait_until(lambda: coordinator._ready)
 
+    idle.clock.advance(10)
+    wait_until(lambda: [each.checkpoint_id for each in idle.attempt.coordinator.retained] == [2])
     idle.clock.advance(3)
-    wait_until(lambda: not coordinator._ready or coordinator._ready[CheckpointId(2)].expires >= 26)
     paused.over.set()
     wait_until(lambda: len(idle.completed) == 2 or paused.failed_checkpoints)
 
@@ -367,20 +365,27 @@ def test_the_time_in_which_a_terminal_was_paused_does_not_make_metadata_late() -
 
 def test_the_time_that_a_failed_stop_took_does_not_make_a_barrier_late() -> None:
     is_over, place = threading.Event(), SavepointPlace()
-    idle = Idle([["a"]], MemoryStorage(), parallelism=1, troubles=[Trouble(Step.WRITING_SAVEPOINT, wait_for(is_over))])
+    stopping: list[Future[str]] = []
+
+    def stop(engine: Any, moment: Moment) -> None:
+        idle.let_one_become_due()
+        stopping.append(control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False))
+
+    troubles = [
+        Trouble(Step.BEFORE_SEAL, stop, number=1),
+        Trouble(Step.WRITING_SAVEPOINT, wait_for(is_over), number=2),
+    ]
+    idle = Idle([["a"]], MemoryStorage(), parallelism=1, troubles=troubles)
     control = idle.job.start()
     idle.job.heard.wait_for_epoch(1)
-    with idle.attempt.turns.wait():
-        idle.let_one_become_due()
-        stopping = control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False)
-        wait_until(lambda: idle.attempt.turns._urgent)
-    wait_until(lambda: idle.attempt.coordinator.savepoint_in_progress)
+    control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL)
+    wait_until(lambda: idle.attempt.coordinator.savepoint_in_progress == 2)
 
     idle.clock.advance(3)  # as long as a savepoint may take
 
-    assert "timed out" in str(stopping.exception(60))
+    assert "timed out" in str(stopping[0].exception(60))
     is_over.set()
     wait_until(lambda: idle.completed)
-    assert [number for number, _ in idle.job.heard.failed_checkpoints] == [1]  # the savepoint
+    assert [number for number, _ in idle.job.heard.failed_checkpoints] == [1, 2]  # the savepoints
     idle.gate.open()
     idle.job.join()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -32,7 +31,7 @@ def savepoint() -> SavepointRequest:
 
 @pytest.fixture
 def requests() -> Requests:
-    return Requests(threading.Condition(threading.RLock()))
+    return Requests()
 
 
 Ending = Callable[[], StopRequest | RescaleRequest]

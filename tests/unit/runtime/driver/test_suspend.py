@@ -34,10 +34,10 @@ from checkdam.errors import CheckdamError, StorageError
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
-from checkdam.runtime.driver.job_requests import EndRequested
-from checkdam.runtime.driver.request_execution import Fulfilment
+from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.job_control import RunningJob, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import CheckpointStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.runtime.slot import generator_thread
 from checkdam.state.descriptors import ListStateDescriptor
@@ -504,18 +504,21 @@ def test_a_stop_that_outlasts_the_grace_period_is_refused() -> None:
 def test_a_rescaling_that_has_cut_its_checkpoint_leaves_the_rest_to_the_next_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    words, cut = WordCount(EPOCHS), Fulfilment._cut_if_needed
+    words, cover = WordCount(EPOCHS), AttemptRun.cover
     asked: list[Future[Any]] = []
 
-    def cut_and_suspend(self: Fulfilment) -> None:
-        cut(self)
-        job.suspend()
+    def cover_and_suspend(self: AttemptRun, then: Any, **options: Any) -> None:
+        def covered(failure: BaseException | None) -> None:
+            job.suspend()
+            then(failure)
+
+        cover(self, covered, **options)
 
     def rescale(engine: LocalEngine, moment: Any) -> None:
         asked.append(job.control.rescale(3))
         engine.wait_for(NEVER)
 
-    monkeypatch.setattr(Fulfilment, "_cut_if_needed", cut_and_suspend)
+    monkeypatch.setattr(AttemptRun, "cover", cover_and_suspend)
     job = words.job(checkpoints=DEFAULT, troubles=[Trouble(Step.BEFORE_EPOCH, rescale, number=3)])
     heard = job.run()
     monkeypatch.undo()
@@ -576,7 +579,9 @@ def test_its_record_says_so_and_which_checkpoints_are_gone_after_a_cancel() -> N
     assert (suspended.status, cancelled.status) == (JobStatus.SUSPENDED, JobStatus.CANCELED)
     assert suspended.ended_at >= suspended.started_at > 0
     assert (suspended.progress, suspended.checkpoints[0].is_discarded) == (None, False)
-    assert all(each.is_discarded for each in cancelled.checkpoints)
+    complete = [each for each in cancelled.checkpoints if each.status is CheckpointStatus.COMPLETED]
+    assert complete
+    assert all(each.is_discarded for each in complete)
 
 
 def test_slots_are_killed_together_and_the_attempt_can_be_asked_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,11 +601,11 @@ def test_slots_are_killed_together_and_the_attempt_can_be_asked_meanwhile(monkey
         kill(slot)
 
     def ask() -> None:
-        running.look_again()  # takes the lock of the attempt
+        running.settle()  # answered by the loop
         free.set()
 
     monkeypatch.setattr(LocalSlot, "kill", kill_slowly)
-    threading.Thread(target=lambda: running.break_off(EndRequested(JobEnd.SUSPENDED)), daemon=True).start()
+    job.suspend(timedelta(0))
     both_begun = [begun.acquire(timeout=10) for _ in range(2)]
     threading.Thread(target=ask, daemon=True).start()
     is_free = free.wait(10)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from checkdam.api.streams import DataStream
 from checkdam.graph.functions import KeyedProcessFunction, SourceFunction
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import Epoch, SubtaskIndex
-from checkdam.runtime.driver.epoch_scheduler import Pending, Turns
+from checkdam.runtime.driver.epochs import PendingEpoch
 from checkdam.runtime.slot.messages import EpochReport
 from checkdam.testing import ManualClock, MemoryStorage
 from checkdam.testing.local_job import LocalJob
@@ -52,7 +51,7 @@ def milliseconds(moment: datetime) -> int:
 
 def test_the_earliest_of_all_slots_is_due_when_the_clock_is_there() -> None:
     clock = ManualClock()
-    pending = Pending(plan_of(with_timers), clock, restored=False)
+    pending = PendingEpoch(plan_of(with_timers), clock, restored=False)
     due = milliseconds(clock.now()) + 1500
 
     pending.epoch_ended([REPORT, replace(REPORT, next_due=due + 1), replace(REPORT, next_due=due)])
@@ -65,7 +64,7 @@ def test_the_earliest_of_all_slots_is_due_when_the_clock_is_there() -> None:
 
 
 def test_nothing_is_waited_for_when_no_slot_has_anything_due() -> None:
-    pending = Pending(plan_of(with_timers), ManualClock(), restored=False)
+    pending = PendingEpoch(plan_of(with_timers), ManualClock(), restored=False)
     assert pending.seconds_until_due() is None
 
     pending.epoch_ended([replace(REPORT, next_due=5)])
@@ -76,11 +75,11 @@ def test_nothing_is_waited_for_when_no_slot_has_anything_due() -> None:
 
 @pytest.mark.parametrize(("build", "expected"), [(with_timers, 0.0), (with_source, 0.0), (plain, None)])
 def test_after_a_restore_an_epoch_asks_what_is_due_where_something_could_be(build: Any, expected: float | None) -> None:
-    assert Pending(plan_of(build), ManualClock(), restored=True).seconds_until_due() == expected
+    assert PendingEpoch(plan_of(build), ManualClock(), restored=True).seconds_until_due() == expected
 
 
 def test_a_source_function_is_asked_again_until_all_slots_say_that_theirs_has_ended() -> None:
-    pending = Pending(plan_of(with_source), ManualClock(), restored=False)
+    pending = PendingEpoch(plan_of(with_source), ManualClock(), restored=False)
     told = [(pending.has_unfinished_sources, pending.seconds_until_due())]
 
     for reports in ([REPORT, replace(REPORT, unfinished_sources=True, ready_sources=True)], [REPORT, REPORT]):
@@ -92,80 +91,17 @@ def test_a_source_function_is_asked_again_until_all_slots_say_that_theirs_has_en
 
 @pytest.mark.parametrize("is_told_before_the_report", [False, True])
 def test_a_source_function_that_waits_is_asked_again_when_it_signals(*, is_told_before_the_report: bool) -> None:
-    pending = Pending(plan_of(with_source), ManualClock(), restored=False)
+    pending = PendingEpoch(plan_of(with_source), ManualClock(), restored=False)
     waiting = replace(REPORT, unfinished_sources=True, signals=3)
     if is_told_before_the_report:
-        assert pending.signalled(REPORT.subtask, 4)
+        pending.signalled(REPORT.subtask, 4)
         pending.epoch_ended([waiting])
     else:
         pending.epoch_ended([waiting])
         assert not pending.has_ready_sources
-        assert pending.signalled(REPORT.subtask, 4)
+        pending.signalled(REPORT.subtask, 4)
 
     assert pending.seconds_until_due() == 0.0
-    assert not pending.signalled(REPORT.subtask, 4)
+    pending.signalled(REPORT.subtask, 4)
     pending.epoch_ended([replace(waiting, signals=4)])
     assert (pending.has_unfinished_sources, pending.seconds_until_due()) == (True, None)
-
-
-def test_a_tick_gives_way_to_an_epoch_that_runs_or_waits() -> None:
-    turns = Turns()
-    taken, waited = threading.Event(), threading.Event()
-
-    def run() -> None:
-        with turns.wait():
-            taken.set()
-
-    with turns.wait(), turns.take_if_free() as while_running:
-        pass
-    with turns.take_if_free() as free:
-        waiting = threading.Thread(target=run)
-        waiting.start()
-        while not turns._waiting:
-            waited.wait(0.001)
-        with turns.take_if_free() as while_waiting:
-            pass
-        assert not taken.is_set()
-    waiting.join()
-
-    assert (while_running, free, while_waiting) == (False, True, False)
-    assert taken.is_set()
-    assert not turns.is_taken
-
-
-def test_between_two_epochs_a_tick_does_not_slip_in_front_of_the_one_that_waits() -> None:
-    turns = Turns()
-    turns._waiting = 1  # woken, and not yet running: nothing else tells that moment
-
-    with turns.take_if_free() as free:
-        pass
-
-    assert not free
-    assert turns.is_taken
-
-
-@pytest.mark.parametrize("_", range(5))
-def test_who_was_asked_for_something_goes_before_whoever_has_waited_longer(_: int) -> None:
-    turns = Turns()
-    order: list[str] = []
-
-    def epoch() -> None:
-        with turns.wait():
-            order.append("epoch")
-
-    def request() -> None:
-        with turns.go_first():
-            order.append("request")
-
-    with turns.wait():
-        threads = [threading.Thread(target=epoch) for _ in range(3)] + [threading.Thread(target=request)]
-        for number, thread in enumerate(threads, 1):
-            thread.start()
-            with turns._changed:
-                assert turns._changed.wait_for(lambda: turns._waiting + turns._urgent == number, 60)  # noqa: B023
-        with turns.take_if_free() as is_free:
-            assert not is_free
-    for thread in threads:
-        thread.join(60)
-
-    assert order == ["request", "epoch", "epoch", "epoch"]

@@ -1,0 +1,157 @@
+"""The event loop of a running attempt: one queue, handled by one thread.
+
+Whatever takes time runs on a lane, in threads of its own, and its outcome comes back as an event. So the state of the
+attempt needs no lock, and a simulation can choose the order of events (tests/simulation).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from checkdam.runtime.stalls import Stall
+from checkdam.runtime.workers import Workers, within
+
+T = TypeVar("T")
+
+Event = Callable[[], object]
+
+_SHORTEST_WAIT = 0.001
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A kind of work: what it is called in error messages, and how much of it may run at the same time."""
+
+    name: str
+    threads: int = 1
+
+
+class Timer:
+    """An event at a later time, unless it is cancelled."""
+
+    def __init__(self, event: Event) -> None:
+        self.event: Event | None = event
+
+    def cancel(self) -> None:
+        self.event = None
+
+
+class EventLoop:
+    """Handles one event after another. `post` may be called by any thread, the rest by the loop's own."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._posting = threading.Lock()
+        self._is_closed = False
+        self._lanes: dict[Lane, Workers] = {}
+        self._under_way: Counter[Lane] = Counter()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self.advance: Callable[[], float | None] = lambda: None
+        """Called after each event: begin what can begin, and return the seconds until more may be due."""
+
+    def post(self, event: Event) -> bool:
+        """Add an event. Return False if the loop is closed: the event will never be handled."""
+        with self._posting:
+            if not self._is_closed:
+                self._events.put(event)
+            return not self._is_closed
+
+    def start(self, lane: Lane, work: Callable[[], T], then: Callable[[Future[T]], None]) -> None:
+        """Do some work on a lane, in the order of arrival; `then` gets its outcome as an event."""
+        self._under_way[lane] += 1
+        context = contextvars.copy_context()
+        self._workers(lane).submit(context.run, work).add_done_callback(
+            lambda done: self.post(lambda: self._end(lane, then, done)) and None
+        )
+
+    def _end(self, lane: Lane, then: Callable[[Future[T]], None], done: Future[T]) -> None:
+        self._under_way[lane] -= 1
+        then(done)
+
+    def after(self, seconds: float, event: Event) -> Timer:
+        """Handle an event when this time has passed, whatever the clock of the job says."""
+        timer = Timer(event)
+        heapq.heappush(self._timers, (self._now() + seconds, next(self._order), timer))
+        return timer
+
+    def is_idle(self, *lanes: Lane) -> bool:
+        """Whether all work of these lanes is done, and its outcome handled."""
+        return not any(self._under_way[lane] for lane in lanes)
+
+    def run(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Handle events until something holds. Return False if it does not within the given time."""
+        end = None if seconds is None else self._now() + seconds
+        wait = self.advance()
+        while not until():
+            if end is not None and self._now() >= end:
+                return False
+            event = self._next(wait, end)
+            if event is not None:
+                event()
+            wait = self.advance()
+        return True
+
+    def _next(self, wait: float | None, end: float | None) -> Event | None:
+        """Wait for the next event; None if there is none within `wait`, nor before `end`."""
+        while self._timers and self._timers[0][2].event is None:
+            heapq.heappop(self._timers)
+        now = self._now()
+        moments = [self._timers[0][0]] if self._timers else []
+        moments += [] if wait is None else [now + max(wait, _SHORTEST_WAIT)]
+        moments += [] if end is None else [end]
+        first = min(moments, default=None)
+        try:
+            return self._events.get(timeout=None if first is None else max(0.0, first - now))
+        except queue.Empty:
+            return self._due_timer()
+
+    def _due_timer(self) -> Event | None:
+        if self._timers and self._timers[0][0] <= self._now():
+            return heapq.heappop(self._timers)[2].event
+        return None
+
+    def close(self) -> None:
+        """Handle what was posted until now, and nothing from then on. Idle threads of the lanes end."""
+        with self._posting:
+            self._is_closed = True
+        while not self._events.empty():
+            self._events.get()()
+        for workers in self._lanes.values():
+            workers.shut_down()
+
+    def stall(self, *lanes: Lane) -> Stall | None:
+        """Describe the work on these lanes that has stood still for longest; None if all of them wait for work.
+
+        May be called by any thread.
+        """
+        found = [(lane, self._lanes.get(lane)) for lane in lanes]
+        stalls = [stall for lane, each in found if each is not None and (stall := each.stall(lane.name)) is not None]
+        return max(stalls, key=lambda stall: stall.seconds, default=None)
+
+    def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
+        """Do some work that may hang for ever, called by work on a lane.
+
+        Raises:
+            TimeoutError: it has not ended in time; it goes on, and what comes of it is lost.
+        """
+        return within(seconds, what, work)
+
+    def _workers(self, lane: Lane) -> Workers:
+        workers = self._lanes.get(lane)
+        if workers is None:
+            workers = self._lanes[lane] = Workers(lane.name, lane.threads)
+        return workers
+
+    def _now(self) -> float:
+        return time.monotonic()

@@ -1,0 +1,325 @@
+"""Serves requests to a running attempt: checkpoints, savepoints, stops, rescales, suspensions.
+
+All of it happens in the loop of the attempt. A checkpoint or savepoint holds the slots for its barrier only. A stop, a
+rescale or a suspension holds them until its checkpoint is durable: no epoch may come behind what the job ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+from checkdam.checkpoint.coordinator import CheckpointCoordinator
+from checkdam.checkpoint.savepoints import SavepointDirectory
+from checkdam.checkpoint.settings import JobEnd
+from checkdam.config import SUSPEND_GRACE_PERIOD
+from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
+from checkdam.ids import Epoch
+from checkdam.runtime.answers import new_answer
+from checkdam.runtime.driver.checkpointing import LISTENER, Checkpointing, SavepointOrder
+from checkdam.runtime.driver.event_loop import EventLoop, Lane
+from checkdam.runtime.driver.job_requests import (
+    CheckpointRequest,
+    EndRequested,
+    Request,
+    Requests,
+    Rescaled,
+    RescaleRequest,
+    SavepointRequest,
+    StopRequest,
+    SuspendRequest,
+)
+from checkdam.runtime.job import Job
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.job_records import SnapshotKind
+
+PLACES = Lane("looking for the place of a savepoint", threads=1000)
+
+_ABANDONING_SECONDS = 5.0
+
+
+class ServedAttempt(Protocol):
+    """What serving a request needs of the attempt."""
+
+    last_epoch: Epoch
+    may_trigger: bool
+    is_ending: bool
+    stopped_with: tuple[StopRequest, str] | None
+    has_begun: bool
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def hold(self, holder: str) -> None: ...
+
+    def release(self) -> None: ...
+
+    def fail(self, failure: BaseException) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def drain(self, then: Callable[[], None]) -> None: ...
+
+    def cover(self, then: Callable[[BaseException | None], None], *, is_held: bool = True) -> None: ...
+
+    def unless_over(self, then: Callable[[], None]) -> Callable[[], None]: ...
+
+    def interrupt_engine(self) -> None: ...
+
+
+class RequestServer:
+    """Serves one request after another, first come, first served where one does not have to wait for another."""
+
+    def __init__(
+        self,
+        attempt: ServedAttempt,
+        job: Job,
+        requests: Requests,
+        checkpoints: Checkpointing,
+        coordinator: CheckpointCoordinator,
+        listener: JobListener,
+        loop: EventLoop,
+    ) -> None:
+        self._attempt = attempt
+        self._job = job
+        self._requests = requests
+        self._checkpoints = checkpoints
+        self._coordinator = coordinator
+        self._listener = listener
+        self._loop = loop
+        self._orders: dict[SavepointRequest | StopRequest, SavepointOrder | None] = {}  # None: its place is looked for
+        self._give_up_served: Callable[[BaseException], None] | None = None  # answers the request that is being served
+
+    def serve_next(self) -> bool:
+        """Begin the next request that can be served now. Return False if there is none."""
+        request = self._requests.first(self._can_begin)
+        if request is not None:
+            self._serve(request)
+        return request is not None
+
+    def attempt_fails(self, failure: BaseException) -> None:
+        """Answer the request that is being served: it will not be done."""
+        if self._give_up_served is not None:
+            give_up, self._give_up_served = self._give_up_served, None
+            give_up(failure)
+
+    def abandon_places(self) -> None:
+        """Remove the directories that were prepared for savepoints and are not needed any more."""
+        for order in [each for each in self._orders.values() if each is not None]:
+            self._abandon(order)
+
+    def _can_begin(self, request: Request) -> bool:
+        """Whether a request can be served now. None can before epoch 0, which belongs to static sources."""
+        if self._attempt.last_epoch < 0:
+            return False
+        if isinstance(request, SuspendRequest):
+            return True  # a savepoint in progress is not waited for: it ends with the attempt
+        if isinstance(request, CheckpointRequest):
+            return self._coordinator.can_trigger
+        if isinstance(request, SavepointRequest | StopRequest) and self._orders.get(request) is None:
+            return False
+        return self._coordinator.savepoint_in_progress is None
+
+    def _serve(self, request: Request) -> None:
+        self._requests.take(request)
+        match request:
+            case CheckpointRequest():
+                self._attempt.hold("a barrier")
+                self._checkpoints.trigger(
+                    self._attempt.last_epoch,
+                    self._attempt.release,
+                    full=request.full,
+                    since=request.asked,
+                    answer=request.answer,
+                )
+            case SavepointRequest():
+                self._attempt.hold("the barrier of a savepoint")
+                self._checkpoints.savepoint(self._attempt.last_epoch, self._take_order(request), self._attempt.release)
+            case StopRequest():
+                self._stop(request, self._take_order(request))
+            case RescaleRequest():
+                self._rescale(request)
+            case SuspendRequest():
+                self._suspend()
+
+    def look_for_places(self) -> None:
+        """Prepare the places of savepoints before an epoch has to wait for them; one that hangs holds up no other."""
+        for request in self._requests.waiting():
+            if isinstance(request, SavepointRequest | StopRequest) and request not in self._orders:
+                self._orders[request] = None
+                self._loop.start(PLACES, partial(self._prepare, request), partial(self._prepared, request))
+
+    def _prepare(self, request: SavepointRequest | StopRequest) -> SavepointDirectory:
+        directory = self._loop.within(
+            self._job.checkpoints.timeout.total_seconds(),
+            f'looking at "{request.target}"',
+            lambda: SavepointDirectory.prepare(request.target, self._job.job_id),
+        )
+        if self._attempt.is_over:  # the loop may be closed, and not hear of this
+            directory.abandon()
+            raise JobControlError("the job has ended")
+        return directory
+
+    def _prepared(self, request: SavepointRequest | StopRequest, done: Future[SavepointDirectory]) -> None:
+        del self._orders[request]
+        failure = done.exception()
+        if isinstance(failure, CheckdamError):
+            self._requests.failed(request, failure)
+        elif failure is not None:  # the asker gets whatever it was; the job goes on
+            self._requests.failed(request, _as_control_error("no savepoint was taken", failure))
+        else:
+            is_stop = isinstance(request, StopRequest)
+            kind = SnapshotKind.SYNC_SAVEPOINT if is_stop else SnapshotKind.SAVEPOINT
+            answer = new_answer() if is_stop else request.answer
+            order = SavepointOrder(done.result(), request.format, kind, answer)
+            if self._attempt.is_over:
+                self._abandon(order)
+            else:
+                self._orders[request] = order
+
+    def _take_order(self, request: SavepointRequest | StopRequest) -> SavepointOrder:
+        order = self._orders.pop(request)
+        assert order is not None
+        return order
+
+    def _abandon(self, order: SavepointOrder) -> None:
+        """Remove the directory of a savepoint that was not begun."""
+
+        def abandon() -> None:
+            self._loop.within(_ABANDONING_SECONDS, f"removing {order.directory.uri}", order.directory.abandon)
+
+        def abandoned(done: Future[None]) -> None:
+            reason = done.exception()
+            if reason is not None:
+                told = reason if isinstance(reason, CheckdamError) else SavepointError(str(reason))
+                self._checkpoints.tell(partial(self._listener.left_behind, told))
+
+        self._loop.start(LISTENER, abandon, abandoned)
+
+    def _stop(self, request: StopRequest, order: SavepointOrder) -> None:
+        """Drain if asked to, take a savepoint, and let the job end behind it. No epoch comes meanwhile."""
+        saved = order.answer
+        if self._attempt.is_ending:
+            self._abandon(order)
+            self._requests.failed(request, _as_control_error("the job was not stopped", _used_up()))
+            return
+        self._attempt.hold("a stop")
+
+        def take_savepoint() -> None:
+            self._give_up_served = give_up_savepoint
+            self._checkpoints.savepoint(self._attempt.last_epoch, order, lambda: None)
+            saved.add_done_callback(lambda _: self._loop.post(self._attempt.unless_over(is_saved)))
+
+        def is_saved() -> None:
+            failure = saved.exception()
+            self._give_up_served = None
+            if failure is None:
+                self._end_with(request, saved.result())
+                return
+            if request.drain:
+                # Event time has ended for every operator: there is no way on but from the last checkpoint.
+                self._attempt.fail(JobFailedError(f"stop with savepoint failed after event time had ended: {failure}"))
+            self._requests.failed(request, _as_control_error("the job was not stopped", failure))
+            self._attempt.release()
+
+        def give_up_before(failure: BaseException) -> None:
+            self._abandon(order)
+            self._requests.failed(request, _as_control_error("the job was not stopped", failure))
+
+        def give_up_savepoint(failure: BaseException) -> None:
+            # The savepoint may be complete by the time the attempt is over: then the asker wants its path.
+            reason = _as_control_error("the job was not stopped", failure)
+            saved.add_done_callback(lambda _: self._requests.failed(request, _naming(saved, reason)))
+
+        if request.drain:
+            self._give_up_served = give_up_before
+            self._attempt.may_trigger = False  # should the savepoint fail, the job must not resume behind this
+            self._attempt.drain(take_savepoint)
+        else:
+            take_savepoint()
+
+    def _end_with(self, request: StopRequest, path: str) -> None:
+        """Run no more epochs: the savepoint at this path is the job's last."""
+        self._attempt.stopped_with = request, path
+        self._attempt.release()
+        self._attempt.interrupt_engine()
+
+    def _rescale(self, request: RescaleRequest) -> None:
+        """Take a checkpoint if one is needed, and end the attempt behind it."""
+        self._checkpoints.tell(partial(self._listener.rescaling, request.job.parallelism))
+
+        def failed(failure: BaseException) -> None:
+            reason = _as_control_error("the job was not rescaled", failure)
+            self._checkpoints.tell(partial(self._listener.rescaled, request.job.parallelism, reason))
+            self._requests.failed(request, reason)
+
+        def covered(failure: BaseException | None) -> None:
+            self._give_up_served = None
+            if failure is None:
+                self._attempt.fail(Rescaled(request))
+            else:
+                failed(failure)
+                self._attempt.release()
+
+        if self._attempt.is_ending:
+            failed(_used_up())
+            return
+        self._attempt.hold("a rescale")
+        self._give_up_served = failed
+        self._attempt.cover(covered)
+
+    def begin_suspension(self, grace: timedelta) -> None:
+        suspended = EndRequested(JobEnd.SUSPENDED)
+        if self._attempt.is_over:
+            return
+        if not self._attempt.has_begun:  # nothing has been done that is not in the checkpoint it starts from
+            self._attempt.fail(suspended)
+            self._attempt.kill()
+            return
+        what = f"suspending: a last checkpoint, within {grace.total_seconds():g} s"
+        self._checkpoints.tell(partial(self._listener.progressed, what))
+        self._loop.after(grace.total_seconds(), partial(self._grace_ended, grace))
+        self._requests.add(SuspendRequest())
+
+    def _grace_ended(self, grace: timedelta) -> None:
+        if self._attempt.fail(EndRequested(JobEnd.SUSPENDED)):
+            self._attempt.kill()
+            allowed = f"{grace.total_seconds():g} s ({SUSPEND_GRACE_PERIOD.key})"
+            self._checkpoints.tell(
+                partial(self._listener.last_checkpoint_missed, f"it was not complete within {allowed}")
+            )
+
+    def _suspend(self) -> None:
+        """Take a last checkpoint, and end the attempt with it, or without if it fails.
+
+        A job that is about to end is let end: its final checkpoint is in progress, or its savepoint complete.
+        """
+        if self._attempt.is_ending or self._attempt.stopped_with is not None:
+            return
+        self._attempt.hold("a suspension")
+
+        def covered(failure: BaseException | None) -> None:
+            if self._attempt.fail(EndRequested(JobEnd.SUSPENDED)) and failure is not None:
+                self._checkpoints.tell(partial(self._listener.last_checkpoint_missed, str(failure)))
+
+        self._attempt.cover(covered)
+
+
+def _used_up() -> JobControlError:
+    return JobControlError("the job has used up its input and ends by itself")
+
+
+def _naming(saved: Future[str], reason: CheckdamError) -> CheckdamError:
+    """Return the reason, with the path of the savepoint if it was completed all the same."""
+    if saved.exception() is not None:
+        return reason
+    return JobControlError(f"{reason.message}; its savepoint {saved.result()} is complete", hint=reason.hint)
+
+
+def _as_control_error(what: str, cause: BaseException) -> CheckdamError:
+    hint = cause.hint if isinstance(cause, CheckdamError) else None
+    message = cause.message if isinstance(cause, CheckdamError) else str(cause) or type(cause).__name__
+    return JobControlError(f"{what}: {message}", hint=hint)
