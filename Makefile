@@ -1,12 +1,14 @@
 # Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
-# Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos).
+# Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos), SEEDS and SEED
+# (of make simulate).
 
-.PHONY: help demo test test-spark check docs bench chaos environment java chromium clean
+.PHONY: help demo test test-spark check simulate docs bench chaos environment java chromium clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
 CHAOS ?= chaos
 ROUNDS ?= 200
+SEEDS ?= 500
 SEED ?=
 
 help:
@@ -14,6 +16,7 @@ help:
 	@echo "make test        all tests, those on Spark included"
 	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
 	@echo "make test-spark  only the tests on Spark"
+	@echo "make simulate    whole jobs in one thread, in orders that seeds choose: SEEDS=500, SEED=a number to repeat"
 	@echo "make docs        write docs/configuration.md from the tables of settings"
 	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
 	@echo "make chaos       kill, freeze and damage things at random moments: ROUNDS=200, SEED=a number"
@@ -32,10 +35,14 @@ test-spark: environment java chromium
 check: environment
 	@echo "format" && $(RUN) -m ruff format --quiet --check .
 	@echo "lint" && $(RUN) -m ruff check --quiet .
-	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks
+	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks simulation
 	@MYPYPATH=examples/fraud_detection:src $(RUN) -m mypy --strict --no-error-summary examples/*.py examples/fraud_detection/*.py
 	@echo "layers" && .venv/bin/lint-imports --no-logo
 	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
+	@echo "simulation" && $(RUN) -m simulation --seeds $(SEEDS)
+
+simulate: environment
+	@$(RUN) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 docs: environment
 	@$(RUN) -m tools.configuration_docs
