@@ -54,6 +54,7 @@ def work_directory(parent: Path) -> Path:
             remove_abandoned(parent)
             if owned is not None:
                 os.close(owned.lock)
+                owned.janitor.wait()  # it waits for the lock alone: its directory is gone
             directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
             owned = _owned[parent] = _Owned(directory, _locked(directory), _start_janitor(directory))
     return Path(tempfile.mkdtemp(dir=owned.directory))
@@ -92,6 +93,7 @@ def _remove_own() -> None:
     for owned in _owned.values():
         with suppress(OSError):  # children may still write here; the janitor comes after them
             abandoned.remove(str(owned.directory))
+        owned.janitor.returncode = 0  # it outlives this process on purpose, which Popen would warn of
 
 
 def _start_janitor(directory: Path) -> subprocess.Popen[bytes]:

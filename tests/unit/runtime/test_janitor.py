@@ -202,3 +202,20 @@ def test_two_containers_that_share_the_temporary_directory(owners: Callable[...,
 
     assert first.directory.exists()
     assert not second.directory.exists()
+
+
+_TWO_DIRECTORIES = """
+import shutil, sys
+from pathlib import Path
+from checkdam.runtime import janitor
+shutil.rmtree(janitor.work_directory(Path(sys.argv[1])).parent)
+janitor.work_directory(Path(sys.argv[1]))
+"""
+
+
+def test_python_does_not_warn_of_a_janitor_that_outlives_its_owner(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", _TWO_DIRECTORIES, str(tmp_path)]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
