@@ -15,7 +15,7 @@ import click
 
 from chaos.jobs import JOBS
 from chaos.local import LOCAL_KINDS
-from chaos.rounds import PROCESS_KINDS, Outcome, archive_classes, process_round
+from chaos.rounds import PROCESS_KINDS, Outcome, prepare_quick_java, process_round
 
 SEQUENCE = (
     "frozen-slot",
@@ -43,7 +43,8 @@ def run_rounds(
     outcomes = []
     for number in range(first - 1, rounds):
         started = time.monotonic()
-        outcome = _play(kind or SEQUENCE[number % len(SEQUENCE)], _job_of(number), random.Random(f"{seed}-{number}"))
+        planned, job = _plan(number)
+        outcome = _play(kind or planned, job, random.Random(f"{seed}-{number}"))
         seconds = time.monotonic() - started
         verdict = "survived"
         if outcome.faults:
@@ -56,10 +57,15 @@ def run_rounds(
     return outcomes
 
 
-def _job_of(number: int) -> str:
+def planned_rounds(rounds: int) -> list[tuple[str, str]]:
+    """Return kind and job of each of the first rounds."""
+    return [_plan(number) for number in range(rounds)]
+
+
+def _plan(number: int) -> tuple[str, str]:
     """Alternate between the jobs within one pass through the sequence, and for each place in it from pass to pass."""
     passes, place = divmod(number, len(SEQUENCE))
-    return list(JOBS)[(passes + place) % len(JOBS)]
+    return SEQUENCE[place], list(JOBS)[(passes + place) % len(JOBS)]
 
 
 def _play(kind: str, job: str, rng: random.Random) -> Outcome:
@@ -78,7 +84,7 @@ def main(rounds: int, seed: int | None, first: int, kind: str | None) -> None:
     signal.signal(signal.SIGTERM, _exit)  # so that a round ends its processes
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     click.echo(f"chaos: {rounds} rounds, seed {chosen}")
-    archive_classes()
+    prepare_quick_java()
     outcomes = run_rounds(rounds, chosen, click.echo, first=first, kind=kind)
     failed = Counter(outcome.kind for outcome in outcomes if outcome.faults)
     for each, count in sorted(Counter(outcome.kind for outcome in outcomes).items()):

@@ -18,7 +18,7 @@ from chaos.jobs import JOBS
 from chaos.judge import job_faults, orphans
 from chaos.place import Place
 from chaos.traps import Moment, When
-from chaos.warm_start import CLASS_ARCHIVE, archiving_settings
+from chaos.warm_start import archiving_settings, class_archive, make_quick_java
 from checkdam.runtime.janitor import remove_abandoned
 
 _IN_A_CHECKPOINT = (When.SEAL, When.SNAPSHOT)
@@ -177,19 +177,20 @@ def process_round(kind: str, job: ChaosJob, rng: random.Random) -> Outcome:
     return Outcome(kind, job.name, ", ".join(fire.told), fire.faults, fire.directory if fire.faults else None)
 
 
-def archive_classes() -> None:
-    """Run a job that nothing happens to, for the archive that its JVM leaves; see `warm_start`.
+def prepare_quick_java() -> None:
+    """Make the Java that `warm_start` describes; runs a job that nothing happens to if there is no archive yet.
 
     Raises:
         RoundFailed: not even this run ended as it should.
     """
-    if CLASS_ARCHIVE.exists():
+    make_quick_java()
+    archive = class_archive()
+    if archive.exists():
         return
-    CLASS_ARCHIVE.parent.mkdir(exist_ok=True)
     with Fire(JOBS["all-states"], random.Random(0)) as fire:
-        written = fire.directory / CLASS_ARCHIVE.name
+        written = fire.directory / archive.name
         fire.start(settings=archiving_settings(written)).must_end_with(0)
         fire.judge(patience_seconds=120)  # the JVM writes the archive when its driver has ended
         if fire.faults:
             raise RoundFailed("; ".join(fire.faults))
-        shutil.move(written, CLASS_ARCHIVE)
+        shutil.move(written, archive)

@@ -1,35 +1,72 @@
-"""What lets drivers start quickly: most of a round is the start of JVMs, and much of that is loading classes.
+"""A Java that starts Spark quickly: of a short run most is the start of the JVM, and of that much is loading classes.
 
-The JVM maps Spark's classes from an archive that an earlier one has written, and compiles its code only once. An
-archive that does not fit, such as one of another Java, is ignored by the JVM. For Python workers see `quick_daemon`.
+`build/quick-java` is a JAVA_HOME whose `java` calls the real one with flags for short runs: it compiles code only once,
+and it maps Spark's classes from an archive that an earlier JVM has written. An archive that does not fit, such as one
+of another Java, is ignored by the JVM. For Python workers see `quick_daemon`.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
+import shlex
+import shutil
+import zlib
 from pathlib import Path
 
-import pyspark
-
-_OPTIONS = "spark.driver.extraJavaOptions"
+_BUILD = Path(__file__).parent.parent / "build"
 _FLAGS = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 
-CLASS_ARCHIVE = Path(__file__).parent.parent / "build" / f"spark-{pyspark.__version__}.jsa"
+QUICK_JAVA = _BUILD / "quick-java"
+
+_SCRIPT = """#!/bin/sh
+# Written by chaos/warm_start.py.
+archive={archive}
+[ ! -e "$archive" ] || set -- "-XX:SharedArchiveFile=$archive" "$@"
+exec {java} {flags} "$@"
+"""
 
 
-def quick_settings(master: str) -> dict[str, str]:
-    """Return settings for a driver that uses the archive, if there is one."""
-    settings = {_OPTIONS: f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"} if CLASS_ARCHIVE.exists() else {}
-    if master.startswith("local["):  # else the workers are not where this package is
-        settings["spark.python.daemon.module"] = "chaos.quick_daemon"
-    return settings
+def make_quick_java() -> None:
+    """Write `build/quick-java` anew, for the Java that would be used without it."""
+    script = _SCRIPT.format(archive=shlex.quote(str(class_archive())), java=shlex.quote(_real_java()), flags=_FLAGS)
+    java = QUICK_JAVA / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    written = java.with_name(f"java-{os.getpid()}")  # another process may be about to start the one that is there
+    written.write_text(script)
+    written.chmod(0o755)
+    written.rename(java)
+
+
+def class_archive() -> Path:
+    """Return where the archive of this Spark and this Java is, whether or not it was written yet."""
+    spark = importlib.util.find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    jars = Path(spark.origin).parent / "jars"
+    fits = zlib.crc32(f"{jars} {jars.stat().st_mtime_ns} {os.path.realpath(_real_java())}".encode())
+    return _BUILD / f"spark-{importlib.metadata.version('pyspark')}-{fits:08x}.jsa"
 
 
 def archiving_settings(target: Path) -> dict[str, str]:
     """Return settings for a driver whose JVM writes an archive when it ends."""
-    return {_OPTIONS: f"-XX:ArchiveClassesAtExit={target}"}
+    return {"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={target}"}
+
+
+def quick_settings(master: str) -> dict[str, str]:
+    """Return settings for a driver whose Python workers start quickly."""
+    is_near = master.startswith("local[")  # else the workers are not where this package is
+    return {"spark.python.daemon.module": "chaos.quick_daemon"} if is_near else {}
 
 
 def quick_environment() -> dict[str, str]:
-    """Return what every JVM of a round finds in its environment."""
-    return {"JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_FLAGS}".strip()}
+    """Return what lets a process start its JVMs with `build/quick-java`, if that was made."""
+    return {"JAVA_HOME": str(QUICK_JAVA)} if (QUICK_JAVA / "bin" / "java").exists() else {}
+
+
+def _real_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and Path(home) != QUICK_JAVA:
+        return f"{home}/bin/java"
+    return shutil.which("java") or "java"

@@ -1,0 +1,22 @@
+"""What all tests share: a Java that starts Spark quickly, and an order that keeps two workers busy to the end."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from chaos.warm_start import quick_environment
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.update(quick_environment())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start tests first that may take longest, so that none of them runs alone when all others are done."""
+    items.sort(key=_seconds_allowed, reverse=True)
+
+
+def _seconds_allowed(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    return float(item.config.getini("timeout") if mark is None else mark.args[0])
