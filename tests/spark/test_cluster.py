@@ -17,11 +17,11 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from checkdam import StreamExecutionEnvironment
-from checkdam.runtime.spark import engine
+from checkdam.runtime.spark import spark_engine
 
 texts, report = sys.argv[1:]
 started = []
-start_slots = engine.start_slots
+start_slots = spark_engine.start_slots
 
 
 def watched(*arguments):
@@ -33,7 +33,7 @@ def watched(*arguments):
     return addresses
 
 
-engine.start_slots = watched
+spark_engine.start_slots = watched
 
 env = StreamExecutionEnvironment.get_execution_environment()
 (

@@ -16,16 +16,16 @@ JOB = """
 import json, sys
 from pathlib import Path
 from checkdam import StreamExecutionEnvironment
-from checkdam.runtime.spark import engine
+from checkdam.runtime.spark import spark_engine
 
 directory, report = Path(sys.argv[1]), Path(sys.argv[2])
-start_slots, tokens = engine.start_slots, []
+start_slots, tokens = spark_engine.start_slots, []
 
 def watched(session, count, attempt, token, *others):
     tokens.append(token)
     return start_slots(session, count, attempt, token, *others)
 
-engine.start_slots = watched
+spark_engine.start_slots = watched
 
 def open_to_others(path):
     if path.is_symlink() or not path.lstat().st_mode & 0o077:

@@ -126,7 +126,7 @@ class Demo:
             self._note("its slots noticed and ended by themselves")
 
     def _resume(self) -> str:
-        self._say(4, "checkdam run word_count.py [bold]--resume latest[/]")
+        self._say(4, "checkdam run demo_job.py [bold]--resume latest[/]")
         self._start("--resume", "latest")
         job = self._running
         restored = job.wait_for(r"^restored \S*/(chk-\d+), continuing after epoch (\d+)", seconds=_PATIENCE_SECONDS)
@@ -163,7 +163,7 @@ class Demo:
                 *("-D", "execution.checkpointing.interval=0"),
                 *("-D", "execution.checkpointing.num-retained=2"),
                 *("-D", "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"),
-                *(str(_HERE / "word_count.py"), "--", str(self._input), str(self._output)),
+                *(str(_HERE / "demo_job.py"), "--", str(self._input), str(self._output)),
             ],
             self._mark,
         )

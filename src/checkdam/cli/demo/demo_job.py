@@ -1,6 +1,6 @@
 """The demo's job: counts the words of a directory of text files, a few files an epoch.
 
-checkdam run word_count.py -- INPUT_DIRECTORY OUTPUT_DIRECTORY
+checkdam run demo_job.py -- INPUT_DIRECTORY OUTPUT_DIRECTORY
 """
 
 import sys
