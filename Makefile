@@ -1,15 +1,22 @@
 # Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
 # Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos), SEEDS and SEED
-# (of make simulate).
+# (of make simulate); CHECKED=1 lets make test leave out the tests that make check has just run.
 
-.PHONY: help demo test test-spark check simulate docs bench chaos environment java chromium clean
+.PHONY: help demo test test-spark check simulate docs bench chaos environment java quick-java chromium clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
+CHECKED ?=
 CHAOS ?= chaos
 ROUNDS ?= 200
 SEEDS ?= 500
 SEED ?=
+
+# Tests start many Python processes: each would compile Checkdam anew where the environment forbids to keep bytecode.
+export PYTHONDONTWRITEBYTECODE :=
+
+# Two side by side, the longest first, each with a JVM of its own.
+SPARK_TESTS = $(RUN) -m pytest -m spark -n 2 --dist load --maxschedchunk 1 $(TESTS)
 
 help:
 	@echo "make demo        count words, kill a slot and the driver, resume: about a minute"
@@ -25,21 +32,15 @@ help:
 demo: environment java
 	@.venv/bin/checkdam demo
 
-test: environment java chromium
-	@$(RUN) -m pytest -m "not spark" -n 2 $(TESTS) || [ $$? -eq 5 ]  # 5: TESTS names none of these
-	@$(RUN) -m pytest -m spark $(TESTS) || [ $$? -eq 5 ]
+test: environment java chromium quick-java
+	@$(RUN) -m pytest -m "not spark$(if $(CHECKED), and slow)" -n 2 --dist worksteal $(TESTS) || [ $$? -eq 5 ]  # 5: TESTS names none of these
+	@$(SPARK_TESTS) || [ $$? -eq 5 ]
 
-test-spark: environment java chromium
-	@$(RUN) -m pytest -m spark $(TESTS)
+test-spark: environment java chromium quick-java
+	@$(SPARK_TESTS)
 
 check: environment
-	@echo "format" && $(RUN) -m ruff format --quiet --check .
-	@echo "lint" && $(RUN) -m ruff check --quiet .
-	@echo "types" && $(RUN) -m mypy --strict --explicit-package-bases --no-error-summary src tests chaos benchmarks simulation
-	@MYPYPATH=examples/fraud_detection:src $(RUN) -m mypy --strict --no-error-summary examples/*.py examples/fraud_detection/*.py
-	@echo "layers" && .venv/bin/lint-imports --no-logo
-	@echo "fast tests" && $(RUN) -m pytest -m "not spark and not slow" -n 2 tests
-	@echo "simulation" && $(RUN) -m simulation --seeds $(SEEDS)
+	@SEEDS=$(SEEDS) $(RUN) -m tools.check
 
 simulate: environment
 	@$(RUN) -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
@@ -58,6 +59,9 @@ environment:
 
 java:
 	@sh tools/java.sh
+
+quick-java: environment java
+	@$(RUN) -m tools.quick_java
 
 chromium:
 	@sh tools/chromium.sh
