@@ -104,7 +104,7 @@ class AttemptRun:
         self._engine = around.engine
         self._listener = around.listener
         self._loop = machinery.loop()
-        self._loop.advance = self._advance
+        self._loop.advance, self._loop.failed = self._advance, self.fail
         self._group = machinery.group(job.plan.slots)
         self.checkpoints = Checkpointing(job, around, self._group, self._loop, self.fail)
         self._tell = self.checkpoints.tell
@@ -137,6 +137,7 @@ class AttemptRun:
         self._failure: BaseException | None = None
         self._ended = False  # the slots are used no more
         self._closed: Future[object] | None = None  # the slots were closed in order
+        self._is_open = False  # the output is that of the restored state: epochs and requests may begin
         self._is_static_over = False
         self._is_input_over = False
         self._has_drained = False
@@ -219,15 +220,16 @@ class AttemptRun:
     def _configured(self) -> None:
         self._tell_restoring(None)
         self._hangs.begun()
+        self.has_begun = True
         self._do(STARTING, self._resume, self._begin)
 
     def _resume(self) -> None:
-        self.has_begun = True
         position = self._restored.checkpoint.source_position if self._restored else b""
         self._engine.resume(Epoch(self.last_epoch), position)
         self._around.begun()
 
     def _begin(self) -> None:
+        self._is_open = True
         self._input.run_static(self._group.slots, partial(self._ended_input, self._static_over))
 
     def _static_over(self) -> None:
@@ -359,7 +361,7 @@ class AttemptRun:
             for settler in self._settlers:
                 settler.set_result(None)
             self._settlers.clear()
-        if self.is_over or not self.has_begun:
+        if self.is_over or not self._is_open:
             return None
         may_trigger = self._is_static_over and not self._is_about_to_end
         self.checkpoints.time_passes(Epoch(self.last_epoch + 1) if may_trigger else None)

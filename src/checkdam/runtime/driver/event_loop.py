@@ -36,6 +36,10 @@ class Lane:
     threads: int = 1
 
 
+def _raise(failure: BaseException) -> None:
+    raise failure
+
+
 class Timer:
     """An event at a later time, unless it is cancelled."""
 
@@ -59,6 +63,8 @@ class EventLoop:
         self._order = itertools.count()
         self.advance: Callable[[], float | None] = lambda: None
         """Called after each event: begin what can begin, and return the seconds until more may be due."""
+        self.failed: Callable[[BaseException], object] = _raise
+        """Called with what an event, or `advance`, raises; the loop goes on."""
 
     def post(self, event: Event) -> bool:
         """Add an event. Return False if the loop is closed: the event will never be handled."""
@@ -92,15 +98,21 @@ class EventLoop:
     def run(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
         """Handle events until something holds. Return False if it does not within the given time."""
         end = None if seconds is None else self._now() + seconds
-        wait = self.advance()
+        wait = self._handle(None)
         while not until():
             if end is not None and self._now() >= end:
                 return False
-            event = self._next(wait, end)
+            wait = self._handle(self._next(wait, end))
+        return True
+
+    def _handle(self, event: Event | None) -> float | None:
+        try:
             if event is not None:
                 event()
-            wait = self.advance()
-        return True
+            return self.advance()
+        except BaseException as failure:  # noqa: BLE001  what waits for the loop must not wait for ever
+            self.failed(failure)
+            return None
 
     def _next(self, wait: float | None, end: float | None) -> Event | None:
         """Wait for the next event; None if there is none within `wait`, nor before `end`."""
