@@ -281,6 +281,7 @@ def try_everything(path: str, backend: str, made: World) -> None:
     only_own_errors(partial(CheckpointStore(open_storage(str(made.place)), JOB_ID).sweep, []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", [None, SavepointFormat.CANONICAL], ids=["checkpoint", "savepoint"])
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
@@ -295,6 +296,7 @@ def number_of_parts(format: SavepointFormat | None) -> int:
     return damaging.parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", [None, SavepointFormat.CANONICAL], ids=["checkpoint", "savepoint"])
 @settings(max_examples=50, deadline=None)
 @given(data=st.data(), at=st.integers(0, 10_000), inserted=st.binary(min_size=1, max_size=9))

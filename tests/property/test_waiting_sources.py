@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.runtime.slot.one_operator import rows
@@ -14,6 +15,7 @@ from checkdam.runtime.slot import generator_thread
 STEPS = st.lists(st.sampled_from(["hand", "pull", "wait", "restore"]), max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(function=st.sampled_from(EXACT), steps=STEPS, epoch_seconds=st.sampled_from([0.0, 0.002]))
 def test_what_goes_on_and_what_a_checkpoint_holds_belong_together(

@@ -17,6 +17,8 @@ import pytest
 from checkdam.runtime import abandoned
 from checkdam.runtime.janitor import remove_abandoned
 
+pytestmark = pytest.mark.slow
+
 _SECONDS = 30.0
 
 _OWNER = """

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
+
 from checkdam.graph.operators import MapKind, Operator
 from checkdam.runtime.slot.level import RunningOperator
 from checkdam.runtime.slot.process import Process
@@ -67,6 +69,7 @@ def test_a_thread_that_waits_stands_still_and_its_stack_is_told() -> None:
     assert "in wait_for_it\n    assert gate.wait(30)" in stall.stack
 
 
+@pytest.mark.slow
 def test_a_loop_over_records_moves_though_it_is_always_in_the_same_call() -> None:
     clock, records = ManualClock(), [object() for _ in range(5)]
     arrived, go_on = threading.Semaphore(0), threading.Semaphore(0)

@@ -26,6 +26,8 @@ from checkdam.testing import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
 
+pytestmark = pytest.mark.slow
+
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)
 RARELY = Heartbeat(timedelta(minutes=10), timedelta(minutes=20))
 CANONICAL = SavepointFormat.CANONICAL

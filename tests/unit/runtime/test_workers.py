@@ -56,6 +56,7 @@ def test_a_worker_that_hangs_is_told_and_not_waited_for() -> None:
     assert workers.stall("writing") is None
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_a_worker_hangs() -> None:
     program = (
         "import threading\n"

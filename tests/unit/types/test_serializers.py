@@ -254,6 +254,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.slow
 def test_serializers_of_one_class_can_be_built_in_many_threads() -> None:
     ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", _IN_THREADS], capture_output=True, text=True)
 

@@ -168,6 +168,7 @@ def test_a_row_can_be_pickled_although_its_class_cannot_be_imported() -> None:
     assert pickle.loads(pickle.dumps(row)) == row
 
 
+@pytest.mark.slow
 def test_a_row_type_made_in_another_process_is_equal() -> None:
     made_there = (
         "import sys, cloudpickle, pyarrow as pa; from checkdam.types.type_info import named_tuple_type as t;"

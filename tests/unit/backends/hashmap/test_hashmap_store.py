@@ -252,6 +252,7 @@ def test_one_entry_of_a_map_that_changed_is_one_change() -> None:
     assert maps.changes == {("a", 7): 8}
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_as_long_as_what_it_looks_at_not_as_what_is_held() -> None:
     ttl = StateTtlConfig(timedelta(seconds=1))
     store = open_store(MemoryStorage())
@@ -274,6 +275,7 @@ def test_a_sweep_takes_as_long_as_what_it_looks_at_not_as_what_is_held() -> None
     assert max(slowest) < 0.0005
 
 
+@pytest.mark.slow
 def test_a_merge_drops_what_has_expired_and_hides_what_lies_below() -> None:
     storage = MemoryStorage()
     ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(),))

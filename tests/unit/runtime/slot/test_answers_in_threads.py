@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 from checkdam.runtime.slot import control_messages
 from checkdam.runtime.slot.messages import EpochReport
@@ -15,6 +17,7 @@ for each in (EpochReport, SlotSnapshot, control_messages.Pending):
 """
 
 
+@pytest.mark.slow
 def test_what_slots_answer_is_looked_into_before_any_thread_decodes_it() -> None:
     """msgspec crashes the process if two threads are the first to decode a dataclass."""
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)

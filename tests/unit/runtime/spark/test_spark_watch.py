@@ -73,6 +73,7 @@ class Answers:
             assert self.asked.acquire(timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "times"),
     [(TypeError("unforeseen"), 100), (OSError("too many open files"), 5)],
@@ -90,6 +91,7 @@ def test_trouble_of_the_watch_neither_ends_it_nor_the_jvm(error: Exception, time
         watch.stop()
 
 
+@pytest.mark.slow
 def test_a_jvm_that_never_answers_is_killed() -> None:
     with process(IDLE) as jvm:
         watch = SparkWatch(session(jvm.pid, Answers(OSError("no answer"), 10**9)), FAST)

@@ -53,6 +53,7 @@ def test_only_the_user_can_read_what_may_hold_a_token_whatever_the_umask(directo
     assert directory.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_killed_process_is_dropped_by_the_next_reader(directory: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from checkdam.server.catalog.registry import register\n"
