@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from checkdam.errors import ConfigError
+from checkdam.errors import CheckdamError, ConfigError
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import register_scheme
 from checkdam.storage.subtree import subtree
@@ -125,6 +126,14 @@ class WatchedStorage:
 
 _open_streams: set[BinaryIO] = set()
 """Those of the dead stay here: to close them, as the garbage collector would, is more than a killed process does."""
+
+
+@atexit.register
+def _close_streams() -> None:
+    """Close them when the tests are over: Python would warn of each."""
+    for stream in _open_streams:
+        with suppress(OSError, CheckdamError):
+            stream.close()
 
 
 class _WatchedOutput(io.RawIOBase):
