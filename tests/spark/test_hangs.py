@@ -110,8 +110,9 @@ def test_a_function_that_hangs_once_fails_over_and_is_shown(
 
 
 def test_a_job_can_be_cancelled_while_a_slot_is_stopped(jobs: Jobs, line_server: LineServer) -> None:
+    never: dict[str, object] = {"heartbeat.timeout": "1 h"}  # far longer than this test may take
     with line_server("one line") as port:
-        env = jobs.environment(checkpoints=jobs.checkpoints())
+        env = jobs.environment(checkpoints=jobs.checkpoints(), settings=never)
         env.socket_text_stream("localhost", port).key_by(lambda line: line).max().uid("max").print()
 
         def stop_slot_and_cancel(stats: CheckpointStats) -> None:
@@ -119,12 +120,10 @@ def test_a_job_can_be_cancelled_while_a_slot_is_stopped(jobs: Jobs, line_server:
             jobs.cancel()
 
         jobs.watcher.on_checkpoint = stop_slot_and_cancel
-        began = time.monotonic()
 
         result = env.execute()
 
     assert result.end is JobEnd.CANCELLED
-    assert time.monotonic() - began < 60  # and the slot was silent for less than its timeout
 
 
 RATE = """
