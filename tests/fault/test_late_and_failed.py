@@ -148,7 +148,7 @@ def test_a_checkpoint_whose_last_report_comes_after_a_later_one_is_complete_is_s
     job = words.run(troubles, checkpoints=replace(EVERY_EPOCH, max_concurrent=2), lockstep=False)
 
     assert (1, "subsumed by checkpoint 2") in job.heard.failed_checkpoints
-    assert job.heard.completed[0].checkpoint_id == 2
+    assert job.heard.completed[0].checkpoint_id in (2, 3)
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
     assert words.leftovers() == []
@@ -172,7 +172,7 @@ def test_a_later_checkpoint_completes_although_an_earlier_one_fails_meanwhile() 
     refused, *others = job.heard.failed_checkpoints
     assert refused[0] == 1
     assert all("subsumed" in reason for _, reason in others)  # of three at once one may overtake another
-    assert job.heard.completed[0].checkpoint_id == 2
+    assert job.heard.completed[0].checkpoint_id in (2, 3)
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
     assert words.leftovers() == []

@@ -187,7 +187,7 @@ def test_what_is_shown_of_the_settings_is_what_holds_and_where_it_comes_from(tmp
         "restart-strategy.type": ("fixed-delay", "code"),
         "restart-strategy.fixed-delay.attempts": ("3", "code"),
         "restart-strategy.fixed-delay.delay": ("7000 ms", "file"),
-        "pipeline.name": (None, "default"),
+        "pipeline.name": ("local job", "code"),
     }
     assert {key: options[key] for key in held} == held
     assert "Restart after 7 s, at most 3 times." in shown["restart-strategy"]
