@@ -396,3 +396,24 @@ def test_a_function_is_closed_once_also_after_a_failure(jobs: Jobs) -> None:
     assert Counter(log.read_text().splitlines()) == Counter(
         ["open witness 0/2", "open witness 1/2", "close witness 0/2", "close witness 1/2"]
     )
+
+
+def test_local_properties_of_the_program_hold_in_every_epoch(jobs: Jobs, spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[tuple[int, str | None]] = []
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x\ny\n")
+
+    def note(rows: Any, epoch: int) -> None:
+        seen.append((epoch, spark.sparkContext.getLocalProperty("spark.scheduler.pool")))
+
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "mine")
+    try:
+        env = jobs.environment()
+        env.from_collection(["a", "b"]).sink_to_spark(note)
+        env.read_text(str(tmp_path / "in")).sink_to_spark(note)
+        env.execute("properties")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+
+    assert {epoch for epoch, _ in seen} >= {0, 1}
+    assert {pool for _, pool in seen} == {"mine"}

@@ -42,7 +42,7 @@ from checkdam.runtime.driver.job_requests import (
     Requests,
     StopRequest,
 )
-from checkdam.runtime.driver.request_server import RequestServer
+from checkdam.runtime.driver.request_server import ABANDONED, RequestServer
 from checkdam.runtime.driver.restore import Restored
 from checkdam.runtime.driver.slot_group import LiveSlots, SlotGroup
 from checkdam.runtime.engine import Engine, Slot
@@ -104,7 +104,7 @@ class AttemptRun:
         self._engine = around.engine
         self._listener = around.listener
         self._loop = machinery.loop()
-        self._loop.advance, self._loop.failed = self._advance, self.fail
+        self._loop.advance, self._loop.failed = self._advance, self._handler_failed
         self._group = machinery.group(job.plan.slots)
         self.checkpoints = Checkpointing(job, around, self._group, self._loop, self.fail)
         self._tell = self.checkpoints.tell
@@ -173,7 +173,7 @@ class AttemptRun:
 
     def stall(self) -> Stall | None:
         """Describe the work that the end of the attempt waits for, if some stands still."""
-        return self._loop.stall(COMMITTER, SAVEPOINT, SLOTS, STARTING, INPUT, EXTRA)
+        return self._loop.stall(COMMITTER, SAVEPOINT, SLOTS, STARTING, INPUT, EXTRA, LISTENER, KILLS)
 
     @property
     def live_slots(self) -> LiveSlots | None:
@@ -187,7 +187,11 @@ class AttemptRun:
     def run(self) -> None:
         self._look_for_hangs_later()
         self._loop.start(STARTING, self._start_slots, self._slots_started)
-        self._loop.run(lambda: self._failure is not None or self._closed is not None)
+        try:
+            self._loop.run(lambda: self._failure is not None or self._closed is not None)
+        except BaseException as interruption:  # Ctrl-C, if the job runs in the thread of the program
+            self.fail(interruption)
+            raise
         if self._failure is not None:
             raise self._failure
         assert self._closed is not None
@@ -253,13 +257,18 @@ class AttemptRun:
         self._failure = failure
         self.checkpoints.take_no_more_reports()
         self._around.interrupted()
-        self._engine.interrupt()
         for offered in [*self._offered, *([self._current] if self._current is not None else [])]:
             offered.refuse(failure)
         self._offered.clear()
         self._loop.after(_BREAK_OFF_SECONDS, self._kill_if_running)
         self._server.attempt_fails(failure)
+        self._engine.interrupt()
         return True
+
+    def _handler_failed(self, failure: BaseException) -> None:
+        """Fail over because the driver itself has a fault; one that comes later is only logged."""
+        if not self.fail(failure):
+            _log.warning("the driver has failed while an attempt ended", exc_info=failure)
 
     def _kill_if_running(self) -> None:
         """Kill the slots if the attempt still uses them, so that every call of them ends."""
@@ -274,6 +283,7 @@ class AttemptRun:
         loop = self._loop
         self._around.interrupted()
         if self._closed is None:
+            self.fail(JobFailedError("the attempt was broken off"))
             self._engine.interrupt()
             loop.run(lambda: loop.is_idle(INPUT, STARTING))
             loop.run(lambda: loop.is_idle(EXTRA, SLOTS), _ENDING_SECONDS)
@@ -289,12 +299,13 @@ class AttemptRun:
             places = ", ".join(self.checkpoints.places)
             reason = f"the place of a savepoint does not answer, and something may be left there: {places}"
             self._tell(partial(self._listener.left_behind, SavepointError(reason)))
-        loop.run(lambda: loop.is_idle(COMMITTER, WATCHES))
+        loop.run(lambda: loop.is_idle(COMMITTER))
         self.checkpoints.refuse_rest()
         self._group.disconnect()
         self._refuse_requests()
-        loop.run(lambda: loop.is_idle(LISTENER) and not self._settlers)
+        loop.run(lambda: loop.is_idle(LISTENER, ABANDONED))
         loop.close()
+        self._answer_settlers()
 
     def _refuse_requests(self) -> None:
         self._server.abandon_places()
@@ -357,18 +368,25 @@ class AttemptRun:
 
     def _advance(self) -> float | None:
         """Begin all that can begin. Return how long until more may be due; None if only an event can bring it."""
-        if self._settlers and self._loop.is_idle(COMMITTER, SAVEPOINT, LISTENER):
-            for settler in self._settlers:
-                settler.set_result(None)
-            self._settlers.clear()
+        if self._loop.is_idle(COMMITTER, SAVEPOINT, LISTENER):
+            self._answer_settlers()
         if self.is_over or not self._is_open:
             return None
+        waits = self._waits()
         may_trigger = self._is_static_over and not self._is_about_to_end
         self.checkpoints.time_passes(Epoch(self.last_epoch + 1) if may_trigger else None)
         while self._begin_next():
             pass
-        waits = self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout(), self._until_extra()
-        return min((each for each in waits if each), default=None)  # what is due already waits for an event
+        # What was due at the look above waits for an event; what has become due since then is looked at once more.
+        return min((each for each in [*waits, *self._waits()] if each), default=None)
+
+    def _waits(self) -> list[float | None]:
+        return [self.coordinator.seconds_until_due(), self.coordinator.seconds_until_timeout(), self._until_extra()]
+
+    def _answer_settlers(self) -> None:
+        for settler in self._settlers:
+            settler.set_result(None)
+        self._settlers.clear()
 
     def _begin_next(self) -> bool:
         """Begin the next thing that can. Return False if nothing can now."""
@@ -512,7 +530,7 @@ class AttemptRun:
                 self._epoch_over(epoch)
 
         if any(committables for report in reports for committables in report.committables.values()):
-            self._do(COMMITTER, partial(self._commit_at_once, reports), report)
+            self._do(SLOTS, partial(self._commit_at_once, reports), report)
         else:
             report()
 

@@ -456,11 +456,12 @@ class Checkpointing:
 
     def _remove_metadata(self, checkpoint_id: CheckpointId) -> None:
         self._written.pop(checkpoint_id)
-        self._on(
-            COMMITTER,
-            lambda: self._store.discard(checkpoint_id),
-            lambda: self._perform(self._coordinator.metadata_removed(checkpoint_id)),
-        )
+
+        def remove() -> None:
+            self._store.check()  # else another driver may have gone on from it
+            self._store.discard(checkpoint_id)
+
+        self._on(COMMITTER, remove, lambda: self._perform(self._coordinator.metadata_removed(checkpoint_id)))
 
     # -- aborts -------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The event loop of a running attempt: one queue, handled by one thread.
 
 Whatever takes time runs on a lane, in threads of its own, and its outcome comes back as an event. So the state of the
-attempt needs no lock, and a simulation can choose the order of events (tests/simulation).
+attempt needs no lock, and a simulation can choose the order of events (`simulation/`).
 """
 
 from __future__ import annotations
@@ -138,18 +138,19 @@ class EventLoop:
         with self._posting:
             self._is_closed = True
         while not self._events.empty():
-            self._events.get()()
+            self._handle(self._events.get())
         for workers in self._lanes.values():
             workers.shut_down()
 
     def stall(self, *lanes: Lane) -> Stall | None:
-        """Describe the work on these lanes that has stood still for longest; None if all of them wait for work.
+        """Describe the work on these lanes: one that moves if one does, else the one that stood still for longest.
 
-        May be called by any thread.
+        None if all lanes wait for work. May be called by any thread.
         """
         found = [(lane, self._lanes.get(lane)) for lane in lanes]
         stalls = [stall for lane, each in found if each is not None and (stall := each.stall(lane.name)) is not None]
-        return max(stalls, key=lambda stall: stall.seconds, default=None)
+        moving = [stall for stall in stalls if stall.seconds == 0.0]
+        return moving[0] if moving else max(stalls, key=lambda stall: stall.seconds, default=None)
 
     def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
         """Do some work that may hang for ever, called by work on a lane.

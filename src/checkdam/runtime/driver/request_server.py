@@ -19,7 +19,7 @@ from checkdam.config import SUSPEND_GRACE_PERIOD
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
 from checkdam.ids import Epoch
 from checkdam.runtime.answers import new_answer
-from checkdam.runtime.driver.checkpointing import LISTENER, Checkpointing, SavepointOrder
+from checkdam.runtime.driver.checkpointing import Checkpointing, SavepointOrder
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
 from checkdam.runtime.driver.job_requests import (
     CheckpointRequest,
@@ -37,6 +37,7 @@ from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.job_records import SnapshotKind
 
 PLACES = Lane("looking for the place of a savepoint", threads=1000)
+ABANDONED = Lane("removing the place of a savepoint", threads=1000)
 
 _ABANDONING_SECONDS = 5.0
 
@@ -197,7 +198,7 @@ class RequestServer:
                 told = reason if isinstance(reason, CheckdamError) else SavepointError(str(reason))
                 self._checkpoints.tell(partial(self._listener.left_behind, told))
 
-        self._loop.start(LISTENER, abandon, abandoned)
+        self._loop.start(ABANDONED, abandon, abandoned)
 
     def _stop(self, request: StopRequest, order: SavepointOrder) -> None:
         """Drain if asked to, take a savepoint, and let the job end behind it. No epoch comes meanwhile."""

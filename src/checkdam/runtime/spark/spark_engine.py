@@ -86,11 +86,9 @@ class SparkEngine:
 
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[RemoteSlot]:
         self._stop.clear()
-        with self._meanings():
-            self._session.sparkContext._jsc.sc().setLocalProperties(self._properties)
         self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
         sockets = socket_directory(self._session, self._work)
-        with self._meanings(), self._as_group("start slots"):
+        with self._meanings(), self._in_thread_of_user(), self._as_group("start slots"):
             addresses = start_slots(self._session, count, attempt, self._token, sockets, self._heartbeat)
         return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]
 
@@ -105,7 +103,7 @@ class SparkEngine:
         unread = [source for source in self._static if source.uid not in self._read]
         if not unread:
             return
-        with self._meanings(), self._as_group("records that are there from the start"):
+        with self._meanings(), self._in_thread_of_user(), self._as_group("records that are there from the start"):
             flow = self._flow(self._opened(unread), slots)
 
             def execute(epoch: Epoch) -> None:
@@ -115,7 +113,7 @@ class SparkEngine:
             run_epoch(execute)
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        with self._meanings():
+        with self._meanings(), self._in_thread_of_user():
             if self._streams and not self._stop.is_set():
                 self._run_query(slots, run_epoch)
 
@@ -123,7 +121,7 @@ class SparkEngine:
         return {each.id: open_source(self._session, self._specs[each.id], self._types[each.id]) for each in sources}
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        with self._meanings():
+        with self._meanings(), self._in_thread_of_user():
             if self._extra is None:
                 self._extra = self._flow({}, slots)
             # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
@@ -139,6 +137,12 @@ class SparkEngine:
             yield
         except (PySparkException, Py4JError, OSError) as failure:
             raise self._meaning_of(failure) from failure
+
+    @contextmanager
+    def _in_thread_of_user(self) -> Iterator[None]:
+        """Give this thread the local properties of the program's own, such as its scheduler pool."""
+        self._session.sparkContext._jsc.sc().setLocalProperties(self._properties.clone())
+        yield
 
     @contextmanager
     def _as_group(self, description: str) -> Iterator[None]:
