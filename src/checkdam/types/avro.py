@@ -273,9 +273,8 @@ class _Resolution:
         trial.check(old, new, "")
         if trial.problems:
             return False
-        self._seen = (
-            trial._seen
-        )  # not visited again: records that refer to each other twice would double the work at each level
+        # Not visited again: records that refer to each other twice would double the work at each level.
+        self._seen = trial._seen
         return True
 
     def _check_plain(self, old: Any, new: Any, path: str) -> None:

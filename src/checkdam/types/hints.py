@@ -118,9 +118,7 @@ def aliases_of(hints: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[st
 
 
 def spark_as_arrow(hint: Any) -> pa.Schema | pa.DataType | None:
-    """Return the Arrow form of a Spark type; None for anything else. Does not import Spark: a caller with a Spark type
-    has.
-    """
+    """Return the Arrow form of a Spark type; None for anything else. Never imports Spark's types itself."""
     spark_types = sys.modules.get("pyspark.sql.types")
     if spark_types is None or not isinstance(hint, spark_types.DataType):
         return None

@@ -80,9 +80,7 @@ def _exact_class(of: TypeInfo) -> type | None:
 
 
 def _declared(of: TypeInfo) -> Callable[[Any], Any] | None:
-    """Return a fast copy function for values of the declared class; other classes use the generic one. None: no
-    copies.
-    """
+    """Return a fast copy function for the declared class; other classes use `copy_of`. None: nothing to copy."""
     if of.kind in _SCALARS:
         return None
     if of.kind is Kind.LIST:

@@ -174,9 +174,8 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
         return are_exact(of.fields[0][1], list(chain.from_iterable(values))) and are_exact(of.fields[1][1], list(items))
     if of.kind is not Kind.DATACLASS:
         if not any(each.fields or each.kind is Kind.PICKLE or each.codec is not None for _, each in of.fields):
-            return (
-                set(map(type, chain.from_iterable(values))) <= UNCHANGING
-            )  # the snapshot's synchronous part waits for this: one pass for all
+            # The snapshot's synchronous part waits for this: one pass for all.
+            return set(map(type, chain.from_iterable(values))) <= UNCHANGING
         if set(map(len, values)) != {len(of.fields)}:
             return False
     columns = columns_of(of, values)

@@ -48,9 +48,7 @@ class Kind(enum.Enum):
 
 
 COMPOUND = frozenset({Kind.TUPLE, Kind.NAMED_TUPLE, Kind.DATACLASS})
-_NOT_AS_MAP_KEYS = frozenset(
-    {Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE}
-)  # their stored form cannot be a map key
+_NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # by their stored form
 _CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW, Kind.AVRO})
 
 
@@ -85,9 +83,7 @@ class TypeInfo:
     frozen: bool = field(default=True, compare=False)
     maker: Any = field(default=None, compare=False, repr=False)  # the class that builds a compound
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, per field
-    form: TypeInfo | None = field(
-        default=None, repr=False
-    )  # the type that values are sent and stored as, if it is another
+    form: TypeInfo | None = field(default=None, repr=False)  # the type that values are sent and stored as, if another
     codec: Codec | None = field(default=None, compare=False, repr=False)  # to the form; None where the class is unknown
     members: tuple[str, ...] = field(default=(), compare=False, repr=False)  # of an enum
     avro: str = field(default="", repr=False)  # the schema of a value in Avro's form
@@ -372,9 +368,7 @@ def arrow_type_info(arrow_type: pa.DataType) -> TypeInfo:
     python_type = next((python_type for matches, python_type in scalars if matches(arrow_type)), None)
     if python_type is None:
         return TypeInfo(Kind.ARROW, str(arrow_type), arrow_type, object)
-    name = (
-        "float32" if arrow_type == pa.float32() else str(arrow_type)
-    )  # Arrow says "float", which in Python means 64 bits
+    name = "float32" if arrow_type == pa.float32() else str(arrow_type)  # Arrow's "float" would be Python's 64 bits
     return TypeInfo(SCALARS[python_type][0], name, arrow_type, python_type)
 
 
