@@ -150,7 +150,7 @@ class HashMapPublished:
         epoch: Epoch,
         changed: Iterable[tuple[StateSpec, HashMapCells | HashMapMaps, Prune | None, Callable[[], dict[Any, Any]]]],
     ) -> None:
-        """End an epoch; `changes` returns for each state its changes since the previous call."""
+        """End an epoch. `changed` lists each state with a function that returns its changes since the previous call."""
         shadows = dict(self._shadows)
         prepared = []
         for spec, state, prune, changes in changed:
