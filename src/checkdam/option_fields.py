@@ -33,9 +33,7 @@ class OptionFields:
     implies: ClassVar[tuple[tuple[ConfigOption[Any], object], ...]] = ()
 
     def _fill(self, none_is_unnamed: Collection[str] = ()) -> None:
-        """Record which fields were set, and give the others their defaults; None counts as unset where the field says
-        so.
-        """
+        """Record which fields were set, and give the others their defaults; None may count as unset, by field."""
         mine = list(_option_fields(type(self)))
         given = {each.name: getattr(self, each.name) for each, _ in mine}
         named = frozenset(

@@ -110,9 +110,7 @@ def _machine() -> str:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """Return the state and start time of a process, in the kernel's units; "" if it has exited or the system hides
-    it.
-    """
+    """Return the state and start time of a process, in the kernel's units; "" if it has exited or is hidden."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

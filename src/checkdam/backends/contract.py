@@ -73,9 +73,7 @@ class ValueTable(Protocol):
 
 
 class Sealed(Protocol):
-    """The asynchronous part of a snapshot: the state as of one `seal`, not written yet. Later writes do not affect
-    it.
-    """
+    """The asynchronous part of a snapshot: the unwritten state as of one `seal`. Later writes do not affect it."""
 
     @property
     def new_files(self) -> tuple[StateFile, ...]:
@@ -116,9 +114,7 @@ class Published(Protocol):
         """Return whether a function had asked for the state by then."""
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
-        """Return the content of each key, None if it has none, as of the end of that epoch. `map_key` selects one map
-        entry.
-        """
+        """Return the content of each key as of that epoch's end, None if it has none. `map_key` selects one entry."""
 
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
         """Return at most `limit` keys with their content, and the next position; None at the end. Begin with b"".
@@ -177,8 +173,7 @@ class KeyedStateStore(Protocol):
         """The view for readers in other threads; None unless `publish` was called."""
 
     def publish(self, epoch: Epoch) -> None:
-        """Publish the state as of now, the end of this epoch, to readers until the next call; later writes do not
-        show.
+        """Publish the state as of now, the end of this epoch, until the next call; later writes do not show.
 
         Between epochs only. The first call may take time in proportion to the size of the state, later ones to the
         changes. Before it is called, and after `unpublish`, a store keeps nothing for readers.
@@ -201,9 +196,7 @@ class KeyedStateStore(Protocol):
         """
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
-        """Let later snapshots build on this completed checkpoint. Ignores checkpoints older than the last completed
-        one.
-        """
+        """Let later snapshots build on this completed checkpoint. Ignores those older than the last completed one."""
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         """Forget an aborted checkpoint; a write in progress removes its files."""

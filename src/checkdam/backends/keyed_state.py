@@ -78,8 +78,7 @@ class _Asked:
 
 
 class OperatorKeyedState:
-    """The keyed state of one operator as its function asks for it, at any time; the same name always gives the same
-    handle.
+    """The keyed state of one operator as its function asks for it; the same name always gives the same handle.
 
     With a `namespace` (its type) every state is separate for each namespace of a key, and applies to
     `store.current_namespace`.
@@ -106,9 +105,7 @@ class OperatorKeyedState:
         return self._handle(ListStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[Any]) -> ReducingState[Any]:
-        """Return a handle that raises StateAccessError if the function returns a value that is not of the state's
-        type.
-        """
+        """Return a handle that raises StateAccessError if the function's result is not of the state's type."""
         return self._handle(ReducingStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def get_aggregating_state(
@@ -121,8 +118,7 @@ class OperatorKeyedState:
         return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
-        """Call `function(key, state)` for every key that has something in that state, with that key as the current
-        one.
+        """Call `function(key, state)` for every key that has something in that state; that key is the current one.
 
         The function may change or clear the state of that key, and its other states. Expired elements that are not
         visible count as missing.

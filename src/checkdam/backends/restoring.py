@@ -98,9 +98,7 @@ class StateReading:
             return decoded if self.convert is None else list(map(self.convert, decoded))
 
     def prune(self, prune: Prune) -> Prune:
-        """Return the prune for restored values: elements that had expired before stay gone, even if they would live
-        longer now.
-        """
+        """Return the prune for restored values: elements that had expired stay gone, even if the TTL is longer now."""
         return shortened(prune, self.lived_shorter_by) if self.lived_shorter_by else prune
 
 

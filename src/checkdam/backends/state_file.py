@@ -1,13 +1,13 @@
-"""The durable file of keyed state: compressed blocks cut at key groups, and a footer that indexes them.
+"""The durable file of keyed state: compressed blocks, split at key groups, and a footer that indexes them.
 
     "CHECKDAM"  u32 version  block …  footer  u32 footer length  u64 checksum  "MADKCEHC"
 
 A block is zstd over msgpack [keys, values, removed keys], ordered by key group, of one state. The footer is msgpack
-(`FileInfo`). Its checksum covers the head, the footer and its length; each block has a checksum of its own in the
-index. Head and tail keep this shape in every version, so any reader can tell a newer file from a damaged one.
+(`FileInfo`). Its checksum covers the head, the footer and its length; the index has a checksum of each block. Head
+and tail have this shape in every version, so any reader can distinguish a newer file from a damaged one.
 
-A checksum is no secret, so a file may be crafted. Before memory is taken for a block, the index is compared with the
-size of the file: blocks lie side by side and fill it, and what they expand to is in proportion to it. The writer keeps
+A checksum is no secret, so a file may be crafted. Before memory is allocated for a block, the index is compared with
+the size of the file: blocks are adjacent and fill it, and their expanded size is in proportion to it. The writer keeps
 to that proportion: a block that compresses better is followed by a zstd frame that readers skip.
 """
 

@@ -85,8 +85,7 @@ class CheckpointStore:
             self._term.check()
 
     def write(self, checkpoint: CompletedCheckpoint) -> str:
-        """Write the checkpoint's metadata, which completes it, and return its path; its state files must exist
-        already.
+        """Complete the checkpoint by writing its metadata, and return its path; its state files must exist already.
 
         Call `check` before publishing any of its output: another driver may have taken over the job meanwhile without
         seeing this checkpoint. After StorageUncertainError it may be complete, so its state files must stay.
@@ -429,8 +428,7 @@ def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iter
 
 
 def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
-    """Load the checkpoint or savepoint that a user names by its directory or its `_metadata`; return it with its base
-    URI.
+    """Load the checkpoint or savepoint at a directory or `_metadata` that a user names; return it with its base URI.
 
     The paths of its state files are relative to that URI: the job's directory, or that of the savepoint.
 

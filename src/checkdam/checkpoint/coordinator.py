@@ -453,9 +453,7 @@ class CheckpointCoordinator:
         return AbortCheckpoint(checkpoint_id, reason, self._mark_deleted(files))
 
     def _acknowledge_savepoint(self, snapshot: SlotSnapshot) -> list[Action]:
-        """Record one subtask's part of a savepoint. Its files are not counted or deleted: they belong to the savepoint
-        alone.
-        """
+        """Record one subtask's part of a savepoint. Its files belong to the savepoint, so they are not counted."""
         pending = self._pending_savepoint(snapshot.checkpoint_id)
         if pending is None or snapshot.subtask not in pending.missing:
             return []

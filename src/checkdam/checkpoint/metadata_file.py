@@ -1,9 +1,9 @@
-"""The `_metadata` file of a checkpoint: Checkdam's facts in Flink's layout.
+"""The `_metadata` file of a checkpoint: Checkdam's data in Flink's layout.
 
-Where they go in that layout:
+Where the data is stored in that layout:
 
     master state "checkdam-digest"   xxh3_64 of the whole file with these 8 bytes zero; always the first, so that it
-                                     stands at the same place in every version and is checked before anything else
+                                     is at the same offset in every version and is checked before anything else
     master state "checkdam"          job, epoch, times, settings (msgpack); its version is that of Checkdam's format
     operators                        by uid; committables, finished subtasks and coordinator bytes are the coordinator
                                      state
@@ -13,8 +13,8 @@ Where they go in that layout:
                                      file or, by a relative name, in one of its own
     operator "checkdam-sources"      the source position, as its coordinator state
 
-A savepoint has the same but that its files lie beside `_metadata`, so that the savepoint can be moved by itself: their
-names have no directory and, as no other snapshot has a part in them, stand among the private files of a handle.
+A savepoint has the same layout, but its files lie beside `_metadata`, so that it can be moved by itself: their names
+have no directory and, as no other snapshot shares them, are among the private files of a handle.
 
 Format 1 had keyed state alone. Format 2 has no savepoints; checkpoints are still written in it.
 """

@@ -173,8 +173,7 @@ def load_savepoint(path: str) -> CompletedCheckpoint:
 
 
 def dispose(path: str) -> None:
-    """Delete a savepoint: the files that its intact `_metadata` names, temporary ones, and the directory if it is
-    empty.
+    """Delete a savepoint: the files that its intact `_metadata` names, temporary ones, and an empty directory.
 
     Keeps all other files in the directory. Deletes `_metadata` last, so that a failed disposal can be repeated.
 

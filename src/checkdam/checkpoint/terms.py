@@ -50,16 +50,12 @@ class TermFile(msgspec.Struct, frozen=True):
     owner: Owner
     version: int = _VERSION
     has_rivals: bool = False
-    """Whether an earlier driver of the job may be alive: then the file stays after the job, to keep that driver
-    fenced.
-    """
+    """Whether an earlier driver of the job may be alive: then the file outlives the job, to fence that driver."""
     has_ended: bool = False
     is_deleting: bool = False
     """Whether the job has ended and its driver may delete every checkpoint: the job cannot be resumed from them."""
     seen: tuple[tuple[int, int], ...] | None = None
-    """Id and term of each checkpoint that was complete when the job was taken; None until the driver resumes from
-    one.
-    """
+    """Id and term of each checkpoint that was complete when the job was taken; None until the driver resumes."""
 
 
 _decode_term = msgspec.json.Decoder(TermFile).decode
@@ -144,9 +140,7 @@ class Fence:
     seen: frozenset[tuple[int, int]]
 
     def excludes(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Return whether a replaced driver completed the checkpoint too late, so that its output was never
-        published.
-        """
+        """Return whether a replaced driver completed the checkpoint too late: its output was never published."""
         if checkpoint.term >= self.number:
             return False
         return self.seen.isdisjoint((checkpoint.checkpoint_id, term) for term in (checkpoint.term, ANY_TERM))
@@ -280,9 +274,7 @@ class Term:
         self.write(msgspec.structs.replace(self._content, is_deleting=True))
 
     def let_go(self) -> None:
-        """End the term regularly. The file stays if an earlier driver may be alive, which would otherwise resume
-        writing.
-        """
+        """End the term regularly. If an earlier driver may be alive, the file stays to fence it."""
         self._remove_older()
         if self._content.has_rivals:
             self.write(msgspec.structs.replace(self._content, has_ended=True, is_deleting=False))

@@ -1,5 +1,4 @@
-"""The function contracts as a type checker sees them: by the methods of a class, not by the type parameters of its
-base.
+"""The function contracts as a type checker sees them: by a class's methods, not by its base's type parameters.
 
 This way the annotations of `class Double(MapFunction)` are checked like those of `class Double(MapFunction[int,
 int])`. At run time `declarations.check_kind` requires an instance of the class.

@@ -33,9 +33,7 @@ O = TypeVar("O", covariant=True, default=Any)  # noqa: E741
 
 
 class RichFunction:
-    """A function with a lifecycle: `open` once before the first record, `close` once at the end, also after a
-    failure.
-    """
+    """A function with a lifecycle: `open` before the first record, `close` at the end, also after a failure."""
 
     def open(self, ctx: RuntimeContext) -> None:
         """Prepare the function, for instance by asking for state."""
@@ -45,9 +43,7 @@ class RichFunction:
 
 
 class CheckpointedFunction:
-    """A function that keeps operator state. A mixin for any other function; `initialize_state` is called before
-    `open`.
-    """
+    """A function that keeps operator state: a mixin for other functions. `initialize_state` comes before `open`."""
 
     def initialize_state(self, ctx: FunctionInitializationContext) -> None:
         """Ask for operator state; `ctx.is_restored` says whether it was restored."""
@@ -216,9 +212,7 @@ def callable_of(function: Any) -> Callable[..., Any]:
 
 
 def output_hint(function: Any) -> Any:
-    """Return the output type that a function's class declares, as in ProcessFunction[int, str]; None if it declares
-    none.
-    """
+    """Return the output type that a function's class declares, as in ProcessFunction[int, str]; else None."""
     return _named(function, O)
 
 

@@ -145,9 +145,7 @@ class KeyFit(Fit):
 
 
 def _outer_class(of: TypeInfo) -> type:
-    """Return the class that a value must be an instance of: encoded, a list looks like a tuple and a dict like a
-    dataclass.
-    """
+    """Return the class that values must be instances of: encoded, a list equals a tuple, a dict a dataclass."""
     if of.kind is Kind.NAMED_TUPLE:
         return tuple
     if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP) or of.codec is not None:

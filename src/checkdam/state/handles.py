@@ -21,9 +21,7 @@ class ValueState(Protocol[T]):
     """
 
     def value(self) -> T:
-        """Return the value of the current key; if it has none, the descriptor's default (None if there is none, or
-        with TTL).
-        """
+        """Return the value of the current key; if it has none, the descriptor's default, or None with TTL."""
 
     def update(self, value: T | None) -> None:
         """Set the value of the current key; None clears it.

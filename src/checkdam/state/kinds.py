@@ -76,9 +76,7 @@ class ValueWithDefault:
 
 
 class ValueWithMutableDefault(ValueWithDefault):
-    """A value with a mutable default: each reader gets its own copy, so that changing it in place affects no other
-    key.
-    """
+    """A value with a mutable default: each reader gets a copy, so that changing it affects no other key."""
 
     __slots__ = ()
 

@@ -26,8 +26,7 @@ class SavepointTarget:
 
 @dataclass(frozen=True)
 class StateFile:
-    """One immutable state file, by its path relative to the job's directory ("shared/…"), or in a savepoint by its
-    bare name.
+    """One immutable state file, by its path in the job's directory ("shared/…"), or in a savepoint by its bare name.
 
     `name` is the backend's name for it in its working directory, where that matters.
     """

@@ -20,9 +20,7 @@ def as_of_now(prune: Prune) -> Prune:
 
 
 def in_bulk(prune: Prune, every: int) -> Prune:
-    """Return the same prune for one pass over many stored values: reads the clock first, and again after `every`
-    values.
-    """
+    """Return the same prune for one pass over many values: reads the clock first, and after every `every` values."""
     bulk: Callable[[int], Prune] | None = getattr(prune, "in_bulk", None)
     return prune if bulk is None else bulk(every)
 
@@ -40,15 +38,12 @@ class Cells(Protocol):
         """Return the stored value of the current key, None if there is none."""
 
     def update(self, value: Any) -> None:
-        """Set it; None clears it. After changing a value in place, pass it here again; otherwise the change is not
-        recorded.
-        """
+        """Set it; None clears it. After changing a value in place, pass it here again to record the change."""
 
     def clear(self) -> None: ...
 
     def stored_keys(self) -> Iterator[Any]:
-        """Return the keys that have something stored, each once, as of the first one read; for states without
-        namespaces.
+        """Return the keys that have something stored, each once, as of the first read. For states without namespaces.
 
         Later writes do not change which keys follow.
         """
@@ -79,8 +74,7 @@ class Maps(Protocol):
     def clear(self) -> None: ...
 
     def stored_keys(self) -> Iterator[Any]:
-        """Return the keys that have something stored, each once, as of the first one read; for states without
-        namespaces.
+        """Return the keys that have something stored, each once, as of the first read. For states without namespaces.
 
         Later writes do not change which keys follow.
         """

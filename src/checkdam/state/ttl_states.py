@@ -76,9 +76,7 @@ class Lifetime:
 
 
 class Expiry:
-    """The prune of a state with TTL, which a backend calls to remove expired elements. May be called from any
-    thread.
-    """
+    """The prune of a state with TTL, which a backend calls to drop expired elements. Thread-safe."""
 
     __slots__ = ("_deadline", "_without")
 

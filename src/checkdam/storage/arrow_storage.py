@@ -65,8 +65,7 @@ class ArrowStorage:
                 self._filesystem.move(written, target)
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Create a file: on S3 by a conditional put if obstore is installed, else after checking that it does not
-        exist.
+        """Create a file: on S3 by a conditional put if obstore is installed, else after checking for an existing one.
 
         On HDFS, on other object stores, and on S3 without obstore, another writer may create the file between the
         check and the put. On HDFS that replaces the file: Arrow's move deletes its target and renames again.

@@ -73,9 +73,7 @@ class Storage(Protocol):
         """Return size and modification time of a file, None if there is none."""
 
     def list(self, directory: str) -> list[FileStatus]:
-        """List every file below a directory, recursively, sorted by path, including temporary ones; [] if there is
-        none.
-        """
+        """List every file below a directory, recursively, sorted by path, temporary ones included; [] if none."""
 
     def rename(self, source: str, target: str) -> None:
         """Move a file, replacing the target. Raises FileNotFoundError if the source is gone."""
@@ -90,6 +88,4 @@ class Storage(Protocol):
         """Remove a directory with its content; do nothing if it does not exist."""
 
     def check_writable(self) -> None:
-        """Create the root if necessary; create, write, read back and delete a probe. Raises StorageError with a
-        hint.
-        """
+        """Create the root if necessary; write, read back and delete a probe. Raises StorageError with a hint."""

@@ -220,9 +220,7 @@ def _walk(target: str, relative: str) -> Iterator[FileStatus]:
 
 
 def _open_file(target: str) -> io.FileIO:
-    """Open a regular file for reading. Raises OSError for anything else: a link would be followed, a pipe would
-    block.
-    """
+    """Open a regular file for reading. Raises OSError for anything else: a link is not followed, a pipe could block."""
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):

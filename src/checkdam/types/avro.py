@@ -83,9 +83,7 @@ def _parsed(schema: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _may_be_deep(schema: str) -> bool:
-    """Return whether values can be nested deeper than the schema's text may be: the schema is recursive or very
-    deep.
-    """
+    """Return whether values can be nested deeper than the schema's text: it is recursive or very deep."""
     parsed = _parsed(schema)
     try:
         return _height(parsed, _Names(parsed), {}, _MOST_DEPTH) > _MOST_DEPTH

@@ -125,9 +125,7 @@ def _same(value: Any) -> Any:
 
 
 class _Comparison:
-    """Compares two types side by side: collects differences and composes the conversion (None: the value stays as
-    is).
-    """
+    """Compares two types side by side: collects differences and composes the conversion (None: no change)."""
 
     def __init__(self) -> None:
         self.differences: list[TypeDifference] = []

@@ -1,6 +1,4 @@
-"""Type hints for state that plain Python types cannot express: aliases, pickled and Avro values, Spark and Arrow
-types.
-"""
+"""Type hints beyond plain Python types: aliases, pickled and Avro values, Spark and Arrow types."""
 
 from __future__ import annotations
 

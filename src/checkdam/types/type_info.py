@@ -123,9 +123,7 @@ class TypeInfo:
         return self.kind not in _CHANGEABLE and self.frozen and all(of.is_immutable for _, of in self.fields)
 
     def field_index(self, key: int | str) -> int | None:
-        """Return the position of a field, given by index (negative counts from the end) or name; None if there is
-        none.
-        """
+        """Return the position of a field by index (negative counts from the end) or name; None if there is none."""
         if not self.is_compound:
             return None
         if isinstance(key, str):

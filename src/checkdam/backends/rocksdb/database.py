@@ -246,9 +246,7 @@ class Database:
 
 
 def write_sorted(path: Path, memory: SlotMemory, entries: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Write a file for `ColumnFamily.ingest` from entries in ascending order; return False, and write none, if there
-    are none.
-    """
+    """Write entries in ascending order to a file for `ColumnFamily.ingest`; return False if there are none."""
     writer: SstFileWriter | None = None
     for key, value in entries:
         if writer is None:

@@ -151,8 +151,7 @@ class RocksDBStore:
         return sealed
 
     def _merge_once(self) -> None:
-        """Merge the tables before the first full snapshot: they are not rewritten soon, so the next snapshots copy
-        little.
+        """Merge the tables before the first full snapshot, so that the next snapshots copy little.
 
         This also removes other subtasks' key groups from disk. If there are none, a store that is too large to merge
         synchronously is left to RocksDB, which merges it in the background.

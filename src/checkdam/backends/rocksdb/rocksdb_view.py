@@ -100,9 +100,7 @@ class PublishedTable:
 
 
 class RocksDBPublished:
-    """The states of a store at the end of one epoch. Every epoch has a new one, so that readers block no other
-    thread.
-    """
+    """The states of a store at the end of one epoch. Every epoch has a new one, so that readers block nothing."""
 
     def __init__(
         self, owner: StoreOwner, epoch: Epoch, tables: Sequence[StateTable], before: RocksDBPublished | None

@@ -60,8 +60,7 @@ def footprint(of: TypeInfo) -> tuple[int, float]:
 
 
 class StateTable(ABC):
-    """A read-through and write-behind cache: objects stay in memory while there is room, changes until they are
-    written.
+    """A read-through and write-behind cache: objects stay while there is room, changes until they are written.
 
     `StateSpec.entry_key` describes an entry key; in the database the key group precedes it. Since msgpack is
     self-delimiting, the encoding of a key is never a prefix of another's, and all entries of a key, or of a key and
