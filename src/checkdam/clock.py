@@ -1,4 +1,4 @@
-"""Time as something handed in, so that tests need not wait; and instants as milliseconds since 1970."""
+"""Clocks that can be injected, so that tests need not wait; and instants as milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
-    """Two readings of time: an instant to show, and a monotonic one to measure with."""
+    """Two readings of time: a UTC instant to show, and a monotonic one to measure with."""
 
     def now(self) -> datetime:
-        """The current instant, in UTC."""
+        """Return the current instant, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back."""
+        """Return seconds since some fixed moment; never goes back."""
 
 
 class SystemClock:
@@ -31,15 +31,15 @@ class SystemClock:
 
 
 def to_milliseconds(instant: datetime) -> int:
-    """Whole milliseconds since 1970, rounded down."""
+    """Return whole milliseconds since 1970, rounded down."""
     return (instant - _BEGINNING) // _MILLISECOND
 
 
 def from_milliseconds(milliseconds: float) -> datetime:
-    """The instant, in UTC. Raises OverflowError outside the years 1 to 9999."""
+    """Return the UTC instant. Raises OverflowError outside the years 1 to 9999."""
     return _BEGINNING + timedelta(milliseconds=milliseconds)
 
 
 def milliseconds_in(duration: timedelta) -> int:
-    """Whole milliseconds of a duration, rounded down."""
+    """Return the whole milliseconds of a duration, rounded down."""
     return duration // _MILLISECOND

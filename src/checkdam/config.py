@@ -1,7 +1,7 @@
-"""Settings under Flink's keys: what may be set, how a value is written, and which of several wins.
+"""Settings under Flink's keys: the known options, the syntax of values, and the order of precedence.
 
 Option by option, a value set in code wins over the command line (`-D key=value`), which wins over the file
-(`checkdam.yaml`), which wins over the default. Keys of Spark ("spark.…") are passed on unread.
+(`checkdam.yaml`), which wins over the default. Spark's keys ("spark.…") are passed on without checks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ConfigOption(Generic[T]):
-    """One setting. `aliases` are its older spellings, which mean exactly the same.
+    """One setting. `aliases` are older names with the same meaning.
 
-    `implied` are values that also set another setting, where that is not given: name, key and value there.
+    `implied` are values that also set another setting if that is not given: name, key and value there.
     """
 
     key: str
@@ -46,12 +46,12 @@ class ConfigOption(Generic[T]):
     description: str
     aliases: tuple[str, ...] = ()
     implied: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
-    unset: str | None = None  # the text by which Flink's files leave it unset
+    unset: str | None = None  # the text that leaves it unset in Flink's files
 
     def parse(self, value: object, *, spelling: str | None = None, where: str = "") -> Any:
-        """The value in its Python form. Raises ConfigError naming the key, the value and what is expected.
+        """Parse a value. Raises ConfigError naming the key, the value and what is expected.
 
-        None leaves unset an option that is unset by default. `spelling` and `where` tell how the user wrote it.
+        None leaves an option unset if it is unset by default. `spelling` and `where` say how the user wrote it.
         """
         if value is None and self.default is None:
             return None
@@ -349,7 +349,7 @@ WEB_REFRESH_INTERVAL = ConfigOption(
 WEB_CHECKPOINTS_HISTORY = ConfigOption(
     "web.checkpoints.history",
     integer(0),
-    200,  # Flink keeps 10, with which last night's trouble is gone by the morning; 200 cost little
+    200,  # Flink keeps 10, which do not last until the next morning; 200 cost little
     "How many checkpoints the history shows.",
 )
 WEB_EXCEPTION_HISTORY = ConfigOption(
@@ -360,7 +360,7 @@ OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values(
 """Every setting that Checkdam reads, in the order above."""
 
 _ON_COMMAND_LINE = " on the command line"
-_IMPLIED = "implied "  # before the key of a setting in a layer: the value that another setting gives it
+_IMPLIED = "implied "  # prefix of a setting's key in a layer: the value that another setting implies for it
 _KEYS = frozenset(option.key for option in OPTIONS)
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.key, *option.aliases)}
 
@@ -372,7 +372,7 @@ def _nearest_key(key: str) -> str:
 
 
 def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
-    """Check (spelling, value, where) entries; the result has canonical keys and Python values.
+    """Check (spelling, value, where) entries; return them with canonical keys and Python values.
 
     Of two spellings of one setting the newer wins, as in Flink.
     """
@@ -403,13 +403,13 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
 
 
 def _newness(entry: tuple[str, object, str]) -> int:
-    """The rank of an entry's spelling among those of its setting, the oldest first."""
+    """Return the rank of an entry's spelling among those of its setting, the oldest first."""
     option = _BY_SPELLING.get(entry[0])
     return 0 if option is None else -(option.key, *option.aliases).index(entry[0])
 
 
 def _implied(option: ConfigOption[Any], value: object) -> dict[str, Any]:
-    """The other settings that one value decides. None leaves a setting as it is."""
+    """Return the other settings that one value implies. None leaves a setting unchanged."""
     implied = {_IMPLIED + key: None for key, _ in option.implied.values()}
     if (chosen := option.implied.get(str(value).strip().lower())) is not None:
         implied[_IMPLIED + chosen[0]] = _BY_SPELLING[chosen[0]].parse(chosen[1])
@@ -434,7 +434,7 @@ def parse_override(text: str) -> tuple[str, str]:
 
 
 class Origin(Enum):
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
 
     CODE = "code"
     COMMAND_LINE = "command line"
@@ -449,7 +449,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """The value that holds for one option, and where it comes from."""
+    """The effective value of one option, and its origin."""
 
     value: Any
     origin: Origin
@@ -457,7 +457,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Settings from code, command line and file, in this order of precedence. Never changes; every value is valid."""
+    """Settings from code, command line and file, in this order of precedence. Immutable; every value is valid."""
 
     _code: Mapping[str, Any] = field(default_factory=dict)
     _command_line: Mapping[str, Any] = field(default_factory=dict)
@@ -466,11 +466,11 @@ class Configuration:
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, str] | None = None) -> Configuration:
-        """Read a settings file, or one of Flink, and the command line's settings. Raises ConfigError."""
+        """Load a settings file, or one of Flink, and the command line's settings. Raises ConfigError."""
         command_line = [(key, value, _ON_COMMAND_LINE) for key, value in (overrides or {}).items()]
         if file is None:
             return cls(_command_line=_layer(command_line))
-        from checkdam.config_file import read_settings_file  # with the YAML library, only where there is a file
+        from checkdam.config_file import read_settings_file  # loads the YAML library, only if there is a file
 
         return cls(_command_line=_layer(command_line), _file=_layer(read_settings_file(file)))
 
@@ -479,28 +479,28 @@ class Configuration:
         return value
 
     def setting(self, option: ConfigOption[Any]) -> Setting:
-        """The value of an option with where it comes from."""
+        """Return the effective value of an option with its origin."""
         return self.given().get(option.key) or Setting(option.default, Origin.DEFAULT)
 
     def is_set(self, option: ConfigOption[Any]) -> bool:
-        """Whether anyone has given this setting a value."""
+        """Return whether the setting was given a value."""
         return any(option.key in layer for layer in (self._code, self._command_line, self._file))
 
     def with_value(self, key: str | ConfigOption[Any], value: object) -> Configuration:
-        """A copy in which code has set `key`; text and Python values (timedelta, int, enum …) both do."""
+        """Return a copy in which code has set `key`; accepts text and Python values (timedelta, int, enum …)."""
         spelling = key if isinstance(key, str) else key.key
         return replace(self, _code={**self._code, **_layer([(spelling, value, "")])})
 
     def settled(self, option: ConfigOption[Any], value: object, origin: Origin | None = None) -> Configuration:
-        """A copy in which the option has this value whatever else was given: the one with which the job runs.
+        """Return a copy in which the option has this value, with which the job runs, regardless of other sources.
 
-        Without `origin` it keeps that of the value which it replaces.
+        Without `origin` it keeps that of the replaced value.
         """
         setting = Setting(option.parse(value), origin or self.setting(option).origin)
         return replace(self, _settled={**self._settled, option.key: setting})
 
     def given(self) -> dict[str, Setting]:
-        """Every setting that was given or settled, by its key."""
+        """Return every setting that was given or settled, by its key."""
         layers = ((Origin.FILE, self._file), (Origin.COMMAND_LINE, self._command_line), (Origin.CODE, self._code))
         found = {key: Setting(value, origin) for origin, layer in layers for key, value in layer.items()}
         for name in [each for each in found if each.startswith(_IMPLIED)]:
@@ -510,11 +510,13 @@ class Configuration:
         return {**found, **self._settled}
 
     def effective(self) -> dict[str, Setting]:
-        """Every option with the value that holds, and every other setting that was given."""
+        """Return every option with its effective value, and every other setting that was given."""
         return {option.key: self.setting(option) for option in OPTIONS} | self.given()
 
     def without_effect(self) -> dict[str, list[str]]:
-        """The given settings of Flink that change nothing here, by the reason. What holds anyway is left out."""
+        """Return the given Flink settings that have no effect here, by the reason; without those that ask for the
+        actual behaviour.
+        """
         found: dict[str, list[str]] = {}
         for key, setting in sorted(self.given().items()):
             reason = None if key in _KEYS else reason_without_effect(key)
@@ -523,5 +525,5 @@ class Configuration:
         return found
 
     def spark_settings(self) -> dict[str, str]:
-        """Every "spark.…" setting that was given, for Spark to read."""
+        """Return every "spark.…" setting that was given, for Spark to read."""
         return {key: setting.value for key, setting in self.given().items() if key.startswith("spark.")}

@@ -1,4 +1,4 @@
-"""Reading settings files: YAML with flat or nested keys, and the lines of Flink 1.x."""
+"""Reads settings files: YAML with flat or nested keys, and the line format of Flink 1.x."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FLINK_1_FILE = "flink-conf.yaml"
 FLINK_2_FILE = "config.yaml"
 
 Entry = tuple[str, object, str]
-"""A key, its value (a text, or a tuple of them for a list), and where it stands, for complaints."""
+"""A key, its value (text, or a tuple of texts for a list), and its location, for errors."""
 
 
 def read_settings_file(file: Path) -> list[Entry]:
     """Read a settings file, or the one in a configuration directory of Flink. Raises ConfigError.
 
-    A file named flink-conf.yaml is read as Flink 1.x does, line by line: what follows a "#" is a comment, the first
-    ": " ends the key, and of two lines with the same key the later counts.
+    A file named flink-conf.yaml is read as Flink 1.x does, line by line: a "#" starts a comment, the first ": " ends
+    the key, and of two lines with the same key the later wins.
     """
     if file.is_dir():
         file = _in_directory(file)
@@ -33,7 +33,7 @@ def read_settings_file(file: Path) -> list[Entry]:
 
 
 def _in_directory(directory: Path) -> Path:
-    """The file that Flink would read there; one of 1.x counts before one of 2.x."""
+    """Return the file that Flink would read there; one of 1.x takes precedence over one of 2.x."""
     for name in (FLINK_1_FILE, FLINK_2_FILE):
         if (directory / name).is_file():
             return directory / name
@@ -47,7 +47,7 @@ def _read_lines(text: str, file: Path) -> list[Entry]:
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.partition("#")[0].strip()
         key, separator, value = content.partition(": ")
-        if separator and key.strip() and value.strip():  # as Flink, which passes over any other line
+        if separator and key.strip() and value.strip():  # Flink skips any other line, too
             entries[key.strip()] = (key.strip(), value.strip().strip("\"'"), f" ({file}, line {number})")
     return list(entries.values())
 

@@ -1,4 +1,4 @@
-"""How the values of settings are written: durations, memory sizes, numbers, names."""
+"""The syntax of setting values: durations, memory sizes, numbers, names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµμ]*)\s*", re.IGNORECASE)
 _ISO_DURATION = re.compile(r"\s*P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\s*", re.IGNORECASE)
 _DURATION_UNITS = {
-    "": 1e-3,  # as in Flink, a bare number counts milliseconds
+    "": 1e-3,  # as in Flink, a bare number means milliseconds
     **dict.fromkeys(("d", "day", "days"), 86400.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
@@ -36,7 +36,7 @@ _MEMORY_UNITS = {  # binary, as in Flink: 1 kb is 1024 bytes
 
 @dataclass(frozen=True)
 class ValueType(Generic[T]):
-    """How a value is written: `parse` takes text or a Python value and raises ValueError if it is neither."""
+    """The syntax of a value: `parse` takes text or a Python value and raises ValueError if it is invalid."""
 
     expected: str
     example: str
@@ -110,7 +110,7 @@ def _bounded(kind: Callable[[str], T], what: str, minimum: float, maximum: float
 
 
 def choice(*names: str, synonyms: Mapping[str, str] | None = None) -> ValueType[str]:
-    """One of `names`, in any case and with "-" or "_"; a synonym reads as the name it stands for."""
+    """Return a type for one of `names`, in any case and with "-" or "_"; a synonym becomes the name it stands for."""
 
     def fold(name: object) -> str:
         return str(getattr(name, "name", name)).strip().lower().replace("-", "_")
@@ -132,7 +132,7 @@ def parse_memory_size(value: object) -> int:
 
 
 def parse_as(kind: ValueType[T], name: str, value: object, *, where: str = "") -> T:
-    """The value in its Python form. Raises ConfigError naming what it is for, the value and what is expected."""
+    """Parse a value. Raises ConfigError naming what it is for, the value and what is expected."""
     try:
         return kind.parse(value)
     except ValueError:

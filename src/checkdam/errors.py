@@ -1,34 +1,34 @@
-"""Everything that can go wrong, as one tree.
+"""All errors, as one tree.
 
 CheckdamError
-├── UsageError                   the user's words are wrong; nothing has run          (exit code 2)
-│   ├── ConfigError              a setting is unknown or ill-typed
+├── UsageError                   invalid input from the user; nothing has run         (exit code 2)
+│   ├── ConfigError              a setting is unknown or has an invalid value
 │   ├── JobGraphError            the job as written cannot run: uid, types, parallelism
 │   │   ├── StateRequestError    a function asks for state that it cannot have
-│   │   └── NoSuchCallError      a stream does not have this call; also an AttributeError
+│   │   └── NoSuchCallError      a stream does not have this method; also an AttributeError
 │   ├── JobFileError             the job file is missing or fails to import
-│   └── StateAccessError         a function uses state in a way it cannot be used
+│   └── StateAccessError         a function uses state in an unsupported way
 ├── RestoreError                 a checkpoint cannot be used; nothing has run         (exit code 1)
 │   ├── CheckpointNotFoundError
-│   ├── CheckpointDamagedError   truncated, altered, or a file of it is gone
+│   ├── CheckpointDamagedError   truncated, altered, or one of its files is gone
 │   ├── FormatTooNewError        written by a newer version
-│   ├── RepeatedOutputError      going back to an older one would publish output again
-│   └── StateNotRestorableError  whole, but does not fit this job
+│   ├── RepeatedOutputError      restoring an older checkpoint would publish output again
+│   └── StateNotRestorableError  intact, but incompatible with this job
 ├── StorageError                 the operation did not happen
-│   └── StorageUncertainError    it may have happened: the reply was lost
-├── SavepointError               a savepoint cannot be taken there, or is none to dispose of
-├── StateNotReadyError           live state cannot be told right now; asking again helps
-├── ServerUnreachableError       nobody answers at the address of a REST server
-├── RequestRefusedError          a REST server said no, or what it was asked to do failed
+│   └── StorageUncertainError    the operation may have happened: the reply was lost
+├── SavepointError               a savepoint cannot be taken there, or the one to dispose of is none
+├── StateNotReadyError           live state cannot be read right now; retrying helps
+├── ServerUnreachableError       no server answers at the address of a REST server
+├── RequestRefusedError          a REST server refused a request, or the requested work failed
 ├── CheckpointDeclinedError      a subtask could not take its snapshot
-├── JobControlError              what was asked of a running job was not done; the job goes on as it would have
-└── JobFailedError               the job ended with a failure that restarts did not cure
-    ├── OutputLostError          output that was to be published is gone; an older checkpoint produces it again
+├── JobControlError              a request to a running job failed; the job continues unchanged
+└── JobFailedError               the job failed, and restarts did not help
+    ├── OutputLostError          output to be published is gone; an older checkpoint produces it again
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
     ├── SlotLostError            a slot or its executor is gone, or hangs
     ├── EngineLostError          Spark itself is gone, or hangs: only another process can run the job again
     ├── GivenUpError             the job was to end or to fail over, and hangs
-    └── FencedError              another driver has taken the job over; this one has stopped, and touched nothing
+    └── FencedError              another driver has taken over the job; this one stopped without changing anything
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any
 
 
 class CheckdamError(Exception):
-    """What is wrong, naming the thing; the hint says what the user can do."""
+    """A message that names what is wrong, and a hint that says what the user can do."""
 
     exit_code = 1
 
@@ -133,7 +133,7 @@ class ServerUnreachableError(CheckdamError):
 
 
 class RequestRefusedError(CheckdamError):
-    status = 0  # of the HTTP answer; 0: the request was taken, and its work failed
+    status = 0  # of the HTTP response; 0: the request was accepted, and its work failed
 
 
 class CheckpointDeclinedError(CheckdamError):
@@ -149,7 +149,7 @@ class JobFailedError(CheckdamError):
 
 
 def operator_title(name: str, uid: str | None) -> str:
-    """How messages name an operator: by its uid, which is unique in the job, with its name beside it."""
+    """Return the name of an operator in messages: its uid, which is unique in the job, and its name."""
     return f'"{uid}" ({name})' if uid and uid != name else f'"{name}"'
 
 
@@ -160,8 +160,8 @@ class OutputLostError(JobFailedError):
 class UserFunctionError(JobFailedError):
     """The user's own code raised; `user_traceback` holds their frames only.
 
-    `where` names the method if it was not a function that works on one record after the other: open, a source, a
-    timer, a sink. `record` is empty if the method was called for no record.
+    `where` names the method if it does not process records one by one: open, a source, a timer, a sink. `record` is
+    empty if the method was not called for a record.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class UserFunctionError(JobFailedError):
         self.cause = cause
         self.user_traceback = user_traceback
         self.where = where
-        self.subtask: int | None = None  # where that was, if it was in a slot
+        self.subtask: int | None = None  # where it was raised, if in a slot
 
 
 class SlotLostError(JobFailedError):

@@ -1,7 +1,7 @@
 """Flink's settings that have no effect here, each with the reason, and those that are refused.
 
-Together with the options of `config.py` these are all keys that are known. A family ends with a dot and stands for
-every key below it: how Flink runs its own processes is not ours to check.
+Together with the options of `config.py` these are all known keys. A family ends with a dot and stands for every key
+below it: settings of Flink's own processes are not checked here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WithoutEffect:
-    """Keys, or families of keys, that are accepted for one reason and change nothing.
+    """Keys, or families of keys, that are accepted for one reason and have no effect.
 
-    `holds` is the value that is what happens anyway: "false" for what does not exist here.
+    `holds` is the value that matches the actual behaviour: "false" for features that do not exist here.
     """
 
     title: str
@@ -26,7 +26,7 @@ class WithoutEffect:
 
 @dataclass(frozen=True)
 class RefusedKey:
-    """Keys under which only `allowed` values are accepted, and why."""
+    """Keys that accept only the `allowed` values, and the reason."""
 
     keys: tuple[str, ...]
     allowed: tuple[str, ...]
@@ -386,13 +386,13 @@ _REFUSED = {key: each for each in REFUSED for key in each.keys}
 
 
 def known_keys() -> Iterator[str]:
-    """Every key of this module, without those that only a family covers."""
+    """Yield every key of this module, without those that only a family covers."""
     yield from _REASONS
     yield from _REFUSED
 
 
 def reason_without_effect(key: str) -> str | None:
-    """Why the key has no effect here; None if it is not known as such."""
+    """Return why the key has no effect here; None if it is not such a key."""
     if key in _REASONS:
         return _REASONS[key]
     if key in _REFUSED:
@@ -406,11 +406,11 @@ def reason_without_effect(key: str) -> str | None:
 
 
 def holds_anyway(key: str, value: str) -> bool:
-    """Whether the key asks for what happens anyway, so that there is nothing to tell."""
+    """Return whether the value matches the actual behaviour, so that no warning is needed."""
     return key in _REFUSED or value.strip().lower() == _HOLDING.get(key, "false")
 
 
 def refusal(key: str, value: str) -> RefusedKey | None:
-    """Why this value cannot be accepted; None if it can."""
+    """Return why this value is refused; None if it is accepted."""
     refused = _REFUSED.get(key)
     return refused if refused is not None and value.strip().lower() not in refused.allowed else None

@@ -1,4 +1,4 @@
-"""Settings as objects: dataclasses whose fields are options, and which remember the fields a program named."""
+"""Settings as objects: dataclasses whose fields are options, and which remember the fields that a program set."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ S = TypeVar("S", bound="OptionFields")
 
 
 def option_field(option: ConfigOption[Any], read: Callable[[Any], Any] = lambda value: value) -> Any:
-    """Declare a field that stands for an option; `read` makes the field's value of the option's.
+    """Declare a field for an option; `read` converts the option's value to the field's.
 
-    Left out, it has the default of the option, and does not count as named.
+    If it is left out, it has the default of the option, and does not count as set.
     """
     return field(default=cast(Any, _UNNAMED), metadata={_OPTION: option, _READ: read})
 
 
 class OptionFields:
-    """A frozen dataclass of options. An option that a program leaves out keeps what the command line or file says.
+    """A frozen dataclass of options. An option that a program leaves out keeps the value of the command line or file.
 
     A subclass calls `_fill()` first in its `__post_init__`. `implies` are the options that follow from the choice of
     the class, such as the type of a restart strategy.
@@ -33,7 +33,7 @@ class OptionFields:
     implies: ClassVar[tuple[tuple[ConfigOption[Any], object], ...]] = ()
 
     def _fill(self, none_is_unnamed: Collection[str] = ()) -> None:
-        """Note which fields were named, and give the others their defaults; None names nothing where it is said so."""
+        """Record which fields were set, and give the others their defaults; None may count as unset, by field."""
         mine = list(_option_fields(type(self)))
         given = {each.name: getattr(self, each.name) for each, _ in mine}
         named = frozenset(
@@ -47,12 +47,12 @@ class OptionFields:
         object.__setattr__(self, "_named", named)
 
     def names(self, *names: str) -> bool:
-        """Tell whether all these fields were named."""
+        """Return whether all these fields were set."""
         named: frozenset[str] = self._named  # type: ignore[attr-defined]  # set by _fill
         return named.issuperset(names)
 
     def named_options(self) -> Iterator[tuple[ConfigOption[Any], object]]:
-        """Give every option that a program chooses by giving this object, with its value."""
+        """Return every option that this object sets, with its value."""
         yield from self.implies
         for each, option in _option_fields(type(self)):
             if self.names(each.name):
@@ -60,14 +60,14 @@ class OptionFields:
 
 
 def chosen_in_code(configuration: Configuration, chosen: OptionFields) -> Configuration:
-    """A copy of the settings in which code has set the options that this object names, and no others."""
+    """Return a copy of the settings in which code has set the options that this object sets, and no others."""
     for option, value in chosen.named_options():
         configuration = configuration.with_value(option, value)
     return configuration
 
 
 def options_from(kind: type[S], configuration: Configuration) -> S:
-    """Build an object of this class whose every option is what the settings say. Raises ConfigError."""
+    """Build an object of this class with every option from the settings. Raises ConfigError."""
     return kind(**{each.name: each.metadata[_READ](configuration.get(o)) for each, o in _option_fields(kind)})
 
 

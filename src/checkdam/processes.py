@@ -1,4 +1,4 @@
-"""Whether processes live, this one's and others', and what to do when one ends."""
+"""Liveness of processes, this one and others, and actions when one exits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 _POLL_SECONDS = 0.5
 _DEAD = ("Z", "X")
-"""States of a process that has ended, and has not been waited for."""
+"""States of a process that has exited, but has not been waited for."""
 
 
 def when_any_exits(pids: Iterable[int], act: Callable[[], None]) -> threading.Thread:
-    """Call `act` once, from another thread, as soon as one of these processes is gone."""
+    """Call `act` once, from another thread, as soon as one of these processes has exited."""
     watched = list(pids)
 
     def watch() -> None:
@@ -32,7 +32,7 @@ def when_any_exits(pids: Iterable[int], act: Callable[[], None]) -> threading.Th
 
 
 def _wait_with_pidfd(pids: list[int]) -> bool:
-    """Wait until one is gone; False if the system has no such thing."""
+    """Wait until one has exited; return False if the system does not support pidfds."""
     if not hasattr(os, "pidfd_open"):
         return False
     poll = select.poll()
@@ -48,7 +48,7 @@ def _wait_with_pidfd(pids: list[int]) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process of this number runs, of any user."""
+    """Return whether a process with this id runs, of any user."""
     if not 0 < pid < 2**31:
         return False
     try:
@@ -61,7 +61,7 @@ def is_alive(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of any process."""
+    """Return the parent of any process."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.exists():
         return int(stat.read_text().rpartition(")")[2].split()[1])
@@ -70,7 +70,7 @@ def parent_of(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that cannot be mistaken for a later one with the same number."""
+    """The identity of a process, which distinguishes it from a later one with the same id."""
 
     machine: str
     pid: int
@@ -84,9 +84,9 @@ class Owner:
         return self.machine == _machine()
 
     def is_alive(self) -> bool:
-        """Whether the process is known to run; only for one of this machine.
+        """Return whether the process is known to run; only for one of this machine.
 
-        Where the system does not show it, as with `hidepid`, its number decides.
+        If the system hides it, as with `hidepid`, only its id is checked.
         """
         if not self.is_here():
             return False
@@ -101,7 +101,7 @@ def this_process() -> Owner:
 
 
 def _machine() -> str:
-    """This boot of this machine, and the space its process numbers belong to: containers may share a name."""
+    """Return an id of this boot of this machine and its process id namespace: containers may share a host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{os.uname().nodename} {boot} {os.readlink('/proc/self/ns/pid')}"
@@ -110,7 +110,7 @@ def _machine() -> str:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """The state of a process and when it began, in the kernel's own count; "" if it is gone or the system hides it."""
+    """Return the state and start time of a process, in the kernel's units; "" if it has exited or is hidden."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Working state: how a subtask keeps its keyed state, and how it becomes files."""
+"""State backends: how a subtask keeps its keyed state, and how it is written to files."""
 
 from checkdam.backends.contract import KeyedStateBackend, KeyedStateStore, Sealed, StoreOwner, ValueTable
 from checkdam.backends.state_backends import HashMapStateBackend, RocksDBStateBackend

@@ -1,4 +1,4 @@
-"""Merging old deltas, so that a chain of files stays short without rewriting everything each time."""
+"""Merging of old delta files, which keeps the chain of files short without rewriting everything each time."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
 
 CHAIN_LENGTH = 8
-"""A chain up to this long is left alone."""
+"""A chain up to this length is not merged."""
 
-_SMALL = 64 * 1024  # below this a file costs its round trip, not its bytes
+_SMALL = 64 * 1024  # below this size a file costs its round trip, not its bytes
 _GROWTH = 2
 
 _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def plan(files: Sequence[StateFile]) -> slice | None:
-    """The run of files to merge into one, or None when the chain is short or nothing is worth it.
+    """Return the run of files to merge into one; None if the chain is short or no merge is worth it.
 
-    The run is the newest files, taken backwards as long as the next older one is at most twice what is in the run.
-    So merging makes the file that any byte lies in at least 1.5 times larger, except once, when it was the newest:
-    each byte is rewritten at most 1 + log1.5(all / smallest file) times. What stays apart is more than twice the sum
-    of all newer files, which bounds the chain by log3(all / smallest file).
+    The run consists of the newest files, extended backwards as long as the next older file is at most twice the size
+    of the run. So merging makes the file that contains any given byte at least 1.5 times larger, except once, when it
+    was the newest: each byte is rewritten at most 1 + log1.5(all / smallest file) times. Every file that is not merged
+    is more than twice the sum of all newer files, which bounds the chain by log3(all / smallest file).
     """
     if len(files) <= CHAIN_LENGTH:
         return None
@@ -53,13 +53,13 @@ def plan(files: Sequence[StateFile]) -> slice | None:
 
 @dataclass(frozen=True)
 class Pruning:
-    """How a merge finds out what of a state has expired; the only reason for it to decode values."""
+    """How a merge drops expired elements of a state; the only reason for a merge to decode values."""
 
     values: Serializer
     prune: Prune
 
     def apply(self, entries: dict[bytes, bytes]) -> set[bytes]:
-        """Take out what has expired; the keys of which nothing is left."""
+        """Remove expired elements; return the keys that have none left."""
         gone = set()
         for key, encoded in entries.items():
             stored = self.values.decode_one(encoded)
@@ -76,11 +76,11 @@ class Pruning:
 def merge(
     storage: Storage, files: Sequence[StateFile], target: str, prunings: Mapping[str, Pruning] | None = None
 ) -> StateFile:
-    """Write one file that stands for a run of adjacent ones, oldest first; the newest entry of each key wins.
+    """Merge a run of adjacent files, oldest first, into one file; the newest entry of each key wins.
 
-    The result is a base when the run begins with one, and only then forgets removed keys: a delta must still hide
-    what lies below it. Holds one block of each file in memory, whatever their size. What has expired of the states
-    with a pruning (by name) is left out.
+    The result is a base if the run begins with one, and only then drops removed keys: a delta must still hide entries
+    of older files. Holds one block of each file in memory, whatever their size. Drops expired elements of the states
+    with a pruning (by name).
     """
     readers = [read_state_file(storage, file.path, file.size) for file in files]
     first, newest = readers[0].info, readers[-1].info
@@ -120,7 +120,7 @@ class _Group:
 
 
 class PendingBlock:
-    """Key groups, ascending, that wait until they fill a block."""
+    """Key groups, ascending, collected until they fill a block."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -157,17 +157,17 @@ class PendingBlock:
 
 @dataclass(frozen=True, slots=True)
 class MergedGroup:
-    """What the blocks of one state amount to in one key group."""
+    """The merged blocks of one state in one key group."""
 
     number: int
     entries: dict[bytes, bytes]
-    removed: set[bytes]  # gone, and perhaps still in files older than those merged
+    removed: set[bytes]  # removed, but perhaps still in files older than those merged
 
 
 def merged_groups(sources: Sequence[Iterable[Block]], key_groups: KeyGroupRange | None = None) -> Iterator[MergedGroup]:
-    """The key groups of one state in ascending order, sources oldest first, without knowing its types.
+    """Yield the merged key groups of one state in ascending order, sources oldest first, without decoding its types.
 
-    Keys are compared by their msgpack form, which is one and the same for equal keys of one type.
+    Keys are compared by their msgpack form, which is equal for equal keys of one type.
     """
     cursors = [_groups(blocks, age, key_groups) for age, blocks in enumerate(sources)]
     merged = heapq.merge(*cursors, key=lambda group: (group.number, group.age))
@@ -192,7 +192,7 @@ def merge_blocks(
     keep_removed: bool,
     pruning: Pruning | None = None,
 ) -> None:
-    """Write what the blocks of one state amount to, sources oldest first."""
+    """Write the merged blocks of one state, sources oldest first."""
     pending = PendingBlock()
     for group in merged_groups(sources, key_groups):
         removed = group.removed

@@ -1,4 +1,4 @@
-"""What a keyed state backend promises to the operator that uses it and to the checkpoints taken of it."""
+"""The contract of a keyed state backend, for the operators that use it and the checkpoints taken of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _no_directory() -> Path:
 
 @dataclass(frozen=True)
 class StoreOwner:
-    """Whose state a store holds: one subtask of one operator, in one attempt of the job."""
+    """The owner of a store: one subtask of one operator, in one attempt of the job."""
 
     uid: OperatorUid
     subtask: SubtaskIndex
@@ -46,11 +46,11 @@ class StoreOwner:
     max_parallelism: int
     key_type: TypeInfo
     work_directory: Callable[[], Path] = _no_directory
-    """Makes a local directory for working files; it disappears with the process, however that ends."""
+    """Creates a local directory for working files; it disappears with the process, however that ends."""
 
 
 class NoKey:
-    """Stands for the current key where there is none: any attempt to look something up by it is a clear error."""
+    """Placeholder for a missing current key: any lookup with it raises a clear error."""
 
     def __hash__(self) -> int:
         raise StateAccessError(
@@ -63,106 +63,106 @@ NO_KEY: Any = NoKey()
 
 
 class ValueTable(Protocol):
-    """Cells as a whole, for operators that work on many keys at once."""
+    """Cells as a table, for operators that work on many keys at once."""
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
-        """The stored values of these keys, None where there is none."""
+        """Return the stored values of these keys, None where there is none."""
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
-        """Set the values of many keys; none of them may be None."""
+        """Set the values of many keys; none may be None."""
 
 
 class Sealed(Protocol):
-    """The state as of one `seal`, waiting to be written. Later writes to the store do not show in it."""
+    """The asynchronous part of a snapshot: the unwritten state as of one `seal`. Later writes do not affect it."""
 
     @property
     def new_files(self) -> tuple[StateFile, ...]:
-        """What `write` has written; to be removed if the checkpoint aborts."""
+        """The files that `write` has written; removed if the checkpoint aborts."""
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
-        """Make the sealed state durable as files in `directory`; may run in another thread while processing goes on.
+        """Make the state durable as files in `directory`; may run in another thread while processing continues.
 
-        File names follow from owner, attempt and checkpoint, so no two writers share one. After a failure nothing
-        of it is left, as far as the storage lets itself be asked.
+        File names are derived from owner, attempt and checkpoint, so no two writers share one. A failure leaves no
+        files, as far as the storage still accepts deletions.
 
         Raises:
             CheckpointDeclinedError: the checkpoint was aborted meanwhile.
         """
 
     def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
-        """As `write`, but all that restoring needs goes into the root of `target`, under bare file names.
+        """Write everything that a restore needs to the root of `target`, under bare file names. Replaces `write`.
 
-        `source` holds the files that the seal builds on, by their paths; None will do for a store that was opened
-        without `claim` and has completed no checkpoint. With `canonical` the files are such as every backend has them,
-        those of the hashmap backend; else the backend's own. `write` is not called, too.
+        `source` holds the files that the snapshot builds on, by their paths; it may be None for a store that was
+        opened without `claim` and has completed no checkpoint. With `canonical` the files have the form that every
+        backend reads, that of the hashmap backend; else the backend's own.
         """
 
 
 class Published(Protocol):
-    """A store as it was at the end of an epoch, for readers in any thread while the next one runs.
+    """A store as of the end of an epoch, for readers in any thread while the next epoch runs.
 
-    Keys and values are encoded by the serializers of `StateSpec.holder_key` and `StateSpec.value`; the entries of a map
-    are an array of pairs. What may not be read because it has expired is left out. A state that no function has asked
-    for, or one with a value that does not fit its type, is a StateAccessError.
+    Keys and values are encoded by the serializers of `StateSpec.holder_key` and `StateSpec.value`; the entries of a
+    map are an array of pairs. Expired elements that may not be read are omitted. A state that no function has asked
+    for, or one with a value of the wrong type, raises StateAccessError.
     """
 
     @property
     def specs(self) -> Sequence[StateSpec]:
-        """The states that had been asked for by then."""
+        """The states that functions had asked for by then."""
 
     def has(self, name: str) -> bool:
-        """Whether the state had been asked for by then."""
+        """Return whether a function had asked for the state by then."""
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
-        """What each key holds, None if nothing, all as of the end of that epoch. With `map_key`, of maps, only that."""
+        """Return the content of each key as of that epoch's end, None if it has none. `map_key` selects one entry."""
 
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
-        """At most `limit` keys with what they hold, and where to go on; None at the end. Begin with b"".
+        """Return at most `limit` keys with their content, and the next position; None at the end. Begin with b"".
 
-        A page is of one epoch. While nothing changes, the pages together hold each key once.
+        A page is of one epoch. While nothing changes, the pages together contain each key once.
         """
 
     def entries(self, name: str) -> int:
-        """How many entries the state has; an estimate where counting would take long."""
+        """Return the number of entries of the state; an estimate where counting would take long."""
 
 
 class KeyedStateStore(Protocol):
     """The live keyed state of one operator in one subtask. Never leaves the process that opened it.
 
-    A snapshot holds what changed since the last checkpoint that `completed` was called for, on top of that one's
-    files. What was sealed for a checkpoint not yet confirmed is sealed again by the next, so an aborted or forgotten
-    checkpoint loses nothing, and no other ever needs its files.
+    A snapshot contains the changes since the last checkpoint for which `completed` was called, on top of that
+    checkpoint's files. The next snapshot repeats changes of a checkpoint that is not confirmed yet, so an aborted or
+    forgotten checkpoint loses nothing, and no other checkpoint needs its files.
 
-    The files that a snapshot builds on are those of the checkpoint that was the last completed one when it was sealed:
-    they must be kept until it has completed or aborted, also when another checkpoint completes in between.
+    A snapshot builds on the files of the checkpoint that was the last completed one when `seal` was called: they must
+    be kept until the snapshot's checkpoint has completed or aborted, also if another checkpoint completes in between.
     """
 
     current_key: Any
-    """The key that states are about; the operator sets it before each record, and NO_KEY when it is done with them."""
+    """The key that states apply to; the operator sets it before each record, and to NO_KEY after the last one."""
 
     current_namespace: Any
-    """The namespace that states with one are about; None unless somebody has set it."""
+    """The namespace that states with namespaces apply to; None unless it was set."""
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> Cells:
-        """The state of that name, with what was restored for it, migrated to the new type if it has to be.
+        """Return the state of that name with its restored content, migrated to the new type if necessary.
 
-        With `prune`, what has expired is dropped on restore, by the shorter of the durations then and now, and
+        With `prune`, expired elements are dropped on restore, by the shorter of the old and the new duration, and
         wherever the spec's TTL asks for cleanup: in full snapshots, when files are merged, and by `sweep`.
 
         Raises:
             JobGraphError: the operator asked for this name before.
-            StateNotRestorableError: the restored state of this name is of another kind or an incompatible type, or one
-                of both has TTL and the other has not, or has it by another time.
+            StateNotRestorableError: the restored state of this name has another kind or an incompatible type, or only
+                one of both has TTL, or they use different clocks.
         """
 
     def maps(self, spec: StateSpec, prune: Prune | None = None) -> Maps:
-        """The same for a spec with a map key."""
+        """Return the maps of a spec with a map key; otherwise as `cells`."""
 
     def table(self, spec: StateSpec) -> ValueTable:
-        """Like `cells`, for a state without namespace and TTL, as a table of all keys."""
+        """Return a state without namespace and TTL as a table of all keys; otherwise as `cells`."""
 
     def end_epoch(self) -> None:
-        """All records of an epoch have been applied: write what is gathered. May take the time of a batch write."""
+        """Write buffered changes after all records of an epoch were applied. May take the time of a batch write."""
 
     @property
     def not_asked_for(self) -> Sequence[str]:
@@ -170,36 +170,36 @@ class KeyedStateStore(Protocol):
 
     @property
     def published(self) -> Published | None:
-        """What readers in other threads may see; None unless `publish` was called."""
+        """The view for readers in other threads; None unless `publish` was called."""
 
     def publish(self, epoch: Epoch) -> None:
-        """Let readers see the state as of now, the end of this epoch, until the next call; whatever is written later.
+        """Publish the state as of now, the end of this epoch, until the next call; later writes do not show.
 
-        Between epochs only. The first call may take time in proportion to what is held, later ones to what changed.
-        Until it is called, and after `unpublish`, a store keeps and does nothing for readers.
+        Between epochs only. The first call may take time in proportion to the size of the state, later ones to the
+        changes. Before it is called, and after `unpublish`, a store keeps nothing for readers.
         """
 
     def unpublish(self) -> None: ...
 
     def close(self) -> None:
-        """Let go of files and memory; nothing of the state is needed any more."""
+        """Release files and memory; the state is not needed any more."""
 
     @property
     def key_count(self) -> int:
-        """How many entries all its states hold together; what nobody has asked for yet may be left out."""
+        """The number of entries of all states; may exclude states that no function has asked for yet."""
 
     def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
-        """Fix the state as of now, in time that depends on what changed and not on what is held.
+        """Take the synchronous part of a snapshot: fix the state as of now, in time proportional to the changes.
 
-        Checkpoint ids grow. State that no descriptor has asked for yet is carried on. With `full` the snapshot needs no
-        file but its own, and fixing it may take time in proportion to what is held.
+        Checkpoint ids grow. The snapshot includes restored state that no descriptor has asked for yet. With `full` it
+        needs no files of other snapshots, and may take time in proportion to the size of the state.
         """
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
-        """The checkpoint is complete: later snapshots build on it. Ones older than the last are ignored."""
+        """Let later snapshots build on this completed checkpoint. Ignores those older than the last completed one."""
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        """The checkpoint will not complete; a write still under way removes what it wrote."""
+        """Forget an aborted checkpoint; a write in progress removes its files."""
 
 
 class KeyedStateBackend(Protocol):
@@ -216,11 +216,10 @@ class KeyedStateBackend(Protocol):
     ) -> KeyedStateStore:
         """Open the state of one subtask, holding exactly the key groups it owns, out of all handles given.
 
-        Without handles no storage is needed.
-        The files of the handles lie at `directory/path` in `storage` ("" when paths start at its root). With
-        `claim` the job owns them and later snapshots build on them, provided that one handle of the same key groups
-        was restored; then `Sealed.write` must be given a storage in which the same paths lead to them. Otherwise the
-        first snapshot is full and needs no file but its own.
+        Without handles no storage is needed. The files of the handles are at `directory/path` in `storage` ("" if
+        paths start at its root). With `claim` the job owns them and later snapshots build on them, provided that one
+        handle with the same key groups was restored; then `Sealed.write` must be given a storage in which the same
+        paths lead to them. Otherwise the first snapshot is full and needs no files but its own.
 
         Raises:
             CheckpointDamagedError: a file is gone, truncated or altered.

@@ -1,4 +1,4 @@
-"""State files copied from one storage to another, and checked on the way: a copy of damage would be found too late."""
+"""Copies of state files between storages, verified on the way: damage in a copy would be noticed too late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WRITTEN_AT_ONCE = 8 << 20
 
 
 def copy_state_file(source: Storage, file: StateFile, target: Storage) -> StateFile:
-    """The same file in the root of `target`, under the last part of its path, whole or not at all.
+    """Copy a file to the root of `target`, under the last part of its path, atomically.
 
     Raises:
         CheckpointDamagedError: the file is gone, truncated or altered.
@@ -25,7 +25,7 @@ def copy_state_file(source: Storage, file: StateFile, target: Storage) -> StateF
 
 
 def write_pieces(target: Storage, name: str, size: int, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file of about that size; what is too large to hold goes under a temporary name first."""
+    """Write a file of about that size; large files are streamed to a temporary name first."""
     if size <= _WRITTEN_AT_ONCE:
         target.write(name, b"".join(pieces))
         return
@@ -36,13 +36,13 @@ def write_pieces(target: Storage, name: str, size: int, pieces: Iterable[bytes |
                 output.write(piece)
         target.rename(temporary, name)
     except BaseException:
-        with contextlib.suppress(StorageError):  # the first error is the one to tell
+        with contextlib.suppress(StorageError):  # the first error is the one to report
             target.delete(temporary)
         raise
 
 
 def _checked_pieces(source: Storage, file: StateFile) -> Iterator[bytes | memoryview]:
-    """The bytes of a state file in order. Head, index and every block are compared with their checksums."""
+    """Yield the bytes of a state file in order, verifying the checksums of head, index and every block."""
     reader = read_state_file(source, file.path, file.size)
     first = min((block.offset for block in reader.info.blocks), default=file.size)
     yield source.read_range(file.path, 0, first)

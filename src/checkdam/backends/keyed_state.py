@@ -1,4 +1,4 @@
-"""How a function comes to its keyed state: descriptors turned into handles over a store."""
+"""Access to keyed state: turns descriptors into handles over a store."""
 
 from __future__ import annotations
 
@@ -68,24 +68,24 @@ _CALLS: dict[type[StateDescriptor], str] = {
 
 @dataclass(frozen=True)
 class _Asked:
-    """A state that the function has asked for: with which descriptor, and what it was given."""
+    """A state that the function has asked for: its descriptor and its handle."""
 
     descriptor: StateDescriptor
     handle: Any
     stored: Cells | Maps
     peek: Callable[[], Any] | None = None
-    """With TTL: what a read would find of the current key, None if nothing; changes nothing."""
+    """With TTL: reads the current key without side effects; None if it has nothing."""
 
 
 class OperatorKeyedState:
-    """The keyed state of one operator as its function asks for it, at any time; the same handle for a name each time.
+    """The keyed state of one operator as its function asks for it; the same name always gives the same handle.
 
-    With a `namespace` (its type) every state is kept apart for each namespace of a key, and is about the one that
-    `store.current_namespace` tells.
+    With a `namespace` (its type) every state is separate for each namespace of a key, and applies to
+    `store.current_namespace`.
 
-    Asking for a state raises StateRequestError where the descriptor is of another kind of state, where its types cannot
-    be kept, where a default is not of its type, or where the state was asked for before with another kind, type,
-    default or TTL; StateNotRestorableError where the restored state does not fit.
+    Asking for a state raises StateRequestError if the descriptor is of the wrong kind, if its types cannot be stored,
+    if a default has the wrong type, or if the state was asked for before with another kind, type, default or TTL;
+    StateNotRestorableError if the restored state is incompatible.
     """
 
     def __init__(
@@ -105,23 +105,23 @@ class OperatorKeyedState:
         return self._handle(ListStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[Any]) -> ReducingState[Any]:
-        """The function's results must be of the state's type: another is a StateAccessError when it is returned."""
+        """Return a handle that raises StateAccessError if the function's result is not of the state's type."""
         return self._handle(ReducingStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[Any, Any, Any]
     ) -> AggregatingState[Any, Any]:
-        """The accumulators must be of the state's type: another is a StateAccessError when it is returned."""
+        """Return a handle that raises StateAccessError if an accumulator is not of the state's type."""
         return self._handle(AggregatingStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def get_map_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
     def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
-        """Call `function(key, state)` for every key that has something in that state; the key at hand is current.
+        """Call `function(key, state)` for every key that has something in that state; that key is the current one.
 
-        The function may change or clear the state of that key, and other states of it. What has expired and may not be
-        seen counts as nothing.
+        The function may change or clear the state of that key, and its other states. Expired elements that are not
+        visible count as missing.
         """
         kind = next((of for of in _CALLS if isinstance(descriptor, of)), None)
         if kind is None:
@@ -142,7 +142,7 @@ class OperatorKeyedState:
             store.current_key = before
 
     def _handle(self, kind: type[StateDescriptor], descriptor: StateDescriptor) -> Any:
-        """Return the handle of a state; the first call for its name makes it, later ones cost a look into a dict."""
+        """Return the handle of a state; the first call for a name creates it, later ones cost a dict lookup."""
         if type(descriptor) is not kind:
             self._check_descriptor(kind, descriptor)
         asked = self._asked.get(descriptor.name)
@@ -176,7 +176,7 @@ class OperatorKeyedState:
         )
 
     def _check_same(self, first: StateDescriptor, again: StateDescriptor) -> None:
-        """Refuse a second descriptor of a name if it is of another state; its functions may be other objects."""
+        """Refuse a second descriptor of a name if it describes another state; its functions may be other objects."""
         if type(first) is not type(again):
             how = f"with a {type(first).__name__} and then with a {type(again).__name__}"
             raise self._not_the_same(again, how)
@@ -266,7 +266,7 @@ class OperatorKeyedState:
         return _Asked(descriptor, ageing, maps, lambda: next((True for _ in entries.visible()), None))
 
     def for_every_record(self) -> Callable[[], None] | None:
-        """Return what to call after every record, for the states asked for so far; None if there is nothing to call."""
+        """Return a function to call after every record, for the states asked for so far; None if none is needed."""
         if len(self._sweeps) < 2:
             return self._sweeps[0] if self._sweeps else None
         sweeps = tuple(self._sweeps)
@@ -280,8 +280,8 @@ class OperatorKeyedState:
     def _cell(
         self, kind: StateKind, descriptor: StateDescriptor, of: TypeInfo, ttl: StateTtlConfig | None
     ) -> tuple[Cell, Callable[[], Any] | None, Cells]:
-        """The value of a key, how to read it in order to add to it if that differs, and the cells it stands on. Without
-        TTL it is the store's own object, so that a plain value costs what the store makes it cost.
+        """Return the value of a key, how to read it in order to add to it if that differs, and the underlying cells.
+        Without TTL the value is the store's own object, so that it has no overhead.
         """
         if ttl is None:
             cells = self._store.cells(self._spec(kind, descriptor, of))
@@ -334,7 +334,7 @@ class OperatorKeyedState:
             serializer(of).encode_checked([descriptor.default])
         except JobGraphError as refusal:
             raise misfit from refusal
-        if not are_exact(of, [descriptor.default]):  # a list has the durable form of a tuple, but can change
+        if not are_exact(of, [descriptor.default]):  # a list has the durable form of a tuple, but is mutable
             raise misfit
 
     def _named(self, kind: str, descriptor: StateDescriptor) -> str:
@@ -342,7 +342,7 @@ class OperatorKeyedState:
 
 
 def _timed(of: TypeInfo) -> TypeInfo:
-    """An element with the time it was touched."""
+    """Return the type of an element with its touch time."""
     return tuple_of([of, type_info(int)])
 
 

@@ -1,4 +1,4 @@
-"""What the published views of all backends have in common: encoded entries, and what of them may still be seen."""
+"""The common part of all published views: encoded entries, and which of them are visible."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from checkdam.types.serializers import Serializer, serializer
 from checkdam.types.type_info import TypeInfo
 
 MOST_ENTRIES = 10_000
-"""A page of maps ends once it holds so many entries of them."""
+"""A page of maps ends once it holds this many map entries."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
 def packed_pairs(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """An array of pairs out of encoded parts."""
+    """Return an array of pairs built from encoded parts."""
     return _pack([(msgspec.Raw(key), msgspec.Raw(value)) for key, value in entries])
 
 
@@ -46,7 +46,7 @@ def not_told(uid: str, name: str, failure: CheckdamError) -> StateAccessError:
 
 
 class StateCodec:
-    """The serializers of one state, and what its readers must not see."""
+    """The serializers of one state, and the expiry rule for its readers."""
 
     def __init__(self, spec: StateSpec, key_type: TypeInfo, prune: Prune | None) -> None:
         self.spec = spec
@@ -58,14 +58,14 @@ class StateCodec:
         self._by_event_time = spec.ttl is not None and spec.ttl.time is TtlTime.EVENT_TIME
 
     def prune_of_epoch(self) -> Prune | None:
-        """What drops the expired from an epoch that ends now: by the watermark of its end, or by the clock."""
+        """Return the prune for an epoch that ends now: by its final watermark, or by the clock."""
         return as_of_now(self._prune) if self._prune is not None and self._by_event_time else self._prune
 
     def holder(self, encoded: bytes) -> Any:
         return self.holders.decode_one(encoded)
 
     def visible(self, stored: bytes, prune: Prune | None) -> bytes | None:
-        """An encoded value without what has expired; None if nothing is left."""
+        """Return an encoded value without expired elements; None if nothing is left."""
         if prune is None:
             return stored
         value = self.values.decode_one(stored)

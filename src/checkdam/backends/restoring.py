@@ -1,4 +1,4 @@
-"""Restored state, whichever backend wrote it: may this job use it, and how its values are read."""
+"""Restored state of any backend: whether this job can use it, and how its values are read."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _BEGIN_ANEW = "or give the state another name to begin anew"
 def read_states(
     owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
 ) -> Iterator[tuple[StateInfo, Entries]]:
-    """The states of a snapshot of any backend with their entries in the owner's key groups, as encoded bytes.
+    """Read the states of a snapshot of any backend with their entries in the owner's key groups, as encoded bytes.
 
-    Entries are to be read before the next state is asked for.
+    Consume the entries of a state before asking for the next state.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -50,7 +50,7 @@ def read_states(
 
 
 def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:
-    """Refuse restored state of other keys, or that is divided into another number of key groups."""
+    """Refuse restored state with another key type or another number of key groups."""
     other = other_keys(key_type, owner.key_type)
     if other is not None:
         raise StateNotRestorableError(
@@ -66,8 +66,8 @@ def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:
 
 
 def other_keys(stored: str, of: TypeInfo | None) -> tuple[str, str] | None:
-    """How to name the types of stored keys and of the job's where these differ; a class that has only another name is
-    the same. "" and None are no keys.
+    """Return the names of the stored and of the job's key type if these differ; a class that only has another name
+    does not. "" and None mean no keys.
     """
     was = type_from_text(stored).name if stored else "none"
     if of is None or not stored:
@@ -87,26 +87,26 @@ class StateReading:
     serializer: Serializer
     convert: Callable[[Any], Any] | None
     is_renewed: bool
-    """Whether the files tell of another type or time to live than the job has, so that no delta may build on them."""
+    """Whether the files have another type or time to live than the job, so that no delta may build on them."""
     lived_shorter_by: int = 0
-    """How many milliseconds longer elements live in the job than they did before the checkpoint."""
+    """How many milliseconds longer elements live in the job than before the checkpoint."""
 
     def values(self, packed: bytes | memoryview) -> list[Any]:
-        """All values of a msgpack array."""
+        """Decode all values of a msgpack array."""
         with restoring_value(self.which):
             decoded = self.serializer.decode(packed)
             return decoded if self.convert is None else list(map(self.convert, decoded))
 
     def prune(self, prune: Prune) -> Prune:
-        """What to prune restored values with: what had expired before stays gone, though it might live longer now."""
+        """Return the prune for restored values: elements that had expired stay gone, even if the TTL is longer now."""
         return shortened(prune, self.lived_shorter_by) if self.lived_shorter_by else prune
 
 
 def reading_of(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> StateReading:
-    """How to read a restored state for the one of the same name in the job.
+    """Return how to read a restored state for the job's state of the same name.
 
     Raises:
-        StateNotRestorableError: they do not go together; names operator, state, field and both types.
+        StateNotRestorableError: they are incompatible; names operator, state, field and both types.
     """
     declared = state_info(spec)
     which = f'state "{spec.name}" of operator "{uid}"'
@@ -153,7 +153,9 @@ def reading_of(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> StateRea
 
 
 def verdict_of(stored: StateInfo, spec: StateSpec) -> Verdict:
-    """What becomes of the values of a restored state; tells of them as the user declared them, without times."""
+    """Compare the value types of a restored state and the job's; describes them as the user declared them, without
+    touch times.
+    """
     verdict = compare(stored.type, spec.value)
     if not verdict.differences or spec.ttl is None or not stored.ttl:
         return verdict
@@ -162,13 +164,14 @@ def verdict_of(stored: StateInfo, spec: StateSpec) -> Verdict:
 
 
 def _untimed(of: TypeInfo) -> TypeInfo:
-    """A type without the time that each element of a state with TTL carries."""
+    """Return a type without the touch time that each element of a state with TTL carries."""
     (_, first), *_ = of.fields
     return list_of(_untimed(first), of.hint) if of.kind is Kind.LIST else first
 
 
 def agreed(uid: OperatorUid, one: StateInfo, other: StateInfo) -> StateInfo:
-    """What two files of a checkpoint tell of the same state; of two durations the longer, so that nothing live is lost.
+    """Combine the descriptions of a state in two files of a checkpoint; takes the longer duration, so that nothing
+    live is lost.
 
     Raises:
         StateNotRestorableError: they contradict each other.

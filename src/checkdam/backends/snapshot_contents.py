@@ -1,4 +1,4 @@
-"""What a snapshot holds, whichever backend wrote it: its states, its keys, its entries, and whether it is whole."""
+"""The content of a snapshot of any backend: its states, keys and entries, and its integrity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Entries = Iterator[tuple[bytes, bytes]]
 
 
 def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> list[StateInfo]:
-    """Every state of the snapshot once, as its newest file describes it; entries are not read.
+    """Return every state of the snapshot once, as its newest file describes it, without reading entries.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -34,7 +34,9 @@ def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) 
 
 
 def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
-    """The durable key type and the max parallelism of a snapshot; None if it is empty. Raises as `describe_handle`."""
+    """Return the durable key type and the max parallelism of a snapshot; None if it is empty. Raises as
+    `describe_handle`.
+    """
     if handle.backend == "hashmap":
         if not handle.files:
             return None
@@ -55,10 +57,11 @@ def read_entries(
     key_groups: KeyGroupRange,
     work_directory: Callable[[], Path],
 ) -> Iterator[tuple[StateInfo, Entries]]:
-    """Every state in a snapshot with its entries in these key groups, each entry key once.
+    """Read every state in a snapshot with its entries in these key groups, each entry key once.
 
-    Entries come in the order of their key groups, to be read before the next state is asked for. Only what touches the
-    key groups is read. `work_directory` makes a local directory for files that cannot be read where they lie.
+    Entries come in the order of their key groups; consume those of a state before asking for the next state. Reads
+    only blocks and tables that touch the key groups. `work_directory` creates a local directory for files that cannot
+    be read in place.
 
     Raises:
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `describe_handle`.
@@ -73,7 +76,7 @@ def read_entries(
 
 
 def verify_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
-    """Read every byte of the snapshot and check it, without unpacking entries. Raises as `describe_handle`."""
+    """Read and verify every byte of the snapshot, without unpacking entries. Raises as `describe_handle`."""
     if handle.backend == "hashmap":
         for reader in open_files(handle, storage, directory):
             reader.verify()
@@ -89,7 +92,7 @@ def verify_handle(handle: KeyedStateHandle, storage: Storage, directory: str) ->
 def open_files(
     handle: KeyedStateHandle, storage: Storage, directory: str, key_groups: KeyGroupRange | None = None
 ) -> list[StateFileReader]:
-    """The files of a hashmap snapshot, oldest first. Raises as `describe_handle`."""
+    """Open the files of a hashmap snapshot, oldest first. Raises as `describe_handle`."""
     return [read_state_file(storage, _path(directory, file.path), file.size, key_groups) for file in handle.files]
 
 

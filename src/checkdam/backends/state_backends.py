@@ -1,4 +1,4 @@
-"""The state backends that a job can choose: configuration alone. A store's own code is loaded where one is opened."""
+"""The state backends that a job can choose, as configuration. A store's code is loaded only when one is opened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALLEST_ROCKSDB_MEMORY = 16 << 20
 
 @dataclass(frozen=True)
 class HashMapStateBackend(OptionFields):
-    """Keeps every value as a Python object in memory; snapshots hold what changed."""
+    """Keeps every value as a Python object in memory; snapshots contain the changes."""
 
     implies = ((config.STATE_BACKEND, "hashmap"),)
 
@@ -47,10 +47,10 @@ class HashMapStateBackend(OptionFields):
 
 @dataclass(frozen=True)
 class RocksDBStateBackend(OptionFields):
-    """Keeps state in RocksDB on local disk, so that it may outgrow memory; snapshots hold new files only.
+    """Keeps state in RocksDB on local disk, so that it may outgrow memory; snapshots contain new files only.
 
-    `memory` bounds what all stores of one slot take together: blocks and write buffers of RocksDB, and the Python
-    objects of what was touched lately. A number of bytes, or text like "256 MB".
+    `memory` limits all stores of one slot together: blocks and write buffers of RocksDB, and the Python objects of
+    recently used entries. A number of bytes, or text like "256 MB".
     """
 
     implies = ((config.STATE_BACKEND, "rocksdb"),)
@@ -76,17 +76,17 @@ class RocksDBStateBackend(OptionFields):
 
 
 def backend_from(configuration: Configuration) -> KeyedStateBackend:
-    """The backend of `state.backend.type`, with its own settings."""
+    """Return the backend of `state.backend.type`, with its own settings."""
     if configuration.get(config.STATE_BACKEND) == "hashmap":
         return options_from(HashMapStateBackend, configuration)
     return options_from(RocksDBStateBackend, configuration)
 
 
 def memory_bytes(size: int | str) -> int:
-    """A number of bytes, given as such or as text like "256 MB", "64mb" or "1.5g"; units are powers of 1024.
+    """Parse a number of bytes, given as such or as text like "256 MB", "64mb" or "1.5g"; units are powers of 1024.
 
     Raises:
-        ConfigError: it is no such size, or too small to work with.
+        ConfigError: it is not a size, or too small to work with.
     """
     size = parse_memory_size(size)
     if size < SMALLEST_ROCKSDB_MEMORY:

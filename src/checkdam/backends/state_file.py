@@ -1,13 +1,13 @@
-"""The durable file of keyed state: compressed blocks cut at key groups, and a footer that indexes them.
+"""The durable file of keyed state: compressed blocks, split at key groups, and a footer that indexes them.
 
     "CHECKDAM"  u32 version  block …  footer  u32 footer length  u64 checksum  "MADKCEHC"
 
 A block is zstd over msgpack [keys, values, removed keys], ordered by key group, of one state. The footer is msgpack
-(`FileInfo`). Its checksum covers the head, the footer and its length; each block has a checksum of its own in the
-index. Head and tail keep this shape in every version, so any reader can tell a newer file from a damaged one.
+(`FileInfo`). Its checksum covers the head, the footer and its length; the index has a checksum of each block. Head
+and tail have this shape in every version, so any reader can distinguish a newer file from a damaged one.
 
-A checksum is no secret, so a file may be crafted. Before memory is taken for a block, the index is compared with the
-size of the file: blocks lie side by side and fill it, and what they expand to is in proportion to it. The writer keeps
+A checksum is no secret, so a file may be crafted. Before memory is allocated for a block, the index is compared with
+the size of the file: blocks are adjacent and fill it, and their expanded size is in proportion to it. The writer keeps
 to that proportion: a block that compresses better is followed by a zstd frame that readers skip.
 """
 
@@ -41,7 +41,7 @@ _HEAD = struct.Struct(">8sI")
 _TAIL = struct.Struct(">IQ8s")
 _MAGIC = b"CHECKDAM"
 _END_MAGIC = _MAGIC[::-1]
-_TAIL_READ = 64 * 1024  # what one small read fetches from the end: most often footer and all
+_TAIL_READ = 64 * 1024  # one small read from the end of the file; usually contains the whole footer
 _READ_BYTES = 8 << 20
 _SPOOL_BYTES = 32 << 20
 _MOST_EXPANSION = 1024  # of a block written today; ordinary state expands 2 to 50 times
@@ -55,7 +55,7 @@ _CODEC = pa.Codec("zstd", compression_level=1)
 class StateInfo(msgspec.Struct, frozen=True, array_like=True):
     """One state in a file: its name, its kind (a StateKind) and its types as text, "" where it has no such part.
 
-    `type` is what is stored; with `ttl` that holds the time each element was last touched.
+    `type` is the stored type; with `ttl` it includes the time each element was last touched.
     """
 
     name: str
@@ -65,21 +65,21 @@ class StateInfo(msgspec.Struct, frozen=True, array_like=True):
     namespace: str = ""
     ttl: bool = False
     ttl_in_event_time: bool = False
-    ttl_milliseconds: int = 0  # 0: no TTL, or the file does not tell
+    ttl_milliseconds: int = 0  # 0: no TTL, or not recorded in the file
 
     @property
     def has_compound_keys(self) -> bool:
-        """Whether an entry is found by a tuple that begins with the key, and not by the key alone."""
+        """Whether an entry key is a tuple that begins with the key, rather than the key alone."""
         return bool(self.map_key or self.namespace)
 
     def entry_key(self, key: TypeInfo) -> Serializer:
-        """Reads what entries are found by, knowing no more of the state than these texts."""
+        """Return a serializer of entry keys, built from these texts alone."""
         parts = [serializer_from_spec(part).type for part in (self.namespace, self.map_key) if part]
         return serializer(tuple_of([key, *parts]) if parts else key)
 
 
 def state_info(spec: StateSpec) -> StateInfo:
-    """A state of the job as files tell of it.
+    """Describe a state of the job as files do.
 
     Raises:
         JobGraphError: one of its types has no durable form.
@@ -97,12 +97,12 @@ def state_info(spec: StateSpec) -> StateInfo:
 
 
 class BlockInfo(msgspec.Struct, frozen=True, array_like=True):
-    """Where a block lies and how many entries and removed keys each of its key groups has."""
+    """The position of a block, and the numbers of entries and removed keys of each of its key groups."""
 
     state: int
     groups: list[int]  # those with entries or removed keys, ascending
     counts: list[int]
-    removed_counts: list[int]  # empty when nothing is removed
+    removed_counts: list[int]  # empty if nothing is removed
     offset: int
     length: int
     raw_length: int
@@ -126,7 +126,7 @@ class BlockInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileInfo(msgspec.Struct, frozen=True):
-    """The footer: whose state this is, and its index."""
+    """The footer: the owner of the state, and the index of blocks."""
 
     kind: Literal["base", "delta"]
     uid: str
@@ -149,7 +149,7 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block, checked but still compressed; the slices tell which part of it the reader asked for."""
+    """One block, verified but still compressed; the slices say which part of it the reader asked for."""
 
     info: BlockInfo
     packed: memoryview
@@ -163,10 +163,10 @@ class Block:
         return self.entries is _ALL
 
     def unpack(self) -> tuple[memoryview, memoryview, memoryview]:
-        """Keys, values and removed keys of the whole block, each a msgpack array of as many as the index says.
+        """Return keys, values and removed keys of the whole block, each a msgpack array of the length in the index.
 
         Raises:
-            CheckpointDamagedError: it holds something else.
+            CheckpointDamagedError: its content is different.
         """
         info = self.info
         try:
@@ -175,14 +175,14 @@ class Block:
             counts = tuple(map(_array_length, (keys, values, removed)))
             if counts != (info.entries, info.entries, info.removed):
                 raise ValueError(f"it holds {counts} keys, values and removed keys")
-        except (OSError, ValueError, RecursionError) as error:  # OSError: zstd's refusal
+        except (OSError, ValueError, RecursionError) as error:  # zstd raises OSError
             raise _damaged(self.path, f"the block at byte {info.offset} cannot be unpacked ({error})") from error
         return memoryview(keys), memoryview(values), memoryview(removed)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockContent:
-    """What goes into a block: the entries of some key groups, `counts` of each, as msgpack arrays."""
+    """The content of a block: the entries of some key groups, `counts` of each, as msgpack arrays."""
 
     groups: list[int]
     counts: list[int]
@@ -208,15 +208,15 @@ class BlockContent:
         return info, packed
 
     def block(self) -> Block:
-        """As if it had been read from a file."""
+        """Return it as a block read from a file."""
         info, packed = self.pack()
         return Block(info, memoryview(packed), _ALL, _ALL)
 
 
 class StateFileWriter:
-    """Writes one state file block by block; nothing shows under its name before `finish`.
+    """Writes one state file block by block; the file appears under its name only at `finish`.
 
-    Small files go out in one write. What outgrows the spool is streamed under a temporary name and renamed.
+    A small file takes one write. A file larger than the spool is streamed to a temporary name and renamed.
     """
 
     def __init__(self, storage: Storage, path: str, info: FileInfo) -> None:
@@ -248,7 +248,7 @@ class StateFileWriter:
         return StateFile(self._path, self._offset)
 
     def abandon(self) -> None:
-        """Give up after a failure; what was streamed so far is removed."""
+        """Give up after a failure; removes what was streamed so far."""
         if self._stream is not None:
             self._stream.close()
             self._storage.delete(self._temporary)
@@ -274,7 +274,7 @@ class StateFileWriter:
 
 
 class StateFileReader:
-    """One state file, its blocks read as they are asked for; memory is bounded by one read of a few MB."""
+    """One state file; reads its blocks on demand, with memory for one read of a few MB."""
 
     def __init__(
         self,
@@ -289,11 +289,11 @@ class StateFileReader:
         self._path = path
         self.info = info
         self._key_groups = key_groups
-        self._tail = tail  # already in hand from reading the footer; all of a small file
+        self._tail = tail  # already read with the footer; all of a small file
         self._tail_start = tail_start
 
     def blocks(self, state: int) -> Iterator[Block]:
-        """The blocks of `info.states[state]` that touch the wanted key groups, in the order of key groups."""
+        """Yield the blocks of `info.states[state]` that touch the wanted key groups, in the order of key groups."""
         wanted = [
             block
             for block in self.info.blocks
@@ -310,7 +310,7 @@ class StateFileReader:
                 yield self._checked(block, data[block.offset - start : block.offset - start + block.length])
 
     def blocks_of(self, name: str) -> Iterator[Block]:
-        """The same by the name of the state; none if the file does not know it."""
+        """Yield the blocks of a state by its name; none if the file does not contain it."""
         for index, info in enumerate(self.info.states):
             if info.name == name:
                 yield from self.blocks(index)
@@ -337,11 +337,11 @@ class StateFileReader:
 
 
 def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroupRange | None = None) -> StateFileReader:
-    """Open a state file for the key groups given, or for all.
+    """Open a state file for the given key groups, or for all.
 
     Raises:
-        CheckpointDamagedError: the file is gone, truncated or altered, or its index is none that is written; block
-            damage shows when the block is read.
+        CheckpointDamagedError: the file is gone, truncated or altered, or its index is invalid; block damage shows
+            when the block is read.
         FormatTooNewError: a newer version wrote it.
     """
     start = max(0, size - _TAIL_READ)
@@ -371,7 +371,7 @@ def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroup
 
 
 def _check_index(info: FileInfo, end: int, size: int) -> None:
-    """Raise ValueError unless the blocks lie side by side up to `end` and expand in proportion to the file's size."""
+    """Raise ValueError unless the blocks are adjacent up to `end` and expand in proportion to the file's size."""
     if not 0 < info.max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ValueError(f"max parallelism {info.max_parallelism}")
     position, expanded = _HEAD.size, 0
@@ -401,19 +401,19 @@ def _check_index(info: FileInfo, end: int, size: int) -> None:
 
 
 def _padding(packed: int, raw: int) -> bytes:
-    """What to put behind a block that compresses too well, so that readers accept it."""
+    """Return padding to put after a block that compresses too well, so that readers accept it."""
     missing = -(-raw // _MOST_EXPANSION) - packed
     length = max(0, missing - _SKIPPABLE.size)
     return _SKIPPABLE.pack(_SKIPPABLE_MAGIC, length) + bytes(length) if missing > 0 else b""
 
 
 def split_array(packed: bytes | memoryview) -> list[bytes]:
-    """The elements of a msgpack array, each still encoded."""
+    """Return the elements of a msgpack array, each still encoded."""
     return list(map(bytes, _elements.decode(packed)))
 
 
 def packed_array(elements: Sequence[bytes]) -> bytes:
-    """A msgpack array of elements that are msgpack already."""
+    """Return a msgpack array of already encoded elements."""
     count = len(elements)
     if count < 16:
         head = bytes([0x90 | count])
@@ -425,7 +425,7 @@ def packed_array(elements: Sequence[bytes]) -> bytes:
 
 
 def _array_length(packed: msgspec.Raw) -> int:
-    """How many elements a msgpack array has. Raises ValueError if it is none."""
+    """Return the number of elements of a msgpack array. Raises ValueError if it is none."""
     data = bytes(memoryview(packed)[:5])
     if 0x90 <= data[0] <= 0x9F:
         return data[0] & 0x0F
@@ -463,7 +463,7 @@ def _damaged(path: str, reason: str) -> CheckpointDamagedError:
 
 
 def _adjacent(blocks: Sequence[BlockInfo]) -> Iterator[list[BlockInfo]]:
-    """Blocks that one read can fetch: side by side, and a few MB together."""
+    """Yield groups of blocks that one read can fetch: adjacent, and a few MB together."""
     run: list[BlockInfo] = []
     for block in blocks:
         if run and (

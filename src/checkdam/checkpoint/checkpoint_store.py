@@ -1,8 +1,8 @@
-"""Completed checkpoints on storage: written whole or not at all, found again, and cleaned up after.
+"""Completed checkpoints on storage: atomic writes, lookup and cleanup.
 
 <job-id>/chk-<n>/_metadata    the checkpoint; without this file there is none
 <job-id>/shared/<file>        state files, referred to by one or more checkpoints
-<job-id>/taskowned/           there for tools that know Flink's layout; nothing is written to it
+<job-id>/taskowned/           exists for tools that know Flink's layout; nothing is written to it
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from checkdam.storage.names import TEMPORARY_PREFIX
 METADATA = "_metadata"
 TASK_OWNED = "taskowned"
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
-"""Matches the number of a checkpoint as Checkdam writes it: another text of the same number names another file."""
+"""Matches a checkpoint number as Checkdam writes it: another spelling of the same number is another file."""
 _CHECKPOINT = re.compile(rf"chk-({NUMBER})/")
 _COMPLETE = re.compile(rf"(?:(?P<above>.*)/)?chk-(?P<id>{NUMBER})/_metadata")
 _RESTORABLE = re.compile(rf"(?:.*/)?(?:chk-{NUMBER}|savepoint-[^/]+)/_metadata")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 _LISTED = 5
 LOOKS = 20
-"""How often to look for checkpoints anew while a running job replaces them."""
+"""How often to search again for checkpoints while a running job replaces them."""
 
 
 class CheckpointStore:
-    """The checkpoints of one job. One process at a time writes to it: the job's driver, which gives its `term`.
+    """The checkpoints of one job. Only one process at a time writes to it: the job's driver, identified by its `term`.
 
-    What is listed before `check` passes, and deleted after it, belongs to no later driver: names are used once, and a
-    later driver begins with ids above all that it finds.
+    Files that were listed before `check` passed may be deleted after it: they cannot belong to a later driver, because
+    names are never reused and a later driver starts with ids above all that it finds.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class CheckpointStore:
         return below(self.uri, f"chk-{checkpoint_id}")
 
     def make_directories(self) -> None:
-        """Make what Flink makes with a job's directory, where the storage has directories."""
+        """Create the directories that Flink creates for a job, if the storage has directories."""
         self._storage.make_directory(f"{self._job_id}/{TASK_OWNED}")
 
     def remove_directories(self) -> None:
-        """Remove what `make_directories` made, and what lies there."""
+        """Remove the directories of `make_directories` with their content."""
         self._storage.delete_directory(f"{self._job_id}/{TASK_OWNED}")
 
     def check(self) -> None:
-        """Raise FencedError if another driver has taken the job."""
+        """Raise FencedError if another driver has taken over the job."""
         if self._term is not None:
             self._term.check()
 
     def write(self, checkpoint: CompletedCheckpoint) -> str:
-        """Make the checkpoint complete, and return where; its state files must be there already.
+        """Complete the checkpoint by writing its metadata, and return its path; its state files must exist already.
 
-        Call `check` before anything of it is published: another driver may have taken the job meanwhile, and not have
-        seen it. After StorageUncertainError it may be complete, so that its state files must stay.
+        Call `check` before publishing any of its output: another driver may have taken over the job meanwhile without
+        seeing this checkpoint. After StorageUncertainError it may be complete, so its state files must stay.
 
         Raises:
-            FencedError: another driver has taken the job, and nothing was written.
+            FencedError: another driver has taken over the job; nothing was written.
             StorageError: it is not complete; also if a checkpoint of this id exists.
         """
         if checkpoint.job_id != self._job_id:
@@ -113,9 +113,9 @@ class CheckpointStore:
         return self.checkpoint_uri(checkpoint.checkpoint_id)
 
     def _remove_late(self, wanted: CompletedCheckpoint) -> None:
-        """Remove the `_metadata` of an earlier term that stands where a checkpoint is to be written.
+        """Remove the `_metadata` of an earlier term at the path where a checkpoint is to be written.
 
-        A replaced driver wrote it after this one had looked which ids are free.
+        A replaced driver wrote it after this driver had determined the next free id.
         """
         try:
             found = self.load(wanted.checkpoint_id)
@@ -123,8 +123,8 @@ class CheckpointStore:
             return
         except RestoreError as error:
             raise self._exists(wanted.checkpoint_id) from error
-        self.check()  # behind the look: a driver that takes over from now on finds the id taken, or the file gone
-        if found.term == wanted.term:  # of this driver, unless somebody has copied it
+        self.check()  # after the read: a driver that takes over later finds the id taken, or the file gone
+        if found.term == wanted.term:  # written by this driver, unless it was copied
             raise StorageUncertainError(str(self._exists(wanted.checkpoint_id)))
         if found.term > wanted.term:
             raise self._exists(wanted.checkpoint_id)
@@ -135,11 +135,11 @@ class CheckpointStore:
         return StorageError(f'"{self.checkpoint_uri(checkpoint_id)}" exists already, and is never replaced')
 
     def load(self, checkpoint_id: CheckpointId) -> CompletedCheckpoint:
-        """Read a checkpoint back; errors name its file.
+        """Load a checkpoint; errors name its file.
 
         Raises:
-            CheckpointNotFoundError: it is not there, or was never completed.
-            CheckpointDamagedError: its `_metadata` is not whole, or that of a savepoint.
+            CheckpointNotFoundError: it does not exist, or was never completed.
+            CheckpointDamagedError: its `_metadata` is damaged, or is that of a savepoint.
             FormatTooNewError: a newer Checkdam wrote it.
         """
         path = below(self.checkpoint_uri(checkpoint_id), METADATA)
@@ -162,14 +162,14 @@ class CheckpointStore:
         return checkpoint
 
     def completed(self) -> list[CheckpointId]:
-        """The checkpoints that have a `_metadata`, whole or not, newest last.
+        """Return the checkpoints that have a `_metadata`, readable or not, newest last.
 
-        Those that a replaced driver completed too late are left out: they were never published.
+        Excludes checkpoints that a replaced driver completed too late: their output was never published.
         """
         return self._counting(self._paths())[0]
 
     def _counting(self, paths: Collection[str]) -> tuple[list[CheckpointId], list[CheckpointId]]:
-        """The complete checkpoints among these paths: those that count, and those that a replaced driver left late."""
+        """Split the complete checkpoints among these paths into valid ones and late ones of a replaced driver."""
         complete = _complete_ids(paths)
         fence = self._term.fence if self._term is not None else None
         if fence is None and complete and any(path.startswith(f"{TERMS}/") for path in paths):
@@ -183,21 +183,21 @@ class CheckpointStore:
         try:
             return fence.excludes(self.load(checkpoint_id))
         except RestoreError:
-            return False  # its term is not known; reading it tells what is wrong with it
+            return False  # its term is unknown; loading it reports the problem
 
     def has(self, checkpoint_id: CheckpointId) -> bool:
-        """Whether the checkpoint has a `_metadata`."""
+        """Return whether the checkpoint has a `_metadata`."""
         return self._storage.status(self._metadata_path(checkpoint_id)) is not None
 
     def next_checkpoint_id(self) -> CheckpointId:
-        """One more than any id in the directory, those of unfinished checkpoints included."""
+        """Return one more than any id in the directory, including those of unfinished checkpoints."""
         used = (int(match[1]) for path in self._paths() if (match := _CHECKPOINT.match(path)))
         return CheckpointId(max(used, default=0) + 1)
 
     def discard(self, checkpoint_id: CheckpointId) -> None:
-        """Remove a checkpoint; its files in `shared` are left to `sweep`, others may need them. Call `check` first.
+        """Remove a checkpoint. Its files in `shared` stay until `sweep`: others may need them. Call `check` first.
 
-        `_metadata` goes first: a crash half way leaves an incomplete checkpoint, not a damaged one.
+        Deletes `_metadata` first: a crash half way leaves an incomplete checkpoint, not a damaged one.
         """
         self._storage.delete(self._metadata_path(checkpoint_id))
         self._storage.delete_directory(f"{self._job_id}/chk-{checkpoint_id}")
@@ -210,20 +210,20 @@ class CheckpointStore:
             self._storage.delete(f"{self._job_id}/{file.path}")
 
     def verify(self, checkpoint: CompletedCheckpoint) -> None:
-        """Raise CheckpointDamagedError unless every state file is there in its recorded size."""
+        """Raise CheckpointDamagedError unless every state file exists with its recorded size."""
         verify_files(self._storage, self._job_id, checkpoint)
 
     def missing(self, files: Iterable[StateFile]) -> str | None:
-        """What is wrong with the first of these state files that is not there in its size; None if all are."""
+        """Describe the first state file that is missing or has the wrong size; return None if all are intact."""
         return missing_file(self._storage, self._job_id, files)
 
     def sweep(self, keep: Iterable[CompletedCheckpoint], in_flight: Collection[str] = ()) -> list[str]:
-        """Remove what no checkpoint needs, and say what that was, relative to the job's directory.
+        """Remove files that no checkpoint needs, and return them, relative to the job's directory.
 
-        That is: directories of checkpoints never completed, or completed too late by a replaced driver; temporary
-        files; and shared files to which neither a checkpoint of `keep` nor any other complete one refers. Whatever
-        begins with an entry of `in_flight` stays, under its temporary name too. To get rid of a complete checkpoint,
-        discard it first.
+        Removes directories of checkpoints that were never completed, or completed too late by a replaced driver;
+        temporary files; and shared files to which neither a checkpoint of `keep` nor any other complete one refers.
+        Files that begin with an entry of `in_flight` stay, under their temporary names too. To remove a complete
+        checkpoint, discard it first.
         """
         kept = {checkpoint.checkpoint_id: checkpoint for checkpoint in keep}
         referenced = {file.path for checkpoint in kept.values() for file in checkpoint.files()}
@@ -236,14 +236,14 @@ class CheckpointStore:
             try:
                 referenced |= {file.path for file in self.load(checkpoint_id).files()}
             except (CheckpointDamagedError, CheckpointNotFoundError):
-                continue  # nobody can restore it: nothing is kept for it
+                continue  # it cannot be restored: no file is kept for it
             except RestoreError:
-                shared_is_known = False  # whole, but only what wrote it knows its files
+                shared_is_known = False  # intact, but only the version that wrote it knows its files
         paths = [path for path in paths if path not in {f"chk-{each}/{METADATA}" for each in late}]
         garbage = _garbage(paths, referenced, tuple(in_flight), shared_is_known=shared_is_known)
         garbage += [f"chk-{each}/" for each in late if f"chk-{each}/" not in garbage]
         if garbage:
-            self.check()  # behind the look: nothing in it is a later driver's
+            self.check()  # after the listing: it contains no file of a later driver
         for path in garbage:
             if path.endswith("/"):
                 self._storage.delete_directory(f"{self._job_id}/{path.rstrip('/')}")
@@ -262,7 +262,7 @@ class CheckpointStore:
 
 
 def verify_files(storage: Storage, job_directory: str, checkpoint: CompletedCheckpoint) -> None:
-    """Raise CheckpointDamagedError unless every state file is there in its recorded size.
+    """Raise CheckpointDamagedError unless every state file exists with its recorded size.
 
     `job_directory` is relative to the storage: "" for a storage opened at the job's directory.
     """
@@ -274,9 +274,9 @@ def verify_files(storage: Storage, job_directory: str, checkpoint: CompletedChec
 
 
 def missing_file(storage: Storage, job_directory: str, files: Iterable[StateFile]) -> str | None:
-    """What is wrong with the first of these files that is not there in its size; None if all are.
+    """Describe the first file that is missing or has the wrong size; return None if all are intact.
 
-    One listing for each directory that they are in, however many they are.
+    Lists each directory once, regardless of the number of files.
     """
     wanted = {f"{job_directory}/{file.path}" if job_directory else file.path: file.size for file in files}
     found: dict[str, int] = {}
@@ -297,7 +297,7 @@ def _complete_ids(paths: Iterable[str]) -> list[CheckpointId]:
 def _garbage(
     paths: Collection[str], referenced: Collection[str], in_flight: tuple[str, ...], *, shared_is_known: bool
 ) -> list[str]:
-    """Which of a job's files nobody needs; a directory to remove as a whole ends in "/"."""
+    """Return a job's files that are not needed any more; a directory to remove as a whole ends in "/"."""
 
     def is_needed(path: str) -> bool:
         return path in referenced or bool(_COMPLETE.fullmatch(path)) or _final_path(path).startswith(in_flight)
@@ -320,7 +320,7 @@ def _is_temporary(path: str) -> bool:
 
 
 def _final_path(path: str) -> str:
-    """The path a temporary file is written for; any other path as it is."""
+    """Return the final path of a temporary file; any other path unchanged."""
     if not _is_temporary(path):
         return path
     directory, slash, name = path.rpartition("/")
@@ -332,7 +332,7 @@ def _final_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint that has a `_metadata`, with what reading it gave."""
+    """A checkpoint that has a `_metadata`, with the result of reading it."""
 
     job_id: JobId
     checkpoint_id: CheckpointId
@@ -340,10 +340,10 @@ class FoundCheckpoint:
 
 
 def find_latest(storage: Storage, job_name: str) -> list[FoundCheckpoint]:
-    """The checkpoints to resume a job of this name from, the one completed last first.
+    """Return the checkpoints to resume a job of this name from, the one completed last first.
 
-    Unreadable ones are listed where they belong in time, unless the others of the same job id show another name, so
-    that the caller can warn and fall back to the next. What Flink wrote is left out.
+    Includes unreadable ones at their position in time, unless the other checkpoints of the same job id have another
+    name, so that the caller can warn and fall back to the next. Excludes Flink's own checkpoints.
 
     Raises:
         StorageError: a running job replaced its checkpoints faster than they could be read.
@@ -366,9 +366,9 @@ def changing(place: str) -> StorageError:
 
 
 def _by_job(storage: Storage, job_name: str) -> tuple[dict[str, list[tuple[FoundCheckpoint, datetime]]], bool]:
-    """Return the checkpoints that count, by job, with when their files were changed; and whether one went meanwhile.
+    """Return the valid checkpoints by job, with the modification times of their files; and whether one disappeared.
 
-    A job that only has checkpoints of another name is left out before its terms are read.
+    Skips a job with checkpoints of other names only, before reading its terms.
     """
     by_job: dict[str, list[tuple[FoundCheckpoint, datetime]]] = {}
     for status in storage.list(""):
@@ -392,7 +392,7 @@ def _may_be_named(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) 
 def _counting(
     found: list[tuple[FoundCheckpoint, datetime]], fence: Fence | None
 ) -> list[tuple[FoundCheckpoint, datetime]]:
-    """Leave out what Flink wrote, what is gone, and what a replaced driver completed too late."""
+    """Drop Flink's checkpoints, deleted ones, and those that a replaced driver completed too late."""
     return [
         (entry, modified_at)
         for entry, modified_at in found
@@ -413,9 +413,10 @@ def _read_outcome(storage: Storage, job_id: JobId, checkpoint_id: CheckpointId) 
 
 
 def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iterator[tuple[FoundCheckpoint, datetime]]:
-    """The checkpoints of one job id that may be of `job_name`, each with the time it completed.
+    """Yield the checkpoints of one job id that may belong to `job_name`, each with its completion time.
 
-    For an unreadable one that is when its file was changed. None counts as later than the one after it.
+    For an unreadable one that is the modification time of its file, but not later than that of the checkpoint after
+    it.
     """
     latest: datetime | None = None
     for entry, modified_at in sorted(found, key=lambda item: item[0].checkpoint_id, reverse=True):
@@ -427,13 +428,13 @@ def _dated(found: list[tuple[FoundCheckpoint, datetime]], job_name: str) -> Iter
 
 
 def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
-    """The checkpoint or savepoint a user names, by its directory or its `_metadata`, and where its files are.
+    """Load the checkpoint or savepoint at a directory or `_metadata` that a user names; return it with its base URI.
 
-    That is the URI which the paths of its state files are relative to: the job's directory, or that of the savepoint.
+    The paths of its state files are relative to that URI: the job's directory, or that of the savepoint.
 
     Raises:
-        CheckpointNotFoundError: there is none, or it is one that a replaced driver completed too late; the hint lists
-            complete ones near that place.
+        CheckpointNotFoundError: there is none, or a replaced driver completed it too late; the hint lists complete
+            ones nearby.
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `from_metadata`.
     """
     place = place_of(path_or_uri)
@@ -455,15 +456,15 @@ def load_checkpoint(path_or_uri: str) -> tuple[CompletedCheckpoint, str]:
 
 
 def place_of(path_or_uri: str) -> Storage:
-    """The directory that a user names, by itself or by the `_metadata` in it."""
+    """Return the directory that a user names by itself or by its `_metadata`."""
     place = open_storage(path_or_uri)
     return open_storage(parent(place.uri)) if last_name(place.uri) == METADATA else place
 
 
 def _complete_near(place: Storage) -> list[str]:
-    """Complete checkpoints a user may have meant: below the place, else beside it, else of other jobs.
+    """Return complete checkpoints that a user may have meant: below the place, else beside it, else of other jobs.
 
-    Only a parent that looks like a job's directory is searched: any other may be the root of a large disk.
+    Searches a parent only if it looks like a job's directory: any other may be the root of a large disk.
     """
     job_directory = open_storage(parent(place.uri))
     searched = [place] if last_name(place.uri) else []
@@ -473,7 +474,7 @@ def _complete_near(place: Storage) -> list[str]:
         try:
             files = storage.list("")
         except StorageError:
-            continue  # only a hint is lost; the error being raised tells the user what matters
+            continue  # only the hint is lost; the error being raised is the important one
         complete = sorted((status for status in files if _RESTORABLE.fullmatch(status.path)), key=_age)
         if complete:
             return [below(storage.uri, status.path.removesuffix(f"/{METADATA}")) for status in complete]

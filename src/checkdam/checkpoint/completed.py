@@ -1,4 +1,4 @@
-"""A completed checkpoint as Checkdam sees it; `metadata_file` gives it its durable form."""
+"""A completed checkpoint as Checkdam sees it; `metadata_file` defines its durable form."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SOURCES_UID: Final = OperatorUid("checkdam-sources")
 RETENTION_SETTING: Final = "retention"
 """The setting that also goes into Flink's checkpoint properties."""
 TERM_SETTING: Final = "term"
-"""The term of the driver that completed a checkpoint; those of versions without terms have none."""
+"""The term of the driver that completed a checkpoint; absent if an older version wrote it."""
 
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """What a checkpoint holds of one operator.
+    """The part of a checkpoint that belongs to one operator.
 
-    `subtasks` has the keyed state and `operator_states` the operator state of those subtasks that have any; the
-    `finished` ones had read all their input and keep only what these two say.
+    `subtasks` has the keyed state and `operator_states` the operator state of the subtasks that have any; `finished`
+    subtasks had read all their input and have no other state than these two list.
     """
 
     uid: OperatorUid
@@ -36,17 +36,17 @@ class OperatorEntry:
     finished: frozenset[SubtaskIndex] = frozenset()
 
     def files(self) -> frozenset[StateFile]:
-        """Every state file of the operator."""
+        """Return every state file of the operator."""
         return frozenset(self._files())
 
     @property
     def inline_bytes(self) -> int:
-        """The size of operator state that lies in the metadata."""
+        """The size of the operator state stored inline in the metadata."""
         return sum(handle.inline_bytes for handle in self.operator_states.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would be lost without this entry."""
+        """Whether the entry holds no state, so that dropping it loses nothing."""
         return not (self.subtasks or self.operator_states or self.committables)
 
     def _files(self) -> Iterator[StateFile]:
@@ -59,7 +59,7 @@ class OperatorEntry:
 
 @dataclass(frozen=True)
 class CompletedCheckpoint:
-    """Everything needed to continue a job after `epoch`, the last one this checkpoint covers."""
+    """Everything needed to resume a job after `epoch`, the last one this checkpoint covers."""
 
     checkpoint_id: CheckpointId
     job_id: JobId
@@ -73,11 +73,11 @@ class CompletedCheckpoint:
     source_position: bytes = b""
     settings: Mapping[str, str] = field(default_factory=dict)
     event_time: Mapping[str, int] = field(default_factory=dict)
-    """The largest timestamp that each assigner of timestamps has seen, by the assigner's name for restores."""
+    """The largest timestamp that each timestamp assigner has seen, by the assigner's name for restores."""
     watermarks: Mapping[OperatorUid, int] = field(default_factory=dict)
-    """How far event time has come for each operator behind an assigner."""
+    """The watermark of each operator downstream of an assigner."""
     savepoint_format: SavepointFormat | None = None
-    """Of a savepoint, whose files lie beside its `_metadata` and belong to nobody else; None: a checkpoint."""
+    """For a savepoint, which has its files beside its `_metadata` and shares none; None: a checkpoint."""
 
     def __post_init__(self) -> None:
         if self.triggered_at.tzinfo is None or self.completed_at.tzinfo is None:
@@ -87,7 +87,7 @@ class CompletedCheckpoint:
             raise ValueError(f'uids must differ from each other and from "{SOURCES_UID}": {uids}')
 
     def files(self) -> frozenset[StateFile]:
-        """Every state file the checkpoint refers to."""
+        """Return every state file the checkpoint refers to."""
         return frozenset(file for operator in self.operators for file in operator.files())
 
     @property
@@ -96,16 +96,16 @@ class CompletedCheckpoint:
 
     @property
     def term(self) -> int:
-        """The term of the driver that completed it; 0 if that had none."""
+        """The term of the driver that completed it; 0 if it had none."""
         text = self.settings.get(TERM_SETTING, "0")
         return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
     @property
     def state_bytes(self) -> int:
-        """The size of all state: files, each counted once, and operator state that lies in the metadata."""
+        """The size of all state: files, each counted once, and operator state stored inline in the metadata."""
         return sum(file.size for file in self.files()) + self.inline_bytes
 
     @property
     def inline_bytes(self) -> int:
-        """The size of operator state that lies in the metadata, which every checkpoint writes anew."""
+        """The size of operator state stored inline in the metadata, which every checkpoint writes again."""
         return sum(operator.inline_bytes for operator in self.operators)

@@ -1,22 +1,22 @@
-"""Decides when a checkpoint starts, when it is complete, and what becomes of its files.
+"""The checkpoint coordinator: decides when a checkpoint starts, when it is complete, and when its files are deleted.
 
-The coordinator takes events and returns actions; the runtime performs them in order and reports back. There is no
-thread, file or sleep here, and one thread at a time may call it. One coordinator serves one attempt of a job: after a
-failover the next one gets `next_id` and `retained` from it, once its last metadata write is settled.
+The coordinator takes events and returns actions; the runtime performs them in order and reports back. It has no
+threads, files or sleeps; only one thread at a time may call it. One coordinator serves one attempt of a job: after a
+failover the next one gets `next_id` and `retained` from it, once its last metadata write has ended.
 
-A checkpoint goes through three states, each a type or a place of its own::
+A checkpoint goes through three states, each with its own type or place::
 
     PendingCheckpoint ──last acknowledgement──▶ AcknowledgedCheckpoint ──────────────────────▶ retained
         └─ declined, expired, subsumed ─▶ aborted ◀─ metadata failed, expired, subsumed ─┘
 
-The last steps come one by one, each when the step before it was reported: metadata written, output committed, slots
-notified, older checkpoints discarded. A crash between two of them loses nothing: what is committed has metadata.
+The last steps run one by one, each after the previous one was reported: metadata written, output committed, slots
+notified, older checkpoints discarded. A crash between two of them loses nothing: committed output has metadata.
 
-A periodic checkpoint is triggered when it is due, also in the middle of an epoch. Its barrier falls when the epoch has
-ended; until then it is a moment and nothing else, but its timeout runs already.
+A periodic checkpoint is triggered when it is due, also in the middle of an epoch. Its barrier follows when the epoch
+has ended; until then only its trigger time exists, but its timeout is already running.
 
-A savepoint goes the same way beside them, one at a time. It shares the counter of ids with them and nothing else: it is
-never retained, subsumed or discarded, its files belong to it alone, and its failure is not a failed checkpoint.
+A savepoint goes through the same states in parallel, one at a time. It shares only the id counter with checkpoints: it
+is never retained, subsumed or discarded, it shares no files, and its failure is not a failed checkpoint.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ FIRST_ID = CheckpointId(1)
 class CheckpointCoordinator:
     """The decisions of one attempt of a job.
 
-    `retained` are the job's own completed checkpoints, which are dropped as newer ones complete; `foreign_files` belong
-    to a checkpoint of someone else that the job was restored from, and are never deleted.
+    `retained` are the job's own completed checkpoints, which are dropped as newer ones complete; `foreign_files`
+    belong to another owner's checkpoint from which the job was restored, and are never deleted.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CheckpointCoordinator:
         self._deleted: set[str] = set()
         self._savepoint: PendingCheckpoint | AcknowledgedCheckpoint | None = None
         self._savepoint_ids: set[CheckpointId] = set()
-        self._full_ids: set[CheckpointId] = set()  # in progress, and needing no file of another
+        self._full_ids: set[CheckpointId] = set()  # in progress, and independent of files of other checkpoints
         self._must_be_full = False  # files that an incremental checkpoint would refer to are gone
         self._completed_epoch: Epoch | None = None
         self._failures = 0
@@ -93,7 +93,7 @@ class CheckpointCoordinator:
 
     @property
     def next_id(self) -> CheckpointId:
-        """The id that no checkpoint has had yet."""
+        """The first unused checkpoint id."""
         return self._next_id
 
     @property
@@ -103,22 +103,22 @@ class CheckpointCoordinator:
 
     @property
     def in_progress(self) -> list[CheckpointId]:
-        """Triggered and neither complete nor aborted, oldest first."""
+        """The checkpoints that are triggered and neither complete nor aborted, oldest first."""
         writing = [self._writing.checkpoint_id] if self._writing else []
         return sorted([*self._pending, *self._ready, *writing])
 
     @property
     def can_trigger(self) -> bool:
-        """Whether one more checkpoint may be in progress."""
+        """Whether another checkpoint may start now."""
         return len(self.in_progress) < self._config.max_concurrent
 
     def is_pending(self, checkpoint_id: CheckpointId) -> bool:
-        """Whether a checkpoint or savepoint waits for its subtasks."""
+        """Return whether a checkpoint or savepoint waits for its subtasks."""
         return checkpoint_id in self._pending or self._pending_savepoint(checkpoint_id) is not None
 
     @property
     def being_written(self) -> AcknowledgedCheckpoint | None:
-        """The checkpoint whose last steps are under way, from its metadata to the notified slots."""
+        """The checkpoint whose last steps are running, from its metadata to the notified slots."""
         return self._writing
 
     @property
@@ -127,12 +127,12 @@ class CheckpointCoordinator:
 
     @property
     def savepoint_acknowledged(self) -> int:
-        """How many subtasks have reported their part of the savepoint in progress."""
+        """How many subtasks have acknowledged the savepoint in progress."""
         return len(self._savepoint.snapshots) if self._savepoint is not None else 0
 
     @property
     def must_be_full(self) -> bool:
-        """Whether the next checkpoint will be a full one, because files of earlier ones are gone."""
+        """Whether the next checkpoint must be full because files of earlier ones are gone."""
         return self._must_be_full
 
     @property
@@ -147,17 +147,17 @@ class CheckpointCoordinator:
     def tick(self, epoch: Epoch) -> list[Action]:
         """Send a barrier if a checkpoint is due between epochs; `epoch` is the last that ended.
 
-        That there has been one of the same epoch does not matter: a job without records takes its checkpoints, too.
+        An earlier checkpoint of the same epoch does not matter: a job without records takes its checkpoints too.
         """
         return self._send_if_due(epoch) if self._config.interval else []
 
     def note_due(self) -> None:
-        """Let the timeout of a checkpoint that is due run from now on, although its barrier cannot be sent yet."""
+        """Start the timeout of a checkpoint that is due, although its barrier cannot be sent yet."""
         if self._config.interval:  # zero: one is due at the end of each epoch, not before
             self._trigger_if_due()
 
     def begin_wait_anew(self) -> None:
-        """Let timeouts begin now of what somebody else has held up: a barrier, and metadata that is not written yet."""
+        """Restart the timeouts of a waiting barrier and of unwritten metadata that were held up from outside."""
         now = self._clock.monotonic()
         if self._triggered is not None:
             self._triggered = now
@@ -165,9 +165,9 @@ class CheckpointCoordinator:
             self._ready[ready.checkpoint_id] = replace(ready, expires=now + _seconds(self._config.timeout))
 
     def trigger(self, epoch: Epoch, *, full: bool = False, since: float | None = None) -> list[Action]:
-        """Start a checkpoint because someone asks; [] if as many as allowed are in progress.
+        """Start a checkpoint on request; return [] if the allowed number is in progress.
 
-        One that waits for its barrier is this one. `since` says when it was asked for, on the monotonic clock.
+        A periodic one that waits for its barrier becomes this one. `since` is the request time on the monotonic clock.
         """
         if not self.can_trigger:
             return []
@@ -183,7 +183,7 @@ class CheckpointCoordinator:
         return [TriggerCheckpoint(pending.checkpoint_id, epoch, full, pending.triggered_at)]
 
     def trigger_savepoint(self, epoch: Epoch) -> list[Action]:
-        """Start a savepoint, however many checkpoints are in progress; [] if another savepoint is."""
+        """Start a savepoint, regardless of checkpoints in progress; return [] if another savepoint is in progress."""
         if self._savepoint is not None:
             return []
         pending = self._savepoint = replace(self._begin(epoch), is_savepoint=True)
@@ -192,7 +192,7 @@ class CheckpointCoordinator:
         return [TriggerCheckpoint(pending.checkpoint_id, epoch, full, pending.triggered_at, is_savepoint=True)]
 
     def take_id(self) -> CheckpointId:
-        """An id for a barrier that makes neither checkpoint nor savepoint."""
+        """Return an id for a barrier of neither a checkpoint nor a savepoint."""
         checkpoint_id = self._next_id
         self._next_id = CheckpointId(checkpoint_id + 1)
         return checkpoint_id
@@ -201,7 +201,7 @@ class CheckpointCoordinator:
         now = self._clock.monotonic()
         waited = max(0.0, now - since) if since is not None else 0.0
         checkpoint_id = self.take_id()
-        # Its snapshots will build on what is complete now, so those files stay until it is settled.
+        # Its snapshots build on what is complete now, so those files stay until it is complete or aborted.
         self._bases[checkpoint_id] = frozenset(file for kept in self._retained.values() for file in kept.files())
         self._files.acquire(self._bases[checkpoint_id])
         return PendingCheckpoint(
@@ -216,7 +216,7 @@ class CheckpointCoordinator:
     def acknowledge(self, snapshot: SlotSnapshot) -> list[Action]:
         """Record one subtask's snapshot; the last one lets the metadata be written.
 
-        An echo, or the report of a late writer, changes nothing but leaves no file behind.
+        A repeated or late report has no effect, except that its files are deleted.
         """
         if snapshot.checkpoint_id in self._savepoint_ids:
             return self._acknowledge_savepoint(snapshot)
@@ -231,7 +231,7 @@ class CheckpointCoordinator:
         pending = pending.with_snapshot(snapshot)
         self._pending[pending.checkpoint_id] = pending
         gone = sorted(file.path for file in files if file.path in self._deleted)
-        if gone:  # the slot built on a checkpoint before it heard that it was aborted
+        if gone:  # the slot built on a checkpoint before it was notified of its abort
             return self._fail(pending, f"subtask {snapshot.subtask} refers to {gone[0]}, which has been deleted")
         if pending.missing:
             return []
@@ -240,7 +240,7 @@ class CheckpointCoordinator:
 
         half_finished = partly_finished_union(pending.snapshots)
         if half_finished is not None:
-            # Nobody's fault, and over once the other subtasks have finished: the job goes on as if none had been due.
+            # Not a failure, and over once the other subtasks have finished: the job continues as if none had been due.
             return [self._abort(pending.checkpoint_id, half_finished)]
 
         del self._pending[pending.checkpoint_id]
@@ -248,7 +248,7 @@ class CheckpointCoordinator:
         return self._write_next()
 
     def decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: str) -> list[Action]:
-        """A subtask could not take its snapshot: abort, if the checkpoint still waits for it."""
+        """Abort a checkpoint if a subtask from which it needs a snapshot could not take it."""
         pending = self._pending.get(checkpoint_id) or self._pending_savepoint(checkpoint_id)
         if pending is None or subtask not in pending.missing:
             return []
@@ -256,10 +256,10 @@ class CheckpointCoordinator:
         return self._abort_savepoint(why) if checkpoint_id in self._savepoint_ids else self._fail(pending, why)
 
     def files_missing(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
-        """Files that a checkpoint or savepoint refers to are gone: abort it, and let the next one be full, and soon.
+        """Abort a checkpoint or savepoint that refers to missing files, and make the next one full, and soon.
 
-        That is no failed checkpoint yet: the slots still have all state, and a failover could go back to nothing.
-        Only a full one that misses files counts.
+        This does not count as a failed checkpoint yet: the slots still have all state, while a failover might find
+        none to restore. Only missing files of a full checkpoint count.
         """
         self._must_be_full = True
         self._due = self._clock.monotonic()
@@ -267,7 +267,7 @@ class CheckpointCoordinator:
             return self._abort_savepoint(reason) if self.savepoint_in_progress == checkpoint_id else []
         writing = self._writing
         if writing is not None and writing.checkpoint_id == checkpoint_id:
-            self._ready[checkpoint_id] = self._take_writing(checkpoint_id)  # back among those that may be aborted
+            self._ready[checkpoint_id] = self._take_writing(checkpoint_id)  # may be aborted again
         aborted = self._pending.get(checkpoint_id) or self._ready.get(checkpoint_id)
         if aborted is None:
             return []
@@ -276,7 +276,7 @@ class CheckpointCoordinator:
         return [self._abort(checkpoint_id, f"{reason}; the next one will be full"), *self._write_next()]
 
     def expire(self) -> list[Action]:
-        """Abort what takes longer than the timeout. A metadata write is judged when it ends: see `metadata_written`."""
+        """Abort what exceeds the timeout. A metadata write is checked when it ends: see `metadata_written`."""
         now = self._clock.monotonic()
         actions: list[Action] = []
         for pending in [each for each in self._all_pending() if now >= each.expires]:
@@ -302,9 +302,9 @@ class CheckpointCoordinator:
         return f"timed out after {self._config.timeout}; {what}"
 
     def metadata_written(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The metadata is durable: let sinks commit, or the slots forget a savepoint.
+        """Commit output after the metadata became durable; for a savepoint, notify the slots.
 
-        A checkpoint that took longer than the timeout is taken back: none of its output is visible yet.
+        Withdraws a checkpoint that exceeded the timeout: none of its output is visible yet.
         """
         if checkpoint_id in self._savepoint_ids:
             self._savepoint_being_written(checkpoint_id)
@@ -315,12 +315,12 @@ class CheckpointCoordinator:
         return [CommitOutput(writing)]
 
     def output_committed(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """All output that the checkpoint covers is visible."""
+        """Notify the slots after all output that the checkpoint covers was committed."""
         self._being_written(checkpoint_id)
         return [NotifyCompleted(checkpoint_id)]
 
     def output_lost(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
-        """Output that the checkpoint covers cannot be committed: take the checkpoint back and fail over.
+        """Withdraw a checkpoint whose output cannot be committed, and fail over.
 
         No later checkpoint could cover that output, so this is never tolerated.
         """
@@ -331,14 +331,14 @@ class CheckpointCoordinator:
         return [RemoveMetadata(writing.checkpoint_id)]
 
     def metadata_removed(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The metadata that was written too late, or whose output is lost, is gone: abort the checkpoint."""
+        """Abort a withdrawn checkpoint after its metadata was removed."""
         assert self._withdrawn is not None
         return self._fail_writing(checkpoint_id, self._withdrawn)
 
     def slots_notified(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """The checkpoint is complete: older ones in progress are aborted, superfluous ones discarded.
+        """Complete the checkpoint: abort older ones in progress, discard superfluous ones.
 
-        Slots build their next snapshots on it from now on, so only now may files of earlier ones go.
+        Slots build their next snapshots on it from now on, so only now may files of earlier ones be deleted.
         """
         if checkpoint_id in self._savepoint_ids:
             return []
@@ -349,7 +349,7 @@ class CheckpointCoordinator:
             self._must_be_full = False
         self._completed_epoch = completed.epoch
         self._retained[checkpoint_id] = completed
-        self._files.acquire(completed.files())  # as one, in place of the snapshots' own references
+        self._files.acquire(completed.files())  # as one reference, in place of the snapshots' own
         for snapshot in completed.snapshots.values():
             self._files.let_go(files_of(snapshot))
         freed = set(self._files.let_go(self._bases.pop(checkpoint_id)))
@@ -369,7 +369,7 @@ class CheckpointCoordinator:
         return actions + self._write_next()
 
     def metadata_failed(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
-        """The metadata could not be written: abort."""
+        """Abort a checkpoint whose metadata could not be written."""
         why = f"metadata could not be written: {reason}"
         if checkpoint_id in self._savepoint_ids:
             self._savepoint_being_written(checkpoint_id)
@@ -378,25 +378,25 @@ class CheckpointCoordinator:
 
     def _fail_writing(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
         failed = self._take_writing(checkpoint_id)
-        self._ready[checkpoint_id] = failed  # back among those that may be aborted
+        self._ready[checkpoint_id] = failed  # may be aborted again
         return self._fail(failed, reason) + self._write_next()
 
     def abort_pending(self, reason: str) -> list[Action]:
-        """Abort everything in progress, as at a failover or the end of the job; no failure is counted.
+        """Abort everything in progress, as at a failover or the end of the job; this counts as no failure.
 
-        A checkpoint whose metadata is being written is not called back: its last steps must still be reported.
+        A metadata write in progress is not cancelled: its last steps must still be reported.
         """
         aborted: list[Action] = [self._abort(each, reason) for each in sorted([*self._pending, *self._ready])]
         return aborted + (self._abort_savepoint(reason) if isinstance(self._savepoint, PendingCheckpoint) else [])
 
     def seconds_until_due(self) -> float | None:
-        """How long until `tick` may have something to do; None if only other events can change that."""
+        """Return the seconds until `tick` may have something to do; None if that depends on other events only."""
         if not self._config.interval or not self.can_trigger:
             return None
         return max(0.0, max(self._due, self._pause_over) - self._clock.monotonic())
 
     def seconds_until_timeout(self) -> float | None:
-        """How long until `expire` or `expire_waiting` may have something to do; None if nothing waits."""
+        """Return the seconds until `expire` or `expire_waiting` may have something to do; None if nothing waits."""
         moments = [pending.expires for pending in self._all_pending()]
         moments += [ready.expires for ready in self._ready.values()]
         if self._triggered is not None:
@@ -413,7 +413,7 @@ class CheckpointCoordinator:
             self._triggered = now
 
     def _write_next(self) -> list[Action]:
-        # One write at a time: checkpoints complete in the order of their ids, so a sink never hears of 1 after 2.
+        # One write at a time: checkpoints complete in the order of their ids, so a sink never sees 1 after 2.
         if self._writing or not self._ready:
             return []
         self._writing = self._ready.pop(min(self._ready))
@@ -453,7 +453,7 @@ class CheckpointCoordinator:
         return AbortCheckpoint(checkpoint_id, reason, self._mark_deleted(files))
 
     def _acknowledge_savepoint(self, snapshot: SlotSnapshot) -> list[Action]:
-        """As for a checkpoint, but for the files: those of a savepoint are not the job's to count or to delete."""
+        """Record one subtask's part of a savepoint. Its files belong to the savepoint, so they are not counted."""
         pending = self._pending_savepoint(snapshot.checkpoint_id)
         if pending is None or snapshot.subtask not in pending.missing:
             return []

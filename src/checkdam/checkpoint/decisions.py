@@ -1,4 +1,4 @@
-"""Checkpoints in progress, and the actions that the coordinator asks of the runtime."""
+"""Checkpoints in progress, and the actions that the coordinator requests from the runtime."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from checkdam.state.snapshot_handles import SlotSnapshot, StateFile
 
 
 def files_of(snapshot: SlotSnapshot) -> frozenset[StateFile]:
-    """Every state file a slot's snapshot refers to, old and new."""
+    """Return every state file a slot's snapshot refers to, old and new."""
     return frozenset(snapshot.new_files).union(*(operator.files() for operator in snapshot.operators))
 
 
 def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str | None:
-    """Why these snapshots do not make a checkpoint, if an operator with union state has finished in part.
+    """Return why these snapshots cannot form a checkpoint: an operator with union state has finished only in part.
 
-    A restore gives every subtask all elements of a union state; without those of the finished subtasks it would take
-    their work for undone, as Flink explains where it declines such a checkpoint too.
+    A restore gives every subtask all elements of a union state; without those of the finished subtasks their work
+    would be repeated. Flink declines such a checkpoint for the same reason.
     """
     finished: dict[OperatorUid, set[bool]] = {}
     with_union: dict[OperatorUid, str] = {}
@@ -37,7 +37,7 @@ def partly_finished_union(snapshots: Mapping[SubtaskIndex, SlotSnapshot]) -> str
 
 @dataclass(frozen=True)
 class PendingCheckpoint:
-    """A checkpoint or savepoint that was triggered; some subtasks have not reported yet."""
+    """A triggered checkpoint or savepoint that some subtasks have not acknowledged yet."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
@@ -55,7 +55,7 @@ class PendingCheckpoint:
         )
 
     def acknowledged(self) -> AcknowledgedCheckpoint:
-        """Return the same checkpoint as one that every subtask has reported for."""
+        """Return the same checkpoint as acknowledged by every subtask."""
         return AcknowledgedCheckpoint(
             self.checkpoint_id, self.epoch, self.triggered_at, self.snapshots, self.expires, self.is_savepoint
         )
@@ -63,7 +63,7 @@ class PendingCheckpoint:
 
 @dataclass(frozen=True)
 class AcknowledgedCheckpoint:
-    """A checkpoint or savepoint that every subtask has reported for; durable once its metadata is."""
+    """A checkpoint or savepoint that every subtask has acknowledged; durable once its metadata is."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
@@ -76,8 +76,7 @@ class AcknowledgedCheckpoint:
         return frozenset(file for snapshot in self.snapshots.values() for file in files_of(snapshot))
 
 
-# The actions of one checkpoint, in the order in which they come. A savepoint has no output to commit, and is never
-# discarded.
+# The actions of one checkpoint, in order. A savepoint has no output to commit, and is never discarded.
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,16 @@ class WriteMetadata:
 
 @dataclass(frozen=True)
 class CommitOutput:
-    """Let sinks commit what the checkpoint covers, then call `output_committed` or `output_lost`."""
+    """Commit the output that the checkpoint covers, then call `output_committed` or `output_lost`."""
 
     acknowledged: AcknowledgedCheckpoint
 
 
 @dataclass(frozen=True)
 class NotifyCompleted:
-    """Tell the slots that the checkpoint is complete, then call `slots_notified`.
+    """Notify the slots that the checkpoint is complete, then call `slots_notified`.
 
-    The ids of checkpoints come in rising order.
+    The ids of checkpoints ascend.
     """
 
     checkpoint_id: CheckpointId
@@ -121,7 +120,7 @@ class NotifyCompleted:
 
 @dataclass(frozen=True)
 class DiscardCheckpoints:
-    """Remove the `_metadata` of these older checkpoints, and only then the files that nothing refers to now."""
+    """Remove the `_metadata` of these older checkpoints, and only then the files that are unreferenced now."""
 
     checkpoint_ids: tuple[CheckpointId, ...]
     files: tuple[StateFile, ...]
@@ -136,9 +135,10 @@ class RemoveMetadata:
 
 @dataclass(frozen=True)
 class AbortCheckpoint:
-    """Tell the slots to forget the checkpoint, and only then delete `new_files`. It has no `_metadata`.
+    """Notify the slots that the checkpoint is aborted, and only then delete `new_files`. It has no `_metadata`.
 
-    `new_files` leaves out what other checkpoints refer to. Of a savepoint there are none: its directory is removed.
+    `new_files` excludes files that other checkpoints refer to. It is empty for a savepoint, whose directory is
+    removed.
     """
 
     checkpoint_id: CheckpointId
@@ -149,14 +149,14 @@ class AbortCheckpoint:
 
 @dataclass(frozen=True)
 class DeleteFiles:
-    """Delete files that a slot wrote for a checkpoint which no longer wants them."""
+    """Delete files that a slot wrote for a checkpoint that does not need them any more."""
 
     files: tuple[StateFile, ...]
 
 
 @dataclass(frozen=True)
 class FailJob:
-    """More checkpoints in a row have failed than are tolerated, or output is lost."""
+    """Fail the job over: more checkpoints in a row failed than are tolerated, or output is lost."""
 
     reason: str
 

@@ -1,9 +1,9 @@
-"""The `_metadata` file of a checkpoint: Checkdam's facts in Flink's layout.
+"""The `_metadata` file of a checkpoint: Checkdam's data in Flink's layout.
 
-Where they go in that layout:
+Where the data is stored in that layout:
 
     master state "checkdam-digest"   xxh3_64 of the whole file with these 8 bytes zero; always the first, so that it
-                                     stands at the same place in every version and is checked before anything else
+                                     is at the same offset in every version and is checked before anything else
     master state "checkdam"          job, epoch, times, settings (msgpack); its version is that of Checkdam's format
     operators                        by uid; committables, finished subtasks and coordinator bytes are the coordinator
                                      state
@@ -13,8 +13,8 @@ Where they go in that layout:
                                      file or, by a relative name, in one of its own
     operator "checkdam-sources"      the source position, as its coordinator state
 
-A savepoint has the same but that its files lie beside `_metadata`, so that the savepoint can be moved by itself: their
-names have no directory and, as no other snapshot has a part in them, stand among the private files of a handle.
+A savepoint has the same layout, but its files lie beside `_metadata`, so that it can be moved by itself: their names
+have no directory and, as no other snapshot shares them, are among the private files of a handle.
 
 Format 1 had keyed state alone. Format 2 has no savepoints; checkpoints are still written in it.
 """
@@ -66,10 +66,10 @@ from checkdam.storage.filesystem import below
 from checkdam.storage.names import is_plain_name, is_plain_path
 
 FORMAT_VERSION: Final = 3
-"""The newest that is read, and that of savepoints."""
+"""The newest version that can be read, and the version of savepoints."""
 
 MOST_BYTES: Final = 1 << 30
-"""A larger `_metadata` is neither written nor read."""
+"""The size limit of a `_metadata` file, for writing and reading."""
 
 _CHECKPOINT_VERSION = 2
 
@@ -118,7 +118,7 @@ _decode_keyed = msgspec.msgpack.Decoder(_KeyedDescription).decode
 
 
 def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
-    """The `_metadata` file of a checkpoint. The same checkpoint always gives the same bytes.
+    """Encode the `_metadata` file of a checkpoint. The same checkpoint always gives the same bytes.
 
     Raises:
         ValueError: a state file lies outside the job's directory, or not beside the `_metadata` of a savepoint, or a
@@ -227,7 +227,7 @@ def _incremental_handle(
 
 
 def _positional_name(position: int) -> str:
-    """What a file is called whose backend has no name for it."""
+    """Return a name for a file that has none in its backend."""
     return f"{position:06}.state"
 
 
@@ -256,7 +256,7 @@ def _sources_state(checkpoint: CompletedCheckpoint) -> OperatorState:
 
 
 def read_metadata(storage: Storage, path: str) -> bytes:
-    """The bytes of a `_metadata` file, for `from_metadata`.
+    """Read the bytes of a `_metadata` file, for `from_metadata`.
 
     Raises:
         FileNotFoundError: there is none.
@@ -271,11 +271,11 @@ def read_metadata(storage: Storage, path: str) -> bytes:
 
 
 def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
-    """The checkpoint that `to_metadata` wrote; `path` names the file in errors.
+    """Decode what `to_metadata` wrote; `path` names the file in errors.
 
     Raises:
-        CheckpointDamagedError: a byte is altered, missing or added, or it names a file outside the directory that files
-            belong to, or has numbers that no checkpoint has.
+        CheckpointDamagedError: a byte is altered, missing or added, or it names a file outside its directory, or has
+            numbers that no checkpoint has.
         FormatTooNewError: a newer Checkdam wrote it.
         StateNotRestorableError: Flink wrote it.
     """
@@ -298,7 +298,7 @@ def from_metadata(data: bytes, path: str = "_metadata") -> CompletedCheckpoint:
         )
     try:
         return _checkpoint(metadata, _decode_description(own.payload))
-    except (ValueError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
+    except (ValueError, RecursionError) as error:  # valid checksum, but content that no Checkdam writes
         raise _damaged(path, str(error)) from error
 
 
@@ -330,8 +330,8 @@ def _checkpoint(metadata: Metadata, description: _Description) -> CompletedCheck
 
 
 def _operator_entry(operator: OperatorState, above: str) -> OperatorEntry:
-    """`above` leads from the directory of `_metadata` to that which state files are named in."""
-    (operator.uid + operator.name).encode()  # half a surrogate pair, which Java can write, is a ValueError
+    """Decode one operator; `above` is the path from the directory of `_metadata` to that of state file names."""
+    (operator.uid + operator.name).encode()  # half a surrogate pair, which Java can write, raises ValueError
     _check_widths(f'operator "{operator.uid[:100]}"', operator.parallelism, operator.max_parallelism)
     packed = _Coordinator((), b"")
     if operator.coordinator is not None:
@@ -413,7 +413,7 @@ def _state_file(stream: StreamHandle | None, above: str, name: str = "") -> Stat
 
 
 def _check_widths(whose: str, parallelism: int, max_parallelism: int) -> None:
-    """Refuse numbers for which loops and lists over subtasks or key groups would be without end."""
+    """Refuse numbers that would make loops and lists over subtasks or key groups excessively long."""
     if not 0 < parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ValueError(f"{whose} has parallelism {parallelism} and max parallelism {max_parallelism}")
 

@@ -1,10 +1,11 @@
-"""Operator state as it is kept: the bytes of one subtask's states, and who gets which elements after rescaling.
+"""Operator state in its durable form: the bytes of one subtask's states, and their redistribution on rescaling.
 
     "CDOPSTAT"  u32 version  u32 header length  header  element …  u64 checksum
 
 The header is msgpack: name, redistribution and type text of each state and the length of each of its elements. The
-checksum covers all before it. Begin and end keep this shape in every version, so that any reader can tell newer
-content from damaged one. Every element begins at an offset of its own, which the handle repeats, as Flink's does.
+checksum covers everything before it. Head and tail have this shape in every version, so that any reader can
+distinguish newer content from damaged content. Every element begins at its own offset, which the handle repeats, as in
+Flink.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from checkdam.storage.contract import Storage
 
 VERSION: Final = 1
 INLINE_LIMIT: Final = 20 * 1024
-"""Content up to this size rides along in the handle; larger content gets a file of its own."""
+"""Content up to this size is stored inline in the handle; larger content gets its own file."""
 
 Offsets = tuple[tuple[str, Redistribution, tuple[int, ...]], ...]
 Read = Callable[[str], bytes]
-"""The bytes of a state file, by its path relative to the job's directory. Raises FileNotFoundError."""
+"""Reads a state file by its path relative to the job's directory. Raises FileNotFoundError."""
 
 _MAGIC = b"CDOPSTAT"
 _HEAD = struct.Struct(">8sII")
@@ -45,7 +46,7 @@ _header_decoder = msgspec.msgpack.Decoder(list[_State])
 
 
 def pack(parts: Iterable[OperatorStatePart]) -> tuple[bytes, Offsets]:
-    """The states of one subtask as bytes, and where each element begins. The same states give the same bytes."""
+    """Encode the states of one subtask; return the bytes and the offset of each element. Deterministic."""
     states = list(parts)
     header = msgspec.msgpack.encode(
         [_State(part.name, part.redistribution, part.type, [len(e) for e in part.elements]) for part in states]
@@ -62,7 +63,7 @@ def pack(parts: Iterable[OperatorStatePart]) -> tuple[bytes, Offsets]:
 
 
 def keep(parts: Iterable[OperatorStatePart], storage: Storage, path: str) -> OperatorStateHandle:
-    """Make the states durable: in the handle if they are small, else as the file `path` of `storage`.
+    """Make the states durable: inline in the handle if they are small, else as the file `path` of `storage`.
 
     The caller lists the file, `handle.content`, among the new files of its snapshot.
     """
@@ -70,7 +71,7 @@ def keep(parts: Iterable[OperatorStatePart], storage: Storage, path: str) -> Ope
 
 
 def keep_packed(content: bytes, offsets: Offsets, storage: Storage, path: str) -> OperatorStateHandle:
-    """As `keep`, of what `pack` has made."""
+    """Make the output of `pack` durable, as `keep` does."""
     if len(content) <= INLINE_LIMIT:
         return OperatorStateHandle(offsets, content)
     storage.write(path, content)
@@ -78,11 +79,10 @@ def keep_packed(content: bytes, offsets: Offsets, storage: Storage, path: str) -
 
 
 def unpack(handle: OperatorStateHandle, read: Read) -> tuple[OperatorStatePart, ...]:
-    """The states that were packed.
+    """Decode the output of `pack`.
 
     Raises:
-        CheckpointDamagedError: a byte is altered, missing or added, the file is gone, or has a length that no writer
-            gives it.
+        CheckpointDamagedError: a byte is altered, missing or added, the file is gone, or its length is impossible.
         FormatTooNewError: a newer Checkdam wrote them.
     """
     content, where = _content(handle, read)
@@ -102,7 +102,7 @@ def unpack(handle: OperatorStateHandle, read: Read) -> tuple[OperatorStatePart, 
         )
     try:
         states = _header_decoder.decode(memoryview(content)[_HEAD.size : _HEAD.size + header_length])
-    except (ValueError, RecursionError) as error:  # a valid checksum over content no Checkdam writes
+    except (ValueError, RecursionError) as error:  # valid checksum, but content that no Checkdam writes
         raise _damaged(where, str(error)) from error
     if any(length < 0 for state in states for length in state.lengths):
         raise _damaged(where, "it has an element of negative length")
@@ -126,16 +126,16 @@ def redistribute(
     subtask: int,
     read: Read,
 ) -> dict[tuple[str, Redistribution], OperatorStatePart]:
-    """What one subtask of the new parallelism starts with; only the content that holds some of it is read.
+    """Return the initial states of one subtask at the new parallelism; reads only content that holds some of them.
 
-    `handles` are those of the old subtasks in order; a subtask without state, such as a finished one, has None.
-    SPLIT: at the same parallelism each subtask gets back its own list; otherwise the elements of all, in the order of
-    the subtasks, are dealt out in runs whose lengths differ by one at most. UNION: everybody gets all. BROADCAST: a
-    copy of one old subtask's.
+    `handles` are those of the old subtasks in order, None for a subtask without state, such as a finished one. SPLIT:
+    at the same parallelism each subtask gets its own list back; otherwise the elements of all, in the order of the
+    subtasks, are split into runs whose lengths differ by one at most. UNION: every subtask gets all elements.
+    BROADCAST: a copy of one old subtask's state.
 
     Raises:
         CheckpointDamagedError, FormatTooNewError: as `unpack`.
-        StateNotRestorableError: two subtasks kept a state of this name with different types.
+        StateNotRestorableError: two subtasks have a state of this name with different types.
     """
     if len(handles) > old_parallelism:
         raise ValueError(f"{len(handles)} handles of {old_parallelism} subtasks")
@@ -168,7 +168,7 @@ def redistribute(
 
 
 def _joined(parts: Sequence[OperatorStatePart]) -> OperatorStatePart | None:
-    """One state of all subtasks as a single list; an empty list fits any type."""
+    """Return one state of all subtasks as a single list; an empty list fits any type."""
     filled = [part for part in parts if part.elements]
     types = {part.type for part in filled}
     if len(types) > 1:

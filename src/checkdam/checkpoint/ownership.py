@@ -1,4 +1,4 @@
-"""Taking a job over: one driver at a time owns a job's directory, by its term (decisions/0027)."""
+"""Taking over a job: one driver at a time owns a job's directory, by its term (decisions/0027)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from checkdam.processes import Owner, this_process
 from checkdam.storage.contract import Storage
 
 PROMISED = "_promised"
-"""Tells, in a job's directory, of prepared output that a savepoint refers to: whoever restores it publishes that."""
+"""Marker in a job's directory: a savepoint refers to its prepared output, which the restored job publishes."""
 
 _OF_AN_OWNER = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:{OWNER}|{TERMS}/[^/]+)")
 
 
 def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
-    """Begin a new term of the job, and fence off every earlier driver of it.
+    """Start a new term of the job, and fence off all its earlier drivers.
 
-    `take_over` allows it also while the process that owns the job is known to run, or may be deleting its checkpoints.
-    Until `Term.begin` the checkpoints that count for others are those that counted before.
+    `take_over` allows this even if the process that owns the job is known to run, or may be deleting its checkpoints.
+    Until `Term.begin`, other readers see the same valid checkpoints as before.
 
     Raises:
         JobFailedError: a living process of this machine owns the job, or another driver takes it at this moment.
@@ -64,8 +64,8 @@ def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
                 f"job {job_id} is being started by another process at this moment",
                 hint="Start it once; if that process has failed as well, try again.",
             )
-        # Looked at after the term was written: a driver that passed its check before that had completed its checkpoint,
-        # and announced what it deletes.
+        # Read after the term was written: a driver that passed its check before that had already completed its
+        # checkpoint, and announced what it deletes.
         deleting = _Before(storage, job_id, but=term.number).deleting
         if deleting is not None and not take_over:
             raise JobFailedError(
@@ -76,7 +76,7 @@ def take(storage: Storage, job_id: JobId, *, take_over: bool = False) -> Term:
         term.is_deletion_possible = deleting is not None
         term.fence = Fence(term.number, _complete(storage, job_id))
     except CheckdamError:
-        with contextlib.suppress(StorageError):  # the first error is the one to tell
+        with contextlib.suppress(StorageError):  # the first error is the one to report
             term.withdraw()
         raise
     return term
@@ -101,7 +101,7 @@ class _Before:
                 self.has_rivals = True
             else:
                 self.has_rivals |= found.has_rivals
-                if found.seen is not None:  # it has gone on, so an earlier driver announced its deletion too late
+                if found.seen is not None:  # it has resumed, so an earlier driver announced its deletion too late
                     self.deleting = None
                 if not found.has_ended:
                     is_unsure = self._add(found.owner, name.nonce)
@@ -114,7 +114,7 @@ class _Before:
             self.has_rivals = True
 
     def _add(self, owner: Owner, nonce: str = "") -> bool:
-        """Take an owner into account. Return True if it is not known to be dead."""
+        """Record an owner. Return True if it is not known to be dead."""
         self.is_known = True
         runs = is_running(owner, nonce)
         if runs:
@@ -127,7 +127,7 @@ class _Before:
 
 
 def _complete(storage: Storage, job_id: JobId) -> frozenset[tuple[int, int]]:
-    """Id and term of each complete checkpoint of the job that counts."""
+    """Return id and term of each valid complete checkpoint of the job."""
     store, found = CheckpointStore(storage, job_id), set()
     for checkpoint_id in store.completed():
         try:
@@ -135,18 +135,18 @@ def _complete(storage: Storage, job_id: JobId) -> frozenset[tuple[int, int]]:
         except CheckpointNotFoundError:
             continue  # discarded since it was listed
         except RestoreError:
-            found.add((int(checkpoint_id), ANY_TERM))  # it may be repaired, and then tells its term
+            found.add((int(checkpoint_id), ANY_TERM))  # it may be repaired, and then show its term
     return frozenset(found)
 
 
 def clear_abandoned(
     storage: Storage, tells_of_checkpoints: Callable[[JobId], bool] = lambda job_id: False
 ) -> list[JobId]:
-    """Remove the directories of jobs that were killed before their first checkpoint; nobody can resume those.
+    """Remove the directories of jobs that were killed before their first checkpoint: they cannot be resumed.
 
-    One that `tells_of_checkpoints` stays: somebody may bring them back. One with a savepoint that refers to its output
-    stays: its output must not be dropped either. So does one with a driver that may live: what is left of its term
-    keeps an earlier one from going on.
+    Keeps a job that `tells_of_checkpoints`, which may be brought back; a job with a savepoint that refers to its
+    output, which must not be dropped; and a job with a driver that may be alive: its term file fences off earlier
+    drivers.
     """
     paths = [status.path for status in storage.list("")]
     matches = (_OF_AN_OWNER.fullmatch(path) for path in paths)
@@ -155,7 +155,7 @@ def clear_abandoned(
         try:
             before = _Before(storage, job_id)
         except CheckdamError:
-            continue  # of a newer version, or not readable: it is not known to be abandoned
+            continue  # of a newer version, or unreadable: not known to be abandoned
         is_promised = any(path.startswith(f"{job_id}/{PROMISED}") for path in paths)
         is_dead = before.is_known and not before.has_rivals
         if not is_dead or is_promised or CheckpointStore(storage, job_id).completed():

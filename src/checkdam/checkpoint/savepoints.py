@@ -1,9 +1,9 @@
-"""Savepoints on storage: taken whole or not at all, found again, and disposed of without touching anything else.
+"""Savepoints on storage: atomic creation, lookup, and disposal that touches nothing else.
 
     <target>/savepoint-<first 6 digits of the job id>-<12 random ones>/_metadata    written last
                                                                       <file> …      all that it refers to, by name
 
-So a savepoint can be moved or copied as a directory, anywhere, and belongs to nobody: no job deletes it by itself.
+A savepoint can be moved or copied as a directory, anywhere. It has no owner: no job deletes it by itself.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _CHECKPOINT_METADATA = re.compile(rf"(?:.*/)?chk-\d+/{METADATA}")
 
 
 class SavepointDirectory:
-    """A savepoint that is being taken. The slots write its state files; `complete` makes it one."""
+    """A savepoint in progress. The slots write its state files; `complete` makes it a savepoint."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     @classmethod
     def prepare(cls, target: str, job_id: JobId, *, name: str | None = None) -> SavepointDirectory:
-        """Choose a directory below `target` that nobody has, and see that it can be written.
+        """Choose an unused directory below `target`, and check that it can be written.
 
-        A refusal leaves nothing behind. `name` is that of the directory, where it must be a certain one.
+        Leaves nothing behind on failure. `name` sets the name of the directory if it must have a certain one.
 
         Raises:
-            SavepointError: `target` is no place for savepoints, or the directory is there already.
+            SavepointError: `target` is no place for savepoints, or the directory exists already.
             StorageError: it cannot be written; says why.
             ConfigError: no storage has such a URI.
         """
@@ -83,17 +83,17 @@ class SavepointDirectory:
 
     @property
     def uri(self) -> str:
-        """Of the savepoint's own directory."""
+        """The URI of the savepoint's own directory."""
         return self._storage.uri
 
     def target(self, format: SavepointFormat) -> SavepointTarget:
-        """What the slots need in order to write their part."""
+        """Return the target that slots need to write their part."""
         return SavepointTarget(self.uri, format)
 
     def complete(self, checkpoint: CompletedCheckpoint) -> tuple[str, int]:
-        """Make it a savepoint, once every state file is there; returns its path and the bytes of `_metadata`.
+        """Complete the savepoint once every state file exists; return its path and the bytes of `_metadata`.
 
-        After an error it is none, or may be one: `abandon` it.
+        After an error it may or may not be complete: call `abandon`.
         """
         if not checkpoint.is_savepoint:
             raise ValueError(f"checkpoint {checkpoint.checkpoint_id} is not marked as a savepoint")
@@ -110,7 +110,7 @@ class SavepointDirectory:
     def abandon(self) -> None:
         """Remove all of it; `_metadata` first, so that a crash half way leaves no damaged savepoint.
 
-        The slots have been told before that it is aborted, and remove what they write from then on.
+        The slots were notified of the abort before, and remove what they write from then on.
         """
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -124,7 +124,7 @@ class SavepointDirectory:
 
 
 def _refuse_place_of_a_job(place: Storage) -> None:
-    """Savepoints may not lie where a job sweeps or deletes: inside its directory, or inside another snapshot."""
+    """Refuse a place where a job sweeps or deletes: inside its directory, or inside another snapshot."""
     above, below_it = place.uri, ""
     while name := last_name(above):
         if _JOB_ID.fullmatch(name) and (not below_it or _OF_A_JOB.fullmatch(below_it) or _is_owned(above)):
@@ -148,7 +148,7 @@ def _is_owned(directory: str) -> bool:
 
 
 def load_savepoint(path: str) -> CompletedCheckpoint:
-    """The savepoint at a path.
+    """Load the savepoint at a path.
 
     Raises:
         CheckpointNotFoundError: there is none.
@@ -173,9 +173,9 @@ def load_savepoint(path: str) -> CompletedCheckpoint:
 
 
 def dispose(path: str) -> None:
-    """Delete a savepoint: the files that its whole `_metadata` names, temporary ones, and the directory if it is empty.
+    """Delete a savepoint: the files that its intact `_metadata` names, temporary ones, and an empty directory.
 
-    Whatever else lies in the directory stays. `_metadata` goes last, so that what failed half way can be repeated.
+    Keeps all other files in the directory. Deletes `_metadata` last, so that a failed disposal can be repeated.
 
     Raises:
         CheckpointNotFoundError, SavepointError, RestoreError: as `load_savepoint`; nothing was deleted.
@@ -197,7 +197,7 @@ def dispose(path: str) -> None:
 def _remove_if_empty(storage: Storage) -> None:
     local = _local_path(storage)
     if local is not None:
-        # Nothing that came meanwhile, and no link to a directory, may go with it.
+        # Must not delete files added meanwhile, nor a link to a directory.
         try:
             os.rmdir(local)
         except OSError as error:
@@ -208,7 +208,7 @@ def _remove_if_empty(storage: Storage) -> None:
 
 
 def _exists(storage: Storage) -> bool:
-    """Whether there is such a directory though it is empty, as far as the storage knows directories."""
+    """Return whether the directory exists, even if empty, as far as the storage has directories."""
     local = _local_path(storage)
     return local is not None and os.path.lexists(local)
 
@@ -219,7 +219,7 @@ def _local_path(storage: Storage) -> str | None:
 
 
 def shown(uri: str) -> str:
-    """A URI as users write it: a local one as a plain path."""
+    """Return a URI as users write it: a local one as a plain path."""
     parts = urlsplit(uri)
     return unquote(parts.path) if parts.scheme == "file" else uri
 
@@ -229,7 +229,7 @@ def shown(uri: str) -> str:
 
 @dataclass(frozen=True)
 class FoundSavepoint:
-    """A directory that holds a savepoint, with what reading its `_metadata` gave."""
+    """A directory that holds a savepoint, with the result of reading its `_metadata`."""
 
     path: str
     modified_at: datetime
@@ -241,14 +241,14 @@ class FoundSavepoint:
 
     @property
     def completed_at(self) -> datetime:
-        """For an unreadable one, when its file was changed."""
+        """The completion time; for an unreadable one, the modification time of its file."""
         return self.modified_at if self.checkpoint is None else self.checkpoint.completed_at
 
 
 def list_savepoints(directory: str) -> list[FoundSavepoint]:
-    """The savepoints in a directory and below, the one completed last first; what Flink wrote is left out.
+    """Return the savepoints in a directory and below, the one completed last first; excludes Flink's own.
 
-    One that cannot be read is listed with the reason.
+    Lists an unreadable one with the reason.
     """
     storage = open_storage(directory)
     found = []

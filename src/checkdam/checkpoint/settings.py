@@ -1,4 +1,4 @@
-"""When checkpoints are taken, how long they may take, and how long they stay."""
+"""Checkpoint settings: when checkpoints are taken, their timeout and their retention."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from checkdam.option_fields import OptionFields, option_field, options_from
 from checkdam.storage.memory_storage import is_in_memory
 
 IN_MEMORY: Final = "memory://jobmanager"
-"""Where checkpoints lie that are kept in the memory of the driver."""
+"""The storage setting for checkpoints in the memory of the driver."""
 
 
 _JOB_MANAGER: Final = "jobmanager"
 
 
 class CheckpointingMode(Enum):
-    """When output becomes visible; state is exact in both."""
+    """When output becomes visible; state is exactly-once in both modes."""
 
     EXACTLY_ONCE = "exactly_once"  # with the checkpoint that covers it
     AT_LEAST_ONCE = "at_least_once"  # with its epoch; repeated after a failover
@@ -38,9 +38,9 @@ class CheckpointRetention(Enum):
     NO_EXTERNALIZED_CHECKPOINTS  deleted   deleted    deleted
     ===========================  ========  =========  =======
 
-    This is what Flink does, but for one case: Flink deletes the checkpoints of a finished job also under
-    RETAIN_ON_CANCELLATION, where here the final checkpoint of a bounded job can be looked into and resumed from. A job
-    that is suspended (SIGTERM) keeps them whatever the retention, as does one whose driver is killed.
+    As in Flink, with one exception: under RETAIN_ON_CANCELLATION Flink deletes the checkpoints of a finished job,
+    while here the final checkpoint of a bounded job stays, to be inspected and resumed from. A suspended job (SIGTERM)
+    keeps them under any retention, as does one whose driver is killed.
     """
 
     RETAIN_ON_CANCELLATION = "retain_on_cancellation"
@@ -50,20 +50,20 @@ class CheckpointRetention(Enum):
 
 
 class RestoreMode(Enum):
-    """Who owns the snapshot that a job is restored from."""
+    """Which job owns the snapshot that a job is restored from."""
 
     NO_CLAIM = "no_claim"
-    """Nobody new: the job is another one, its first snapshot needs no file but its own, and nothing is deleted."""
+    """The owner stays the same: the job is a new one, its first snapshot is full, and nothing is deleted."""
 
     CLAIM = "claim"
-    """The job: it goes on as the job whose checkpoint it is; a savepoint it deletes once it has a checkpoint."""
+    """The restored job: it resumes as the job of the checkpoint; it deletes a savepoint after its first checkpoint."""
 
 
 def restore_mode(text: str) -> RestoreMode:
-    """The mode of that name, in any case, with "-" or "_".
+    """Parse the name of a mode, in any case, with "-" or "_".
 
     Raises:
-        ConfigError: there is none such.
+        ConfigError: there is no such mode.
     """
     name = text.strip().replace("-", "_").upper()
     if name in RestoreMode.__members__:
@@ -77,9 +77,9 @@ def restore_mode(text: str) -> RestoreMode:
 
 
 class JobEnd(Enum):
-    """How the run of a job ended: its input was used up, someone cancelled it, or restarts did not cure it.
+    """How a job ended: its input ended, it was cancelled, or it failed and restarts did not help.
 
-    A suspended job is not over: its driver was told to go, and the next one goes on from what was kept.
+    A suspended job is not over: its driver was asked to stop, and the next one resumes from the retained checkpoints.
     """
 
     FINISHED = "finished"
@@ -96,7 +96,7 @@ _KEPT_AFTER = {
 
 
 def keeps_checkpoints(retention: CheckpointRetention, end: JobEnd) -> bool:
-    """Whether the retained checkpoints stay after this end; see the table of CheckpointRetention."""
+    """Return whether the retained checkpoints stay after this end; see the table of CheckpointRetention."""
     return end in _KEPT_AFTER[retention]
 
 
@@ -104,18 +104,18 @@ def keeps_checkpoints(retention: CheckpointRetention, end: JobEnd) -> bool:
 class CheckpointConfig(OptionFields):
     """How a job takes checkpoints. Checked when built; the defaults are Flink's.
 
-    An option that a program does not name keeps the value of the command line or the settings file.
+    An option that a program does not set keeps the value of the command line or the settings file.
 
     `interval` runs from start to start: None takes only manual checkpoints and the final one, zero takes one after
     every epoch. `min_pause` runs from the end of one checkpoint to the start of the next and, as in Flink, implies
-    `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row fail the job over. Without
+    `max_concurrent=1`. More than `tolerable_failures` failed checkpoints in a row cause a failover. Without
     `incremental` every checkpoint is full.
 
-    `storage` is a directory or URI, or "jobmanager": the memory of the driver, which only a failover survives and which
-    takes at most `max_state_size` a state. None leaves the choice to the settings.
+    `storage` is a directory or URI, or "jobmanager": the memory of the driver, which survives only a failover and
+    accepts at most `max_state_size` per state. None leaves the choice to the settings.
 
     Raises:
-        ConfigError: a value that cannot work, named with what would.
+        ConfigError: a value is invalid; names it with valid ones.
     """
 
     interval: timedelta | None = option_field(config.CHECKPOINT_INTERVAL)
@@ -158,12 +158,12 @@ class CheckpointConfig(OptionFields):
 
     @classmethod
     def from_configuration(cls, configuration: Configuration) -> CheckpointConfig:
-        """What the settings say, with Flink's defaults for the rest."""
+        """Read the settings, with Flink's defaults for the rest."""
         return options_from(cls, configuration)
 
 
 def settle_checkpoints(configuration: Configuration) -> Configuration:
-    """A copy of the settings in which the options about checkpoints have the values that hold, one given the others."""
+    """Return a copy of the settings with the effective values of all checkpoint options, which depend on each other."""
     storage, place = configuration.setting(config.CHECKPOINT_STORAGE), configuration.setting(config.CHECKPOINT_DIR)
     if storage.value == _JOB_MANAGER and not place.origin.outranks(storage.origin):
         configuration = settle_place(configuration, IN_MEMORY, storage.origin)
@@ -177,7 +177,7 @@ def settle_checkpoints(configuration: Configuration) -> Configuration:
 
 
 def settle_place(configuration: Configuration, place: str, origin: Origin) -> Configuration:
-    """A copy of the settings in which checkpoints are kept there; the kind of their storage follows from it."""
+    """Return a copy of the settings with this checkpoint directory; the kind of storage follows from it."""
     configuration = configuration.settled(config.CHECKPOINT_DIR, place, origin)
     kind = _JOB_MANAGER if is_in_memory(place) else "filesystem"
     if configuration.get(config.CHECKPOINT_STORAGE) == kind:

@@ -2,7 +2,7 @@
 
     <job-id>/_terms/<number>-<nonce>    written by a driver when it takes the job; the highest number owns it
 
-A driver checks its term before it publishes and before it deletes, and stops when there is a higher one.
+A driver checks its term before it publishes and before it deletes, and stops if there is a higher one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from checkdam.storage.versioned import read_versioned
 
 TERMS = "_terms"
 OWNER = "_owner"
-"""What versions without terms wrote in place of a term."""
+"""The file that versions without terms wrote instead of a term."""
 
 _VERSION = 1
 _NAME = re.compile(rf"(?:{re.escape(TEMPORARY_PREFIX)})?(?P<number>[0-9]{{1,9}})-(?P<nonce>[0-9a-f]+)(?:-[0-9a-f]+)?")
 MOST_TERMS = 10**9 - 1
-"""The highest number of a term that `_NAME` matches."""
+"""The highest term number that `_NAME` matches."""
 ANY_TERM = -1
 """Stands in `seen` for the term of a checkpoint that could not be read."""
 _LOOKS = 3
 _METADATA = re.compile(r"chk-(?P<id>[0-9]{1,18})/_metadata")
 _held: set[str] = set()
-"""The nonces of the terms that drivers of this very process hold."""
+"""The nonces of the terms that drivers of this process hold."""
 
 
 # ---------------------------------------------------------------------------------------------- the files
@@ -50,13 +50,12 @@ class TermFile(msgspec.Struct, frozen=True):
     owner: Owner
     version: int = _VERSION
     has_rivals: bool = False
-    """Whether an earlier driver of the job may still live: then the file outlives the job, so that one stays fenced."""
+    """Whether an earlier driver of the job may be alive: then the file outlives the job, to fence that driver."""
     has_ended: bool = False
     is_deleting: bool = False
-    """Whether the job has ended and its driver may delete every checkpoint: nobody can go on from them."""
+    """Whether the job has ended and its driver may delete every checkpoint: the job cannot be resumed from them."""
     seen: tuple[tuple[int, int], ...] | None = None
-    """Id and term of each checkpoint that was complete when the job was taken; None until the driver goes on from one.
-    """
+    """Id and term of each checkpoint that was complete when the job was taken; None until the driver resumes."""
 
 
 _decode_term = msgspec.json.Decoder(TermFile).decode
@@ -77,10 +76,10 @@ class TermName:
 
 
 def list_terms(storage: Storage, job_id: JobId, *, temporary: bool = False) -> list[TermName]:
-    """The terms of a job, newest last; with all their temporary files if asked.
+    """List the terms of a job, newest last; with all their temporary files if requested.
 
-    A temporary file without the one that it is written for counts as that: where a rename cannot replace a file (HDFS),
-    the old one is deleted first, and a term must not be overlooked at that moment.
+    A temporary file without its final file counts as a term: where a rename cannot replace a file (HDFS), the old one
+    is deleted first, and a term must not be missed at that moment.
     """
     names = []
     for status in storage.list(f"{job_id}/{TERMS}"):
@@ -94,7 +93,7 @@ def list_terms(storage: Storage, job_id: JobId, *, temporary: bool = False) -> l
 
 
 def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | None:
-    """The content of a term's file; None if it is gone or damaged.
+    """Read a term's file; return None if it is gone or damaged.
 
     Raises:
         FormatTooNewError: a newer Checkdam runs the job.
@@ -106,15 +105,15 @@ def read_term(storage: Storage, job_id: JobId, name: TermName) -> TermFile | Non
 
 
 def is_running(owner: Owner, nonce: str = "") -> bool:
-    """Whether the driver is known to run: a living process of this machine.
+    """Return whether the driver is known to run: a living process of this machine.
 
-    A driver of this very process counts only while it holds the term of that nonce.
+    A driver in this same process counts only while it holds the term of that nonce.
     """
     return owner.is_alive() and (owner != this_process() or nonce in _held)
 
 
 def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
-    """The process that runs the job, or ran it when it was killed; None if the last one has ended in order."""
+    """Return the process that runs the job, or ran it when it was killed; None if the last one ended regularly."""
     for name in reversed(list_terms(storage, job_id)):
         found = read_term(storage, job_id, name)
         if found is not None:
@@ -123,7 +122,7 @@ def owner_of(storage: Storage, job_id: JobId) -> Owner | None:
 
 
 def older_owner(storage: Storage, job_id: JobId) -> Owner | None:
-    """The owner as versions without terms noted it."""
+    """Return the owner as recorded by versions without terms."""
     try:
         return _decode_owner(storage.read(f"{job_id}/{OWNER}"))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -135,20 +134,20 @@ def older_owner(storage: Storage, job_id: JobId) -> Owner | None:
 
 @dataclass(frozen=True)
 class Fence:
-    """What the newest term has to say of checkpoints of older terms: only those it has seen count."""
+    """The rule of the newest term for checkpoints of older terms: only those it has seen are valid."""
 
     number: int
     seen: frozenset[tuple[int, int]]
 
     def excludes(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether a replaced driver completed the checkpoint too late, so that its output was never published."""
+        """Return whether a replaced driver completed the checkpoint too late: its output was never published."""
         if checkpoint.term >= self.number:
             return False
         return self.seen.isdisjoint((checkpoint.checkpoint_id, term) for term in (checkpoint.term, ANY_TERM))
 
 
 def fence_of(storage: Storage, job_id: JobId) -> Fence | None:
-    """The fence of the newest term that has one; None if no driver has left one."""
+    """Return the fence of the newest term that has one; None if there is none."""
     for _ in range(_LOOKS):
         names = list_terms(storage, job_id)
         for name in reversed(names):
@@ -169,7 +168,7 @@ def _read_fence(storage: Storage, job_id: JobId, name: TermName) -> Fence | None
 
 
 class Term:
-    """A driver's term of its job. Safe from any thread."""
+    """A driver's term of its job. Thread-safe."""
 
     def __init__(self, storage: Storage, job_id: JobId, number: int, nonce: str, content: TermFile) -> None:
         self._storage = storage
@@ -180,41 +179,42 @@ class Term:
         self._fenced: str | None = None
         self._written: dict[CheckpointId, bytes] = {}  # the digest of each `_metadata` that this driver wrote
         self.replaced: Owner | None = None
-        """The driver whose term this one follows, if it may still live."""
+        """The driver of the preceding term, if it may be alive."""
         self.is_deletion_possible = False
-        """Whether an earlier driver may be deleting the checkpoints of the job, because it had ended."""
+        """Whether an earlier driver may be deleting the checkpoints of the job, because the job had ended."""
         self.fence: Fence | None = None
-        """Which checkpoints of earlier terms count for this one, as of when it was taken."""
+        """Which checkpoints of earlier terms are valid for this one, as of when it was taken."""
 
     @property
     def number(self) -> int:
         return self._name.number
 
     def write(self, content: TermFile) -> None:
-        """Write the term's file; only its driver does."""
+        """Write the term's file; only its own driver does this."""
         self._content = content
         self._storage.write(self._path, msgspec.json.encode(content))
         _held.add(self._name.nonce)
 
     def rivals(self) -> list[TermName]:
-        """Return the terms that are not older than this one. A driver that takes the job gives up if there are any."""
+        """Return the other terms with at least this number. A driver that takes the job gives up if there are any."""
         return self._rivals(list_terms(self._storage, self._job_id), self.number)
 
     def check(self) -> None:
-        """Make sure that no other driver has taken the job.
+        """Check that no other driver has taken the job.
 
-        If the file of this term is gone though nobody took the job, the directory was removed: write the file again.
-        If there is a checkpoint that this driver neither wrote nor found, somebody had the job meanwhile.
+        If the file of this term is gone although no other driver took the job, the directory was removed: write the
+        file again. If there is a checkpoint that this driver neither wrote nor found, another driver had the job
+        meanwhile.
 
         Raises:
-            FencedError: another driver has; this one must stop, and leave everything as it is.
-            StorageError: the terms cannot be listed, so that nobody knows.
+            FencedError: another driver has taken the job; this one must stop without changing anything.
+            StorageError: the terms cannot be listed, so the owner is unknown.
         """
         with self._lock:
             if self._fenced is None:
                 names = list_terms(self._storage, self._job_id)
                 is_listed = any(name.nonce == self._name.nonce for name in names)
-                # While the file is there, one of the same number came behind it, has seen it, and gives up.
+                # While the file exists, a later term of the same number has seen it and gives up.
                 rivals = self._rivals(names, self.number + 1 if is_listed else self.number)
                 is_foreign = not rivals and not is_listed and self._has_foreign_checkpoint()
                 if not rivals and not is_listed and not is_foreign:
@@ -240,9 +240,10 @@ class Term:
         return self._content.seen is not None
 
     def begin(self) -> None:
-        """Go on from a checkpoint: from now on the `fence` of this term holds for everybody, also after its end.
+        """Resume from a checkpoint: from now on the `fence` of this term applies to all readers, also after its end.
 
-        A driver that refuses to go on has changed nothing: what somebody brings back or repairs then still counts.
+        A driver that refuses to resume changes nothing: checkpoints that are brought back or repaired then are still
+        valid.
 
         Raises:
             FencedError, StorageError: as `check`; or the term cannot be written.
@@ -252,11 +253,11 @@ class Term:
         self.check()
         seen = tuple(sorted(self.fence.seen)) if self.fence is not None else ()
         self.write(msgspec.structs.replace(self._content, seen=seen))
-        with contextlib.suppress(StorageError):  # they mean nothing any more, and `let_go` removes them too
+        with contextlib.suppress(StorageError):  # they have no meaning any more, and `let_go` removes them too
             self._remove_older()
 
     def _remove_older(self) -> None:
-        """Remove the files of earlier terms, but not the one with the fence, if this term has none."""
+        """Remove the files of earlier terms, except the one with the fence if this term has none."""
         older = [name for name in list_terms(self._storage, self._job_id, temporary=True) if name.number < self.number]
         if not self.has_begun:
             fences = [name for name in older if not name.is_temporary and self._has_fence(name)]
@@ -269,11 +270,11 @@ class Term:
         return _read_fence(self._storage, self._job_id, name) is not None
 
     def announce_deletion(self) -> None:
-        """Say that the job has ended and its checkpoints go, before `check` allows that."""
+        """Announce that the job has ended and its checkpoints will be deleted, before `check` allows that."""
         self.write(msgspec.structs.replace(self._content, is_deleting=True))
 
     def let_go(self) -> None:
-        """End the term in order. If an earlier driver may still live, the file stays: else that would go on."""
+        """End the term regularly. If an earlier driver may be alive, the file stays to fence it."""
         self._remove_older()
         if self._content.has_rivals:
             self.write(msgspec.structs.replace(self._content, has_ended=True, is_deleting=False))
@@ -281,7 +282,7 @@ class Term:
             self._storage.delete(self._path)
 
     def release(self) -> None:
-        """Note that no driver of this process holds the term any more."""
+        """Record that no driver of this process holds the term any more."""
         _held.discard(self._name.nonce)
 
     @property
@@ -289,14 +290,14 @@ class Term:
         return f"{self._job_id}/{TERMS}/{self._name.file}"
 
     def wrote(self, checkpoint_id: CheckpointId, data: bytes) -> None:
-        """Note that this driver is about to complete a checkpoint."""
+        """Record that this driver is about to complete a checkpoint."""
         self._written[checkpoint_id] = hashlib.sha256(data).digest()
 
     def discarded(self, checkpoint_id: CheckpointId) -> None:
         self._written.pop(checkpoint_id, None)
 
     def _has_foreign_checkpoint(self) -> bool:
-        """Return whether a complete checkpoint is there that this driver has neither written nor found."""
+        """Return whether a complete checkpoint exists that this driver has neither written nor found."""
         for status in self._storage.list(self._job_id):
             match = _METADATA.fullmatch(status.path.removeprefix(f"{self._job_id}/"))
             if match is not None and self._is_foreign(CheckpointId(int(match["id"])), status.path):

@@ -1,4 +1,4 @@
-"""The exactly-once file sink: part files appear whole, when the checkpoint that covers them completes."""
+"""The exactly-once file sink: complete part files appear when the checkpoint that covers them completes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "parquet", "text")
 STAGING = ".checkdam"
-"""Where prepared files wait, inside the sink's own directory; readers of Spark and Hive skip such names."""
+"""The directory of prepared files inside the sink's own directory; Spark and Hive skip such names."""
 WITHDRAWN = ".checkdam-withdrawn"
-"""Where withdrawn files go, beside it; they stay there until the user deletes them."""
+"""The directory of withdrawn files, beside it; they stay until the user deletes them."""
 
 
 class PartFile(msgspec.Struct, frozen=True, array_like=True):
-    """A prepared file and the name it gets when it is committed."""
+    """A prepared file and its name once it is committed."""
 
     staged: str
     final: str
@@ -66,12 +66,12 @@ class FileSink:
 
 
 def _mark(uid: OperatorUid) -> str:
-    """What tells the files of sinks apart that share a directory."""
+    """Return a mark that distinguishes the files of sinks that share a directory."""
     return hashlib.sha256(uid.encode()).hexdigest()[:8]
 
 
 class FileWriter:
-    """Writes one staged file between two barriers, opened with the first record."""
+    """Writes one staged file between two barriers, opened at the first record."""
 
     def __init__(self, storage: Storage, format: str, ctx: WriterContext) -> None:
         self._storage = storage
@@ -103,7 +103,7 @@ class FileWriter:
         def prepare() -> tuple[bytes, ...]:
             encoder.close()
             written = self._storage.status(part.staged)
-            if written is None:  # a file whose directory was deleted takes bytes and closes all the same
+            if written is None:  # a file in a deleted directory still accepts bytes and closes without error
                 raise StorageError(
                     f'"{self._storage.uri}/{part.staged}" was deleted while it was written',
                     hint="Leave the directory of a sink alone while its job runs.",
@@ -120,11 +120,11 @@ class FileWriter:
 
 
 def _pass() -> None:
-    """Nobody else can take the job."""
+    """Pass: no other driver can take over the job."""
 
 
 class FileCommitter:
-    """Moves staged files to where readers see them."""
+    """Moves staged files to their visible place."""
 
     def __init__(self, storage: Storage, job_id: JobId, uid: OperatorUid) -> None:
         self._storage = storage
@@ -168,7 +168,7 @@ class FileCommitter:
         keep = {part.staged for part in self._parts(promised)}
         for part in self._parts(committables):
             is_staged = self._storage.status(part.staged) is not None
-            if is_staged and part.staged not in keep:  # before the look: a replaced driver may be about to publish it
+            if is_staged and part.staged not in keep:  # before the lookup: a replaced driver may be about to publish it
                 self._storage.delete(part.staged)
             aside = f"{self._withdrawn}/{part.final}"
             if self._moved(part.final, aside) or self._storage.status(aside) is not None:
@@ -190,12 +190,12 @@ class FileCommitter:
             return False
         try:
             self._storage.rename(source, target)
-        except FileNotFoundError:  # taken away since the look
+        except FileNotFoundError:  # removed since the lookup
             return False
         return True
 
     def _parts(self, committables: Collection[bytes]) -> list[PartFile]:
-        """The part files that committables name, all of them checked before the first is touched."""
+        """Return the part files that committables name, after checking all of them."""
         return [_decode(each, self._mark) for each in committables]
 
     def abandon_all_but(self, committables: Collection[bytes], check: Callable[[], None] = _pass) -> None:
@@ -213,11 +213,11 @@ class FileCommitter:
         self.abandon_all_but((), check)
         for directory in (self._directory, self._job_directory, STAGING):
             if not self._storage.list(directory):
-                check()  # behind the look: from now on another driver may prepare output there
+                check()  # after the listing: from now on another driver may prepare output there
                 self._storage.delete_directory(directory)
 
 
-# A staged file lies in the directory of its job and its sink (`_mark`), under the name it gets when it is published.
+# A staged file lies in the directory of its job and its sink (`_mark`), under its published name.
 _STAGED = re.compile(
     rf"{re.escape(STAGING)}/[0-9a-f]{{32}}/(?P<mark>[0-9a-f]{{8}})/"
     r"(?P<final>part-\d{5,9}-(?P=mark)-\w{1,64}-\d{6,18}\.(?:json|parquet|txt))",
@@ -226,7 +226,7 @@ _STAGED = re.compile(
 
 
 def _decode(committable: bytes, mark: str) -> PartFile:
-    """The part file that a committable names. It may come from a snapshot that somebody else made.
+    """Return the part file that a committable names. The committable may come from an untrusted snapshot.
 
     Raises:
         CheckpointDamagedError: it names something that the sink of this mark does not write.
@@ -242,7 +242,7 @@ def _decode(committable: bytes, mark: str) -> PartFile:
 
 
 def _aside(part: PartFile) -> str:
-    """Where the job that prepared a part file puts it when it withdraws it."""
+    """Return the place of a part file that the job which prepared it has withdrawn."""
     return f"{WITHDRAWN}/{part.staged.split('/')[1]}/{part.final}"
 
 
@@ -253,7 +253,7 @@ def _damaged(what: str) -> CheckpointDamagedError:
 
 
 class _Encoder:
-    """Turns batches into bytes of one file."""
+    """Encodes batches as the bytes of one file."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -287,7 +287,7 @@ class _TextEncoder(_Encoder):
 
 
 class _JsonEncoder(_Encoder):
-    """One JSON object a line, named like the columns."""
+    """One JSON object per line, with the column names as keys."""
 
     _json = msgspec.json.Encoder()
 
@@ -308,7 +308,7 @@ class _JsonEncoder(_Encoder):
 
 
 class _ParquetEncoder(_Encoder):
-    """Holds the first batches back until datetimes have come in every column of them: the file's schema needs them."""
+    """Buffers the first batches until every datetime column has a value: the file's schema depends on them."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)

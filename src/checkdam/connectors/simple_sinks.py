@@ -13,7 +13,7 @@ from checkdam.types.batch import Batch
 
 @dataclass(frozen=True)
 class PrintSink:
-    """Shows records on the driver's standard output, with each epoch."""
+    """Prints records on the driver's standard output, with each epoch."""
 
     label: str = ""
     is_transactional = False
@@ -29,7 +29,7 @@ class PrintSink:
 
 
 class PrintWriter:
-    """Collects lines until the driver asks for them at the end of the epoch."""
+    """Collects lines until the driver fetches them at the end of the epoch."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -50,13 +50,13 @@ class PrintWriter:
 
 
 def _printable(line: str) -> str:
-    """Replace half characters (lone surrogates), which can neither be sent nor printed."""
+    """Replace lone surrogates, which can neither be sent nor printed."""
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True)
 class SparkSink:
-    """Hands each epoch's records to a function in the driver, as a DataFrame."""
+    """Passes each epoch's records to a function in the driver, as a DataFrame."""
 
     function: Callable[[Any, int], None] | None
     is_transactional = False
@@ -69,4 +69,4 @@ class SparkSink:
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SparkSink, (None,)  # the function belongs to the driver and may hold what does not travel
+        return SparkSink, (None,)  # the function belongs to the driver and may hold objects that cannot be pickled

@@ -1,9 +1,9 @@
 """Sources as data; runtime/spark turns each into a DataFrame.
 
-Every source tells what it is: `kind` and `place` are kept with its position, so that the position is not given to
-another one. Two sources of one kind and place read the same records. A place of "" is not known, or does not matter.
-`content` tells collections apart, which have no place; "": it is not known. `is_static` says whether all records are
-there from the start, so that they arrive in one epoch. `relations` is the number of streams that Spark reads.
+Every source has an identity: `kind` and `place` are stored with its position, so that no other source resumes from
+that position. Two sources of one kind and place read the same records. A place of "" is unknown, or does not matter.
+`content` distinguishes collections, which have no place; "": it is unknown. `is_static` says whether all records exist
+from the start, so that they arrive in one epoch. `relations` is the number of streams that Spark reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 IDENTIFYING_OPTIONS = ("path", "subscribe", "subscribePattern", "assign", "topic", "topics", "table", "stream")
-"""The options of Spark's formats that say what is read. All others say how, may hold secrets, and are not kept."""
+"""The options of Spark's formats that say what is read. All others say how, may hold secrets, and are not stored."""
 
 _DIGESTED_VALUES = 10_000
 
@@ -30,7 +30,7 @@ def place_of(options: Iterable[tuple[str, str]]) -> str:
 
 
 def _plain_path(path: str) -> str:
-    """One spelling for a directory, whatever way it is written: absolute, without "file:" and a slash at its end."""
+    """Return the normal form of a directory: absolute, without "file:" and a trailing slash."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         path = unquote(parts.path)
@@ -52,7 +52,7 @@ class CollectionSource:
         try:
             for value in self.values[:_DIGESTED_VALUES]:
                 digest.update(repr(value).encode(errors="replace"))
-        except Exception:  # noqa: BLE001  a class of the user's may raise anything; its values are not told apart then
+        except Exception:  # noqa: BLE001  a class of the user's may raise anything; its values all count as equal then
             return ""
         return digest.hexdigest()[:16]
 
@@ -75,7 +75,7 @@ class CollectionSource:
 
 @dataclass(frozen=True)
 class DataFrameSource:
-    """Any Spark DataFrame; a batch one arrives in one epoch, a streaming one as it comes."""
+    """Any Spark DataFrame; a batch one arrives in one epoch, a streaming one over time."""
 
     dataframe: Any
     place: str = ""
@@ -95,9 +95,9 @@ class DataFrameSource:
 class StreamSource:
     """One of Spark's own streaming formats.
 
-    `errors` says what is done with text that is not UTF-8: "strict" makes it an error of its record, "replace" puts
-    U+FFFD in place of the bytes that cannot be read.
-    `replayable` says whether records can be read again after a restore; of one that cannot, only the state survives.
+    `errors` sets the handling of text that is not UTF-8: "strict" makes it an error of its record, "replace" puts
+    U+FFFD in place of the invalid bytes. `replayable` says whether records can be read again after a restore; if not,
+    only the state survives.
     """
 
     format: str

@@ -54,13 +54,13 @@ _NEVER_KEPT: Final = b"\x01\x01\x01\x01\x01"
 _ALWAYS_KEPT: Final = b"\x00\x00\x00\x00\x00"
 
 RETAINED_CHECKPOINT: Final = _CLASS + _KEPT_WHEN_CANCELLED + _NOT_FORCED_AND_TYPE
-"""A checkpoint that outlives the cancellation and the failure of its job: what real retained checkpoints hold."""
+"""A checkpoint that outlives the cancellation and the failure of its job, as in real retained checkpoints."""
 
 _DELETED_WHEN_CANCELLED: Final = frozenset({"DELETE_ON_CANCELLATION", "RETAIN_ON_FAILURE"})
 
 
 def checkpoint_properties(retention: str) -> bytes:
-    """The properties of a checkpoint under this retention; a word unknown here keeps it, which loses nothing.
+    """Return the properties of a checkpoint under this retention; an unknown retention keeps the checkpoint.
 
     Flink's DELETE_ON_CANCELLATION keeps the checkpoint of a failed job, so it is the same as RETAIN_ON_FAILURE.
     """
@@ -72,6 +72,6 @@ def checkpoint_properties(retention: str) -> bytes:
 
 
 def savepoint_properties(format: SavepointFormat) -> bytes:
-    """The properties of a savepoint: Flink never deletes one by itself."""
+    """Return the properties of a savepoint: Flink never deletes one by itself."""
     name = format.value.encode()
     return _CLASS + _ALWAYS_KEPT + _FORCED_AND_FORMAT + len(name).to_bytes(2, "big") + name + _AFTER_FORMAT

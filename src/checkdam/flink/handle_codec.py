@@ -1,4 +1,4 @@
-"""The binary form of Flink's state handles inside `_metadata`: a type code, then the body that belongs to it."""
+"""The binary form of Flink's state handles inside `_metadata`: a type code and a body."""
 
 from __future__ import annotations
 

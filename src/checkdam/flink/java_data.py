@@ -1,4 +1,4 @@
-"""Java's `DataOutput` primitives: big-endian numbers and modified UTF-8, read from bytes nobody has checked."""
+"""Java's `DataOutput` primitives: big-endian numbers and modified UTF-8, read from untrusted bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEPTH_LIMIT = 16  # handles nest three deep in files Flink writes
 
 
 def encode_utf(text: str) -> bytes:
-    """Modified UTF-8: NUL takes two bytes, a character outside the BMP two surrogates of three bytes each."""
+    """Encode modified UTF-8: NUL takes two bytes, a character outside the BMP two surrogates of three bytes each."""
     units = text.encode("utf-16-be", "surrogatepass")
     by_unit = "".join(map(chr, struct.unpack(f">{len(units) // 2}H", units)))
     return by_unit.encode("utf-8", "surrogatepass").replace(b"\x00", b"\xc0\x80")
 
 
 def decode_utf(raw: bytes) -> str:
-    """The text that `encode_utf` turns into exactly these bytes; ValueError if there is none."""
+    """Return the text that `encode_utf` encodes to exactly these bytes; raise ValueError if there is none."""
     by_unit = raw.replace(b"\xc0\x80", b"\x00").decode("utf-8", "surrogatepass")
     text = by_unit.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
     if encode_utf(text) != raw:
@@ -33,7 +33,7 @@ def decode_utf(raw: bytes) -> str:
 class JavaReader:
     """Reads forward through bytes; whatever they hold, the only error is CheckpointDamagedError.
 
-    No length is believed before it is compared with the bytes left, so damage costs neither memory nor time.
+    Every length is compared with the bytes left before it is used, so damage costs neither memory nor time.
     """
 
     def __init__(self, data: bytes, path: str) -> None:
@@ -87,7 +87,7 @@ class JavaReader:
         return self.take(self.i32())
 
     def count(self, item_bytes: int) -> int:
-        """How many items follow, each of at least `item_bytes`."""
+        """Read the number of items that follow, each of at least `item_bytes`."""
         number = self.i32()
         if not 0 <= number <= self.left // item_bytes:
             raise self.damaged(f"{number} items announced, {self.left} bytes left")
@@ -103,7 +103,7 @@ class JavaReader:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Handles hold handles: refuse the depth that only damage can reach."""
+        """Enter a nested handle; refuses a depth that only damaged files reach."""
         if self._depth == _DEPTH_LIMIT:
             raise self.damaged("handles nested without end")
         self._depth += 1
@@ -112,7 +112,7 @@ class JavaReader:
 
 
 class JavaWriter:
-    """Collects what `JavaReader` reads."""
+    """Writes what `JavaReader` reads."""
 
     def __init__(self) -> None:
         self._data = bytearray()

@@ -1,6 +1,6 @@
-"""A failure in the form that Flink's Java client insists on: an exception of Flink's in Java's own serialization.
+"""A failure in the form that Flink's Java client requires: a Flink exception in Java's own serialization.
 
-Without it that client takes the answer for unreadable and asks again until its patience ends, a minute later.
+Without it the client considers the answer unreadable and retries until it times out, a minute later.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _STRING_TYPE = "Ljava/lang/String;"
 
 
 def serialized_throwable(class_name: str, message: str, stack_trace: str) -> str:
-    """Base64 of an `org.apache.flink.util.SerializedThrowable` that stands for this failure.
+    """Return the Base64 of an `org.apache.flink.util.SerializedThrowable` that stands for this failure.
 
-    Java reads its fields by name and takes null for those left out: the cause, the list of frames, and the original
-    exception, which no JVM has a class for.
+    Java reads its fields by name and uses null for missing ones: the cause, the list of frames, and the original
+    exception, for which no JVM has a class.
     """
     throwable = _class("java.lang.Throwable", -3042686055658047285, ["detailMessage"], _WITH_WRITE_METHOD, _NULL)
     exception = _class("java.lang.Exception", -3387516993124229948, [], 0, throwable)
@@ -38,7 +38,7 @@ def serialized_throwable(class_name: str, message: str, stack_trace: str) -> str
 
 
 def _class(name: str, version: int, string_fields: list[str], flags: int, parent: bytes) -> bytes:
-    """A class as the stream describes it; the values of an object come after it, its topmost parent's first."""
+    """Return a class description of the stream; the values of an object follow it, its topmost parent's first."""
     fields = b"".join(b"L" + _utf(field) + _string(_STRING_TYPE) for field in string_fields)
     head = struct.pack(">qBH", version, flags | _SERIALIZABLE, len(string_fields))
     return _CLASS + _utf(name) + head + fields + _END + parent

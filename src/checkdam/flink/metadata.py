@@ -5,7 +5,7 @@
     operators          id, parallelism, coordinator state and, per subtask, handles to its state
     properties         since version 4: a Java-serialized CheckpointProperties object, to the end of the file
 
-Pure: no file is opened here. What the handles point to is for others to read.
+Pure: opens no files. Callers read what the handles point to.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class SubtaskState:
 
 @dataclass(frozen=True)
 class FinishedSubtask:
-    """A subtask that had read all its input: it keeps no state and does not run again."""
+    """A subtask that had read all its input: it has no state and does not run again."""
 
 
 @dataclass(frozen=True)
 class OperatorState:
-    """One operator; `subtasks` is in file order, None when the operator is fully finished.
+    """One operator; `subtasks` is in file order, None if the operator is fully finished.
 
     Before version 5 the file holds neither name nor uid: both are empty then.
     """
@@ -82,7 +82,7 @@ class OperatorState:
 
 @dataclass(frozen=True)
 class Metadata:
-    """All that a `_metadata` file holds; `properties` are the Java object's bytes, unread."""
+    """The content of a `_metadata` file; `properties` are the Java object's bytes, undecoded."""
 
     checkpoint_id: int
     master_states: tuple[MasterState, ...] = ()
@@ -95,10 +95,10 @@ class Metadata:
 
 
 def decode(data: bytes, path: str = "_metadata") -> Metadata:
-    """The content of a `_metadata` file; `path` names it in errors.
+    """Decode a `_metadata` file; `path` names it in errors.
 
     Raises:
-        CheckpointDamagedError: these bytes are no `_metadata`, or not a whole one.
+        CheckpointDamagedError: the bytes are not a complete `_metadata` file.
         FormatTooNewError: a newer Flink wrote it.
         RestoreError: Flink 1.10 or older wrote it.
     """
@@ -195,10 +195,10 @@ def _read_properties(reader: JavaReader, version: int) -> bytes:
 
 
 def encode(metadata: Metadata) -> bytes:
-    """The bytes of a `_metadata` file of `metadata.version`; what `decode` read comes out as it was.
+    """Encode a `_metadata` file of `metadata.version`; restores the exact bytes that `decode` read.
 
     Raises:
-        ValueError: the content has no form in this version.
+        ValueError: the content cannot be represented in this version.
     """
     version = metadata.version
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
@@ -271,7 +271,7 @@ _C2 = 0x4CF5AD432745937F
 
 
 def operator_id(uid: str) -> bytes:
-    """The 16 bytes under which Flink files the state of the operator with this uid: murmur3_128 with seed 0."""
+    """Return Flink's 16-byte id of the operator with this uid: murmur3_128 with seed 0."""
     data = uid.encode("utf-8")
     h1 = h2 = 0
     whole = len(data) - len(data) % 16

@@ -1,7 +1,7 @@
-"""Flink's state handles: where a piece of state lies. `flink_handle_codec` reads and writes them.
+"""Flink's state handles: locations of pieces of state. `handle_codec` reads and writes them.
 
 In the file each handle is a type code and a body. Where Flink has two codes for one idea, the later one adds a field;
-here that field is None in the earlier form, so that a handle read is written back with the code it had.
+here that field is None in the earlier form, so that a handle is written back with the code it was read with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ByteStreamHandle:
-    """Code 1: the state itself; the name is a would-be path that nobody opens."""
+    """Code 1: the state itself; the name looks like a path, but is never opened."""
 
     name: str
     data: bytes
@@ -29,7 +29,7 @@ class FileHandle:
 
 @dataclass(frozen=True)
 class RelativeFileHandle:
-    """Code 6: a file by its path seen from the directory of `_metadata`."""
+    """Code 6: a file by its path relative to the directory of `_metadata`."""
 
     name: str
     size: int
@@ -37,7 +37,7 @@ class RelativeFileHandle:
 
 @dataclass(frozen=True)
 class SegmentHandle:
-    """Code 15: a part of a file that several checkpoints fill; scope 0 is exclusive, 1 shared."""
+    """Code 15: a part of a file that several checkpoints share; scope 0 is exclusive, 1 shared."""
 
     start: int
     size: int
@@ -75,7 +75,7 @@ class KeyGroupsSavepointHandle:
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file of an incremental snapshot under the name it has in the working directory."""
+    """A file of an incremental snapshot under its name in the working directory."""
 
     local_name: str
     state: StreamHandle | None
@@ -149,7 +149,7 @@ class OperatorStateOffsets:
 
 @dataclass(frozen=True)
 class MergedDirectories:
-    """What code 17 adds to code 4: the directories of merged files."""
+    """The fields that code 17 adds to code 4: the directories of merged files."""
 
     task_owned: str
     shared: str

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a graph before anything runs."""
+"""Checks of a graph before anything runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkdam.state.key_groups import MAX_PARALLELISM_LIMIT
 
 
 def without_dead_ends(operators: Sequence[Operator]) -> list[Operator]:
-    """Only what leads to a sink or keeps state; a source that nobody reads would still cost a scan."""
+    """Keep only operators that lead to a sink or keep state: an unread source would still cost a scan."""
     if not any(_is_an_end(op) for op in operators):
         raise JobGraphError(
             "the job has no sink and keeps no state, so it would do nothing",
@@ -27,7 +27,7 @@ def without_dead_ends(operators: Sequence[Operator]) -> list[Operator]:
 
 def _is_an_end(op: Operator) -> bool:
     if isinstance(op.kind, SourceFunctionKind):
-        return op.checkpointed_function is not None  # of another, whose records nobody reads, nothing is left to see
+        return op.checkpointed_function is not None  # any other operator without readers has no visible effect
     return isinstance(op.kind, SinkKind | SinkFunctionKind) or op.is_stateful
 
 
@@ -50,7 +50,7 @@ def check_uids(operators: Sequence[Operator]) -> None:
 
 
 def check_max_parallelism(operators: Sequence[Operator], groups: int) -> None:
-    """Every number of key groups, the job's and those of single operators, is one that can be kept."""
+    """Check that the max parallelism of the job and of each operator is valid."""
     named = [
         (f' of operator "{op.name}"', op.max_parallelism, "Give set_max_parallelism()")
         for op in operators
@@ -65,7 +65,7 @@ def check_max_parallelism(operators: Sequence[Operator], groups: int) -> None:
 
 
 def check_parallelism(operators: Sequence[Operator], parallelism: int, groups: int, widths: Mapping[int, int]) -> None:
-    """No operator has more subtasks than key groups: some would have nothing to do, and could never have."""
+    """Check that no operator has more subtasks than key groups: the surplus could never have anything to do."""
     if not 1 <= parallelism <= groups:
         raise JobGraphError(
             f"parallelism {parallelism} of the job is not between 1 and the max parallelism {groups}",

@@ -1,4 +1,4 @@
-"""What the runtime hands to user functions: the contracts of every `ctx`."""
+"""The contexts that the runtime passes to user functions: the contract of every `ctx`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Key = TypeVar("Key", covariant=True, default=object)
 
 
 class KeyedStateAccess(Protocol):
-    """The ways to ask for keyed state, in `open`, in `initialize_state` or while records are processed.
+    """Access to keyed state, in `open`, in `initialize_state` or while records are processed.
 
-    Asking again for a name returns the same handle. A state that is asked for late has what was restored for it.
+    Asking again for a name returns the same handle. State that is first asked for late still has its restored content.
     """
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]: ...
@@ -47,9 +47,9 @@ class KeyedStateAccess(Protocol):
 
 
 class RuntimeContext(KeyedStateAccess, Protocol):
-    """Gives a function access to its slot: handed to `open`, and valid until `close`.
+    """A function's access to its slot: passed to `open`, and valid until `close`.
 
-    Keyed state only on a keyed stream.
+    Keyed state is available on a keyed stream only.
     """
 
     @property
@@ -66,16 +66,16 @@ class RuntimeContext(KeyedStateAccess, Protocol):
 
 
 class OperatorStateStore(Protocol):
-    """The ways to ask for operator state, in `initialize_state`. Asking again for a name returns the same state."""
+    """Access to operator state, in `initialize_state`. Asking again for a name returns the same state."""
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list per subtask; on rescaling the elements of all are dealt out evenly."""
+        """Return a list per subtask; rescaling splits the elements of all lists evenly."""
 
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """A list per subtask; on every restore each subtask gets the elements of all."""
+        """Return a list per subtask; on every restore each subtask gets the elements of all."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
-        """A mapping that every subtask keeps the same."""
+        """Return a mapping whose content must be the same on every subtask."""
 
 
 class FunctionInitializationContext(Protocol):
@@ -96,12 +96,12 @@ class FunctionSnapshotContext(Protocol):
 
     @property
     def checkpoint_timestamp(self) -> int:
-        """When the checkpoint was cut, in milliseconds since 1970."""
+        """The time of the checkpoint's barrier, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
 class OutputTag(Generic[T]):
-    """Names a side output and its type; `ctx.output(tag, value)` writes to it, `get_side_output(tag)` reads it."""
+    """The name and type of a side output; `ctx.output(tag, value)` writes to it, `get_side_output(tag)` reads it."""
 
     name: str
     type: Any = None
@@ -137,8 +137,8 @@ class TimeDomain(Enum):
 class TimerService(Protocol):
     """Timers of the current key; times are milliseconds since 1970.
 
-    One timer per key, time and domain: registering it again changes nothing. One that is due already fires with the
-    epoch under way.
+    There is one timer per key, time and domain: registering it again changes nothing. A timer that is already due
+    fires in the current epoch.
     """
 
     @property
@@ -146,28 +146,28 @@ class TimerService(Protocol):
 
     @property
     def current_watermark(self) -> int:
-        """How far event time has come; the smallest 64-bit number before there is any."""
+        """The current watermark; the smallest 64-bit number before the first one."""
 
     def register_event_time_timer(self, timestamp: int) -> None: ...
 
     def register_processing_time_timer(self, timestamp: int) -> None: ...
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """One that is not registered is no error."""
+        """Delete a timer; do nothing if it is not registered."""
 
     def delete_processing_time_timer(self, timestamp: int) -> None: ...
 
 
 class Context(KeyedStateAccess, Protocol):
-    """The record at hand, for `process_element`. Has keyed state on a keyed stream only."""
+    """The context of the current record, for `process_element`. Has keyed state on a keyed stream only."""
 
     @property
     def timestamp(self) -> int | None:
-        """The record's event time in milliseconds since 1970; None if nothing has assigned one."""
+        """The record's event time in milliseconds since 1970; None if it has none."""
 
     @property
     def timer_service(self) -> TimerService:
-        """The clock; timers only on keyed streams."""
+        """The clock; timers on keyed streams only."""
 
     def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit a value to a side output."""
@@ -179,20 +179,20 @@ class ProcessContext(Context, Protocol[Key]):
 
 
 class OnTimerContext(ProcessContext[Key], Protocol[Key]):
-    """`timestamp` is the timer's."""
+    """The context of a timer; `timestamp` is the timer's."""
 
     @property
     def time_domain(self) -> TimeDomain: ...
 
 
 class ReadOnlyContext(ProcessContext[Key], Protocol[Key]):
-    """`current_key` and timers only where the stream is keyed."""
+    """The context of a record beside a broadcast stream. Has `current_key` and timers only if the stream is keyed."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> ReadOnlyMapState[K, V]: ...
 
 
 class BroadcastContext(Context, Protocol[Key]):
-    """The record at hand, for `process_broadcast_element`. Has keyed state, but no current key."""
+    """The context of the current record, for `process_broadcast_element`. Has keyed state, but no current key."""
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]: ...
 
@@ -226,8 +226,8 @@ class BroadcastContext(Context, Protocol[Key]):
     def apply_to_keyed_state(self, descriptor: Any, function: Callable[[Any, Any], object]) -> None:
         """Call `function(key, state)` for every key of this subtask that has something in that state.
 
-        The order of keys is not fixed. The function may change and clear the state of the key, and other states of it;
-        timers cannot be set. What it returns is ignored. Only where the other stream is keyed.
+        The order of keys is undefined. The function may change and clear the state of the key, and its other states;
+        it cannot set timers. Its result is ignored. Available only if the other stream is keyed.
         """
 
 

@@ -1,7 +1,7 @@
-"""The function contracts as a type checker sees them: by the methods of a class, not by the parameters of its base.
+"""The function contracts as a type checker sees them: by a class's methods, not by its base's type parameters.
 
-So the annotations of `class Double(MapFunction)` are checked like those of `class Double(MapFunction[int, int])`. At
-run time a function must be of the class: `declarations.check_kind` sees to it.
+This way the annotations of `class Double(MapFunction)` are checked like those of `class Double(MapFunction[int,
+int])`. At run time `declarations.check_kind` requires an instance of the class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contracts of user functions: what a user subclasses."""
+"""The contracts of user functions: the classes that users subclass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from checkdam.graph.contexts import (
 )
 from checkdam.types.type_arguments import type_argument
 
-# A subclass without type parameters takes records and keys of whatever types its methods are annotated with.
+# A subclass without type parameters accepts the record and key types that its methods are annotated with.
 K = TypeVar("K", contravariant=True, default=Never)
 I = TypeVar("I", contravariant=True, default=Never)  # noqa: E741  as Flink: input, accumulator, output
 I1 = TypeVar("I1", contravariant=True, default=Never)
@@ -33,42 +33,42 @@ O = TypeVar("O", covariant=True, default=Any)  # noqa: E741
 
 
 class RichFunction:
-    """A function with a life: `open` once before the first record, `close` once at the end, also after a failure."""
+    """A function with a lifecycle: `open` before the first record, `close` at the end, also after a failure."""
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Prepare; the place to ask for state."""
+        """Prepare the function, for instance by asking for state."""
 
     def close(self) -> None:
-        """Let go of what `open` took."""
+        """Release what `open` acquired."""
 
 
 class CheckpointedFunction:
-    """A function that keeps operator state. Mix it into any other; `initialize_state` comes before `open`."""
+    """A function that keeps operator state: a mixin for other functions. `initialize_state` comes before `open`."""
 
     def initialize_state(self, ctx: FunctionInitializationContext) -> None:
-        """Ask for operator state; `ctx.is_restored` tells whether it holds something from before."""
+        """Ask for operator state; `ctx.is_restored` says whether it was restored."""
         raise NotImplementedError(f"{type(self).__name__} must define initialize_state(ctx)")
 
     def snapshot_state(self, ctx: FunctionSnapshotContext) -> None:
-        """A checkpoint is being cut: bring the operator state up to date."""
+        """Bring the operator state up to date: a snapshot is being taken."""
         raise NotImplementedError(f"{type(self).__name__} must define snapshot_state(ctx)")
 
 
 class MapFunction(RichFunction, Generic[I, O]):
     def map(self, value: I) -> O:
-        """One record in, one out."""
+        """Return one record for one record."""
         raise NotImplementedError(f"{type(self).__name__} must define map(value)")
 
 
 class FlatMapFunction(RichFunction, Generic[I, O]):
     def flat_map(self, value: I) -> Iterable[O] | None:
-        """One record in, any number out: yield them, or return a list or None."""
+        """Return any number of records for one record: yield them, or return a list or None."""
         raise NotImplementedError(f"{type(self).__name__} must define flat_map(value)")
 
 
 class FilterFunction(RichFunction, Generic[I]):
     def filter(self, value: I) -> bool:
-        """True to keep the record."""
+        """Return True to keep the record."""
         raise NotImplementedError(f"{type(self).__name__} must define filter(value)")
 
 
@@ -79,7 +79,7 @@ class ReduceFunction(RichFunction, Generic[T]):
 
 
 class AggregateFunction(RichFunction, Generic[I, A, O]):
-    """Gathers values into an accumulator; the result may have another type than both.
+    """Collects values in an accumulator; the result may have another type than both.
 
     Write AggregateFunction[input, accumulator, result], or annotate `create_accumulator` and `get_result`, so that the
     types are known.
@@ -89,14 +89,14 @@ class AggregateFunction(RichFunction, Generic[I, A, O]):
         raise NotImplementedError(f"{type(self).__name__} must define create_accumulator()")
 
     def add(self, value: I, accumulator: A) -> A:
-        """The accumulator with the value in it: a new one, or the same changed."""
+        """Return the accumulator with the value added: a new one, or the same one, changed."""
         raise NotImplementedError(f"{type(self).__name__} must define add(value, accumulator)")
 
     def get_result(self, accumulator: A) -> O:
         raise NotImplementedError(f"{type(self).__name__} must define get_result(accumulator)")
 
     def merge(self, one: A, other: A) -> A:
-        """Two accumulators as one; needed only where sessions merge."""
+        """Merge two accumulators; needed only for merging session windows."""
         raise NotImplementedError(f"{type(self).__name__} must define merge(one, other)")
 
 
@@ -104,13 +104,13 @@ class ProcessFunction(RichFunction, Generic[I, O]):
     """Full control over the records of a stream without keys."""
 
     def process_element(self, value: I, ctx: Context) -> Iterable[O] | None:
-        """Handle one record: yield what goes on, or return a list or None."""
+        """Handle one record: yield output records, or return a list or None."""
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
 
 class _WithTimers(RichFunction, Generic[K, O]):
     def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[O] | None:
-        """A timer of the current key is due: yield what goes on, or return a list or None."""
+        """Handle a due timer of the current key: yield output records, or return a list or None."""
         raise NotImplementedError(f"{type(self).__name__} registers timers and must define on_timer(timestamp, ctx)")
 
 
@@ -118,12 +118,12 @@ class KeyedProcessFunction(_WithTimers[K, O], Generic[K, I, O]):
     """Full control over one key's records, state and timers."""
 
     def process_element(self, value: I, ctx: ProcessContext[K]) -> Iterable[O] | None:
-        """Handle one record of the current key: yield what goes on, or return a list or None."""
+        """Handle one record of the current key: yield output records, or return a list or None."""
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
 
 class KeyedCoProcessFunction(_WithTimers[K, O], Generic[K, I1, I2, O]):
-    """Two keyed streams that share the state of a key."""
+    """A function on two keyed streams that share the state of a key."""
 
     def process_element1(self, value: I1, ctx: ProcessContext[K]) -> Iterable[O] | None:
         """Handle one record of the first stream."""
@@ -135,50 +135,51 @@ class KeyedCoProcessFunction(_WithTimers[K, O], Generic[K, I1, I2, O]):
 
 
 class BroadcastProcessFunction(RichFunction, Generic[I, B, O]):
-    """A stream without keys beside one that every subtask sees. Within an epoch the broadcast side comes first."""
+    """A function on a stream without keys and a broadcast stream. Within an epoch, broadcast records come first."""
 
     def process_element(self, value: I, ctx: ReadOnlyContext) -> Iterable[O] | None:
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
     def process_broadcast_element(self, value: B, ctx: BroadcastContext) -> Iterable[O] | None:
-        """Handle one broadcast record; must do the same on every subtask."""
+        """Handle one broadcast record; must have the same effect on every subtask."""
         raise NotImplementedError(f"{type(self).__name__} must define process_broadcast_element(value, ctx)")
 
 
 class KeyedBroadcastProcessFunction(_WithTimers[K, O], Generic[K, I, B, O]):
-    """A keyed stream beside one that every subtask sees. Within an epoch the broadcast side comes first."""
+    """A function on a keyed stream and a broadcast stream. Within an epoch, broadcast records come first."""
 
     def process_element(self, value: I, ctx: ReadOnlyContext[K]) -> Iterable[O] | None:
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
     def process_broadcast_element(self, value: B, ctx: BroadcastContext[K]) -> Iterable[O] | None:
-        """Handle one broadcast record; must do the same on every subtask. There is no current key."""
+        """Handle one broadcast record; must have the same effect on every subtask. There is no current key."""
         raise NotImplementedError(f"{type(self).__name__} must define process_broadcast_element(value, ctx)")
 
 
 class SourceFunction(RichFunction, Generic[O]):
-    """Makes records. The update before a yield and the record it yields belong together, with no lock.
+    """A source of records. A state update and the yield that follows it are atomic, without a lock.
 
-    If it keeps operator state, `snapshot_state` is called at every yield, in the thread of `run`, and a checkpoint gets
-    the state of the last record that has gone on. Keep it short: most of these states no checkpoint ever needs.
+    If the function keeps operator state, `snapshot_state` is called at every yield, in the thread of `run`, and a
+    checkpoint gets the state of the last record that was sent downstream. Keep it short: most of these states are
+    never part of a checkpoint.
     """
 
     def run(self, ctx: SourceContext) -> Iterator[O]:
         """Yield records, for ever or until there are no more; called once, after `open`.
 
-        The generator has a thread of its own, and may wait between two records for as long as it likes: what it
-        yielded before goes on, and checkpoints are taken meanwhile. When the job ends first, GeneratorExit is raised at
-        the yield, or else inside Python code; a wait in C that does not return is left behind. A subtask that has ended
-        stays ended after a restore.
+        The generator has its own thread and may block between two records for any time: earlier records are sent
+        downstream, and checkpoints are taken meanwhile. If the job ends first, GeneratorExit is raised at the yield,
+        or else inside Python code; a C call that does not return is abandoned. A subtask that has finished stays
+        finished after a restore.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run(ctx)")
 
     def cancel(self) -> None:
-        """End the wait that `run` may be in; called from another thread when the job ends before `run` does."""
+        """End a wait inside `run`; called from another thread if the job ends before `run` does."""
 
 
 class SinkFunction(RichFunction, Generic[I]):
-    """Takes records out of the job, its own way; after a failover records may come again."""
+    """A user-defined sink; after a failover it may receive records again."""
 
     def invoke(self, value: I, ctx: SinkContext) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define invoke(value, ctx)")
@@ -201,7 +202,7 @@ _METHODS: tuple[tuple[type[RichFunction], str], ...] = (
 
 
 def callable_of(function: Any) -> Callable[..., Any]:
-    """The plain callable behind a user function, whichever form it was given in."""
+    """Return the plain callable of a user function, given in any form."""
     for kind, method in _METHODS:
         if isinstance(function, kind):
             return getattr(function, method)  # type: ignore[no-any-return]  # looked up by name
@@ -211,12 +212,12 @@ def callable_of(function: Any) -> Callable[..., Any]:
 
 
 def output_hint(function: Any) -> Any:
-    """The output type that a function's class names, as in ProcessFunction[int, str]; None if it names none."""
+    """Return the output type that a function's class declares, as in ProcessFunction[int, str]; else None."""
     return _named(function, O)
 
 
 def accumulator_hint(function: Any) -> Any:
-    """The accumulator's type that an AggregateFunction's class names; None if it names none."""
+    """Return the accumulator type that an AggregateFunction's class declares; None if it declares none."""
     return _named(function, A)
 
 
@@ -226,7 +227,7 @@ def _named(function: Any, variable: Any) -> Any:
 
 
 def has_life(function: Any) -> bool:
-    """Whether the function defines open or close or keeps operator state, and so must live in a slot."""
+    """Return whether the function defines open or close or keeps operator state, so that it must live in a slot."""
     if isinstance(function, CheckpointedFunction):
         return True
     if not isinstance(function, RichFunction):
@@ -236,5 +237,5 @@ def has_life(function: Any) -> bool:
 
 
 def has_timers(function: Any) -> bool:
-    """Whether timers of the function can come due."""
+    """Return whether the function can have timers."""
     return isinstance(function, _WithTimers) and type(function).on_timer is not _WithTimers.on_timer

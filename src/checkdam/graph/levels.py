@@ -1,8 +1,8 @@
-"""From a graph to levels: which operators run together, and which edges cross an exchange.
+"""Planning: which operators run together as a level, and which edges cross an exchange.
 
-Level 0 is the source side: Spark's sources and the plain functions behind them, run by Spark wherever the records are.
-Every other level lives in the slots; an edge into it is a shuffle. A level's operators are chained in order. A level
-of source functions alone has no edge in front of it.
+Level 0 is the source side: Spark's sources and the plain functions downstream of them, run by Spark where the records
+are. Every other level runs in the slots; an edge into it is a shuffle. The operators of a level are chained in order.
+A level that consists only of source functions has no incoming edge.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from checkdam.types.type_info import TypeInfo
 
 
 class Partitioning(Enum):
-    """Which subtask a record goes to. All but REBALANCE keep the order of records between two subtasks."""
+    """How records are assigned to subtasks. All except REBALANCE keep the order of records between two subtasks."""
 
     KEYED = "keyed"  # by its key
-    FORWARD = "forward"  # the one with the number of the subtask it comes from
-    ORIGIN = "origin"  # by the subtask, or partition of a source, it comes from: one each, where the numbers differ
-    REBALANCE = "rebalance"  # any, in even shares, because the job says so
-    BROADCAST = "broadcast"  # all of them
+    FORWARD = "forward"  # to the subtask with the number of the sending one
+    ORIGIN = "origin"  # by the sending subtask or source partition: a fixed target for each, where the numbers differ
+    REBALANCE = "rebalance"  # to any, in even shares, because the job asks for it
+    BROADCAST = "broadcast"  # to all subtasks
 
 
 @dataclass(frozen=True)
 class Edge:
     """Records of `source` that cross an exchange to `target`, an operator of a later level.
 
-    A target of None leaves the slots altogether: the records go back to Spark, for the sink of that id.
+    If the target is None, the records leave the slots: they return to Spark, for the sink of that id.
     """
 
     id: int
@@ -57,14 +57,14 @@ class Edge:
     type: TypeInfo
     key: KeySelector | None = None
     spark_sink: int | None = None
-    side: int = 0  # 1: into the second side of a connected operator
-    has_timestamps: bool = False  # its source is behind an assigner: records carry their event time, if they have one
-    unread_source: str | None = None  # the name of the source whose records Spark may bring here on its own, unread
+    side: int = 0  # 1: into the second input of a connected operator
+    has_timestamps: bool = False  # downstream of an assigner: records carry their event time, if they have one
+    unread_source: str | None = None  # the name of the source whose records Spark may move here without Python
 
 
 @dataclass(frozen=True)
 class Level:
-    """What the slots do between two exchanges. `carried` edges only pass through to a later level."""
+    """The work of the slots between two exchanges. `carried` edges only pass through to a later level."""
 
     index: int
     parallelism: int
@@ -76,7 +76,7 @@ class Level:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job as the runtime sees it; travels to every slot."""
+    """A job as the runtime sees it; sent to every slot."""
 
     name: str
     operators: tuple[Operator, ...]
@@ -85,13 +85,14 @@ class JobPlan:
     edges: tuple[Edge, ...]
     max_parallelism: int
     assigners: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """For every operator behind an assignment of timestamps: the nearest TimestampsKind operators, or itself if it is
-    one; an assignment behind another takes its place."""
-    static_assigners: frozenset[int] = frozenset()  # those whose records have all come with epoch 0
+    """For every operator downstream of a timestamp assignment: the nearest upstream TimestampsKind operators, or
+    itself if it is one; a later assignment replaces an earlier one.
+    """
+    static_assigners: frozenset[int] = frozenset()  # those whose records all arrive in epoch 0
     ending_assigners: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Those that see nothing more once these source functions have ended."""
+    """The assigners that see no more records once these source functions have ended."""
     strategies: Mapping[int, WatermarkStrategy[Any]] = field(default_factory=dict)
-    """Of every assigner, wherever it runs."""
+    """The watermark strategy of every assigner, on any level."""
 
     @property
     def has_event_time(self) -> bool:
@@ -99,7 +100,7 @@ class JobPlan:
 
     @property
     def has_ticks(self) -> bool:
-        """Whether something may be due though no records come: timers, source functions, idle streams."""
+        """Whether work may be due without new records: timers, source functions, idle streams."""
         return any(has_timers(op.function) or isinstance(op.kind, SourceFunctionKind) for op in self.operators) or any(
             strategy.idleness is not None for strategy in self.strategies.values()
         )
@@ -113,23 +114,23 @@ class JobPlan:
         return tuple(edge for edge in self.edges if edge.target is None)
 
     def key_groups_of(self, operator: int) -> int:
-        """How many key groups an operator's state has: its own max parallelism, else the job's."""
+        """Return the number of key groups of an operator's state: its own max parallelism, else the job's."""
         own = next(op.max_parallelism for op in self.operators if op.id == operator)
         return own or self.max_parallelism
 
     def side_outputs_of(self, operator: int) -> Mapping[str, Operator]:
-        """By tag, the operators that stand for an operator's side outputs; a tag nobody reads is not among them."""
+        """Return, by tag, the operators that stand for an operator's side outputs; without tags that have no reader."""
         return {
             op.kind.tag: op for op in self.operators if isinstance(op.kind, SideOutputKind) and operator in op.inputs
         }
 
     def wire(self, level: int) -> tuple[Edge, ...]:
-        """The edges on the exchange in front of a level: those into it, and those on their way to a later one."""
+        """Return the edges on the exchange before a level: those into it, and those passing through to a later one."""
         at = {operator.id: each.index for each in self.levels for operator in each.operators}
         return tuple(edge for edge in self.edges if at.get(edge.source, 0) < level <= edge.level)
 
     def for_slots(self) -> JobPlan:
-        """The plan without the source side, which stays with the driver: a DataFrame does not travel."""
+        """Return the plan without the source side, which stays in the driver: a DataFrame cannot be sent."""
         here = {operator.id for operator in self.source_side}
         return replace(
             self, source_side=(), operators=tuple(operator for operator in self.operators if operator.id not in here)
@@ -137,7 +138,7 @@ class JobPlan:
 
 
 def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_parallelism: int | None) -> JobPlan:
-    """Decide levels and exchanges, after checking all that can be known before anything runs."""
+    """Assign operators to levels and exchanges, after all checks that are possible before anything runs."""
     operators = with_source_uids(without_dead_ends(operators))
     check_uids(operators)
     check_picklable(operators)
@@ -163,10 +164,10 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
 
 
 def _placed(operators: Sequence[Operator], parallelism: int) -> tuple[dict[int, int], dict[int, int]]:
-    """The level of each operator and how many subtasks it has there."""
+    """Return the level and the parallelism of each operator."""
     level: dict[int, int] = {}
     widths: dict[int, int] = {}
-    width_at: dict[int, int] = {}  # the parallelism that a slot level was given by its first operator
+    width_at: dict[int, int] = {}  # the parallelism of a slot level, set by its first operator
     for op in operators:
         width = widths[op.id] = _width(op, parallelism, level, widths)
         at = _first_possible(op, level, widths)
@@ -183,12 +184,12 @@ def _width(op: Operator, parallelism: int, level: dict[int, int], widths: dict[i
     if op.parallelism is None and isinstance(op.kind, TimestampsKind) and not op.is_rebalanced:
         in_front = {widths[i] for i in op.inputs if level[i] > 0}
         if len(in_front) == 1:
-            return in_front.pop()  # a look at the clock is no reason to move records
+            return in_front.pop()  # reading the clock alone is no reason to move records
     return parallelism if op.parallelism is None else op.parallelism
 
 
 def _first_possible(op: Operator, level: dict[int, int], widths: dict[int, int]) -> int:
-    """The first level where all that the operator reads can reach it; 0 for the source side."""
+    """Return the first level at which all inputs of the operator can reach it; 0 for the source side."""
     if not op.all_inputs:
         return 0 if op.is_source else 1
     if not op.needs_slot and all(level[i] == 0 for i in op.all_inputs):
@@ -197,7 +198,8 @@ def _first_possible(op: Operator, level: dict[int, int], widths: dict[int, int])
     same_width = all(widths[i] == widths[op.id] for i in op.inputs if level[i])
     chained = op.key is None and not op.is_rebalanced and deepest > 0 and same_width
     at = deepest if chained else deepest + 1
-    return max([at, *(level[i] + 1 for i in op.second_inputs)])  # keyed or broadcast: a second side always crosses
+    # A second input is keyed or broadcast, so it always crosses an exchange.
+    return max([at, *(level[i] + 1 for i in op.second_inputs)])
 
 
 def _assigners(operators: Sequence[Operator]) -> dict[int, tuple[int, ...]]:
@@ -213,7 +215,7 @@ def _assigners(operators: Sequence[Operator]) -> dict[int, tuple[int, ...]]:
 def _ending_assigners(operators: Sequence[Operator]) -> dict[int, frozenset[int]]:
     """Return the assigners that can end, each with the source functions that have to end before it.
 
-    In front of them are only static sources and source functions, and no timer that could add records later.
+    Upstream of them are only static sources and source functions, and no timer that could add records later.
     """
     functions: dict[int, frozenset[int]] = {}  # of each operator whose records end
     for op in operators:
@@ -270,7 +272,7 @@ def _edges(
 
 
 def _unread_source(upstream: int, by_id: Mapping[int, Operator]) -> str | None:
-    """The source before an operator, if only maps are between: where they just pick fields, no Python runs them."""
+    """Return the source of an operator if only maps lie between: if they just pick fields, no Python runs."""
     operator = by_id[upstream]
     while isinstance(operator.kind, MapKind) and len(operator.inputs) == 1:
         operator = by_id[operator.inputs[0]]

@@ -1,4 +1,4 @@
-"""The job as plain data: what each operator is, before anything decides where it runs."""
+"""The job as plain data: the operators, before the planner places them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.types.type_info import TypeInfo
 
 OP_STATE = "_op_state"
-"""The state name that sum, min, max, reduce and aggregate keep their value under, as in Flink."""
+"""The name of the state in which sum, min, max, reduce and aggregate keep their value, as in Flink."""
 
 
 @dataclass(frozen=True)
 class KeySelector:
-    """How a record's key is found: by columns where they are known, else by the user's function."""
+    """How the key of a record is computed: from columns where possible, else by the user's function."""
 
     type: TypeInfo
     function: Any
@@ -30,7 +30,7 @@ class KeySelector:
 class SourceKind:
     """Reads records; `spec` says from where (see connectors.sources).
 
-    `is_uid_derived` says that the operator's uid was made from the spec, and not given by the program.
+    `is_uid_derived` says that the operator's uid was derived from the spec, not given by the program.
     """
 
     spec: Any
@@ -69,35 +69,35 @@ class ConnectKind:
 
 @dataclass(frozen=True)
 class SideOutputKind:
-    """What the operator in front emits to one tag; always runs with it."""
+    """The records that the upstream operator emits to one tag; always runs in the same chain."""
 
     tag: str
 
 
 @dataclass(frozen=True)
 class TimestampsKind:
-    """Gives records their event time; the watermark follows from what it has seen."""
+    """Assigns event times to records; the watermark follows from the timestamps seen."""
 
     strategy: WatermarkStrategy[Any]
 
 
 @dataclass(frozen=True)
 class SourceFunctionKind:
-    """A source that lives in the slots."""
+    """A source that runs in the slots."""
 
     function: Any
 
 
 @dataclass(frozen=True)
 class SinkFunctionKind:
-    """A sink of the user's own."""
+    """A user-defined sink."""
 
     function: Any
 
 
 @dataclass(frozen=True)
 class AggregateFunctionKind:
-    """A running AggregateFunction per key; emits the result so far with each record."""
+    """A running AggregateFunction per key; emits the current result with each record."""
 
     function: Any
     accumulator: TypeInfo
@@ -105,7 +105,7 @@ class AggregateFunctionKind:
 
 @dataclass(frozen=True)
 class AggregateKind:
-    """A running sum, min or max of one field; the other fields stay those of the key's first record."""
+    """A running sum, min or max of one field; the other fields keep the values of the key's first record."""
 
     how: str
     field: int | None  # None: the record itself is the number
@@ -118,7 +118,7 @@ class ReduceKind:
 
 @dataclass(frozen=True)
 class SinkKind:
-    """Where records leave the job; `spec` says how (see connectors.contract)."""
+    """A sink; `spec` says how records leave the job (see connectors.contract)."""
 
     spec: Any
 
@@ -143,9 +143,9 @@ Kind = (
 
 @dataclass(frozen=True)
 class Operator:
-    """One step of the job. Its inputs are operators with smaller ids, so the list of operators is in order.
+    """One step of the job. Its inputs are operators with smaller ids, so operators are in topological order.
 
-    `second_inputs` and `second_key` are the other side of a connected stream; a broadcast side has no key.
+    `second_inputs` and `second_key` are the second input of a connected stream; a broadcast input has no key.
     """
 
     id: int
@@ -159,11 +159,11 @@ class Operator:
     key: KeySelector | None = None
     second_inputs: tuple[int, ...] = ()
     second_key: KeySelector | None = None
-    is_rebalanced: bool = False  # its records are dealt out over its subtasks, wherever they come from
+    is_rebalanced: bool = False  # its records are spread evenly over its subtasks, wherever they come from
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """The name of the operator in messages."""
         return operator_title(self.name, self.uid)
 
     @property
@@ -177,16 +177,16 @@ class Operator:
 
     @property
     def has_derived_uid(self) -> bool:
-        """Whether it is a source whose uid the program did not give."""
+        """Whether it is a source without a uid from the program."""
         return isinstance(self.kind, SourceKind) and self.kind.is_uid_derived
 
     @property
     def is_stateful(self) -> bool:
-        """Whether it keeps, or may keep, state that a checkpoint must find again by uid."""
+        """Whether it keeps, or may keep, state that a restore finds by uid."""
         if isinstance(self.kind, AggregateKind | AggregateFunctionKind | ReduceKind):
             return True
         if isinstance(self.kind, SourceFunctionKind):
-            return True  # that it has no more records is state: it must not begin again
+            return True  # having ended is state: it must not start again
         if isinstance(self.kind, SinkKind):
             return bool(self.kind.spec.is_transactional)
         if isinstance(self.kind, ConnectKind) and self.kind.broadcast:
@@ -203,7 +203,7 @@ class Operator:
 
     @property
     def needs_slot(self) -> bool:
-        """Whether it must live in a slot; the others may run wherever their records are."""
+        """Whether it must run in a slot; other operators may run where their records are."""
         if self.is_source:
             return False
         if self.is_rebalanced:

@@ -1,4 +1,4 @@
-"""Checks that the user's functions can be sent to other processes, and names what in them cannot."""
+"""Checks that user functions can be pickled to other processes, and names the part that cannot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_picklable(operators: Sequence[Operator]) -> None:
     """Check that all functions can be sent to slots.
 
     Raises:
-        JobGraphError: a function of these, or of a registered type, holds or uses something that cannot be pickled;
-            names the operator or type and that thing.
+        JobGraphError: one of the functions, or one of a registered type, holds or uses something that cannot be
+            pickled; names the operator or type and that thing.
     """
     for op in operators:
         if not isinstance(op.kind, SourceKind | SinkKind):
@@ -57,7 +57,7 @@ def _failure(sent: Any) -> Exception | None:
 
 
 def _culprit(path: str, held: Any, depth: int) -> tuple[str, Any]:
-    """The innermost thing that cannot be pickled, and how the function comes to it."""
+    """Return the innermost object that cannot be pickled, and the path to it from the function."""
     if depth < _DEEPEST:
         for inner_path, inner in _parts(path, held):
             if inner is not held and _failure(inner) is not None:
@@ -66,7 +66,7 @@ def _culprit(path: str, held: Any, depth: int) -> tuple[str, Any]:
 
 
 def _parts(path: str, held: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the things that pickle takes along with `held`, each with its path."""
+    """Yield the objects that pickle includes with `held`, each with its path."""
     if isinstance(held, MethodType):
         yield path.rpartition(".")[0] or path, held.__self__
     elif isinstance(held, partial):

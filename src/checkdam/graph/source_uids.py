@@ -1,4 +1,4 @@
-"""Uids of sources that were given none: made from what a source reads, so that they survive another order."""
+"""Derived uids of sources: computed from what a source reads, so that they do not depend on the program's order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LONGEST_PLACE = 200
 
 
 def with_source_uids(operators: Sequence[Operator]) -> list[Operator]:
-    """The operators, with a uid for every source that Spark reads.
+    """Return the operators, with a uid for every source that Spark reads.
 
-    A derived uid follows from kind and place alone: "source:text(/data/in)". Several of the same kind and place are
-    numbered in the order of the program. A uid that the program gives to another operator is passed over.
+    A derived uid follows from kind and place alone: "source:text(/data/in)". Several sources of the same kind and
+    place are numbered in the order of the program. A uid that the program gives to another operator is skipped.
     """
     taken = {op.uid for op in operators if op.uid is not None and not op.has_derived_uid}
     named: list[Operator] = []
@@ -33,7 +33,7 @@ def with_source_uids(operators: Sequence[Operator]) -> list[Operator]:
 
 
 def source_base(kind: str, place: str) -> str:
-    """Return the beginning of the derived uids of all sources of this kind and place."""
+    """Return the common prefix of the derived uids of all sources of this kind and place."""
     if len(place) > _LONGEST_PLACE:
         place = f"{place[:_LONGEST_PLACE]}… {hashlib.sha256(place.encode()).hexdigest()[:12]}"
     return f"source:{kind}({place})" if place else f"source:{kind}"

@@ -1,4 +1,4 @@
-"""How event time is told: where a record's timestamp comes from, and how late records may be."""
+"""Watermark strategies: where a record's timestamp comes from, and how late records may be."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T_contra = TypeVar("T_contra", contravariant=True, default=Any)
 class WatermarkStrategy(Generic[T_contra]):
     """Timestamps, and the watermark that trails the largest of them by `max_out_of_orderness`.
 
-    `timestamp(record)` gives milliseconds since 1970, or a datetime. With `idleness`, a stream that brings nothing for
-    so long does not hold back the others.
+    `timestamp(record)` returns milliseconds since 1970, or a datetime. With `idleness`, a stream without records for
+    that long does not hold back the others.
     """
 
     timestamp: Callable[[T_contra], int | datetime]
@@ -46,16 +46,16 @@ class WatermarkStrategy(Generic[T_contra]):
     def for_monotonous_timestamps(
         timestamp: Callable[[T], int | datetime], *, idleness: timedelta | None = None
     ) -> WatermarkStrategy[T]:
-        """Timestamps never fall: the watermark is right behind the largest."""
+        """Return a strategy for ascending timestamps: the watermark directly follows the largest."""
         return WatermarkStrategy(timestamp, timedelta(0), idleness)
 
     @staticmethod
     def for_bounded_out_of_orderness(
         max_out_of_orderness: timedelta, timestamp: Callable[[T], int | datetime], *, idleness: timedelta | None = None
     ) -> WatermarkStrategy[T]:
-        """Records may come late by so much and still be in time."""
+        """Return a strategy for records that arrive at most this late."""
         return WatermarkStrategy(timestamp, max_out_of_orderness, idleness)
 
     def watermark(self, largest: int) -> int:
-        """How far event time has come once this timestamp was seen: nothing up to it is expected any more."""
+        """Return the watermark after this timestamp: no record up to it is expected any more."""
         return largest - milliseconds_in(self.max_out_of_orderness) - 1

@@ -1,4 +1,4 @@
-"""Descriptors: the name and type under which a function asks for state."""
+"""State descriptors: the name and type under which a function asks for state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkdam.state.ttl import StateTtlConfig
 from checkdam.types.hints import PickleType, SchemaType
 
 TIMER_STATES = "_timers/"
-"""How the names of the states begin that hold an operator's timers."""
+"""The name prefix of the states that hold an operator's timers."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -26,7 +26,7 @@ O_co = TypeVar("O_co", covariant=True)
 
 
 class Aggregate(Protocol[I_contra, A, O_co]):
-    """How an aggregating state gathers values into an accumulator and tells the result (see AggregateFunction)."""
+    """How an aggregating state adds values to an accumulator and computes the result (see AggregateFunction)."""
 
     def create_accumulator(self) -> A: ...
 
@@ -43,7 +43,7 @@ class Reduce(Protocol[T]):
 
 @dataclass(frozen=True)
 class StateDescriptor:
-    """What all kinds of state have in common: a name, unique in its operator."""
+    """The common part of all state descriptors: a name, unique within the operator."""
 
     name: str
 
@@ -75,16 +75,16 @@ class StateDescriptor:
 
 @dataclass(frozen=True)
 class ValueStateDescriptor(StateDescriptor, Generic[T]):
-    """One value per key; `default` is what a key without one reads.
+    """One value per key; a key without a value reads `default`.
 
-    With a `ttl` a default has no effect, as in Flink: a key whose value is missing or has expired reads None.
+    With a `ttl` a default has no effect, as in Flink: a key whose value is missing or expired reads None.
     """
 
     type: Any
     default: Any = None
     ttl: StateTtlConfig | None = None
 
-    if TYPE_CHECKING:  # with a default and no TTL there is always a value, else it may be None
+    if TYPE_CHECKING:  # a value always exists with a default and no TTL; otherwise it may be None
 
         @overload
         def __init__(
@@ -135,7 +135,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class ListStateDescriptor(StateDescriptor, Generic[T]):
-    """A list of elements per key; in operator state, a list per subtask that is dealt out anew on rescaling."""
+    """A list of elements per key; in operator state, a list per subtask, redistributed on rescaling."""
 
     type: Any
     ttl: StateTtlConfig | None = None
@@ -162,7 +162,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor, Generic[T]):
-    """One value per key, into which every added value is reduced by `reduce(kept, added)`."""
+    """One value per key; every added value is combined with it by `reduce(kept, added)`."""
 
     type: Any
     reduce: Any  # a function of two values, or a ReduceFunction
@@ -212,7 +212,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
 @dataclass(frozen=True)
 class AggregatingStateDescriptor(StateDescriptor, Generic[I, A, O]):
-    """An accumulator of `type` per key, fed and read through `aggregate`; results may have another type."""
+    """An accumulator of `type` per key, written and read through `aggregate`; results may have another type."""
 
     type: Any
     aggregate: Aggregate[I, A, O]
@@ -251,9 +251,9 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[I, A, O]):
 
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor, Generic[K, V]):
-    """A mapping per key, each entry of it kept on its own; also the form of broadcast state.
+    """A mapping per key, with each entry stored separately; also the form of broadcast state.
 
-    With None as `key_type` it has at most one entry, under the key None, as with Flink's Types.VOID.
+    If `key_type` is None it has at most one entry, under the key None, as with Flink's Types.VOID.
     """
 
     key_type: Any

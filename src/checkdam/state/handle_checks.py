@@ -1,4 +1,4 @@
-"""Refuses values that are not of a state's type where a handle takes them, not when a snapshot is written."""
+"""Type checks at state handles: a wrong value is refused when it is written, not later when a snapshot is."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ LEAST_INT, GREATEST_INT = -(2**63), 2**63 - 1
 
 
 class Fit:
-    """Refuses values that are not of a type where they are handed over, before a state takes them.
+    """Checks values before a state accepts them.
 
-    A value fits if the serializer takes it for one of the type: a NumPy number for an int, an int for a float, a list
-    for a tuple, but no bool for an int. Of a pickled value only the class is checked. None never fits, also where the
-    type is optional: it stands for no value.
+    A value fits if the serializer accepts it for the type: a NumPy number for an int, an int for a float, a list for a
+    tuple, but not a bool for an int. For a pickled value only the class is checked. None never fits, even if the type
+    is optional: it means no value.
     """
 
     takes_none = False
 
     exact: type | None
-    """Values of exactly this class fit, but for an int of more than 64 bits and a str that cannot be encoded."""
+    """Values of exactly this class fit, except an int of more than 64 bits and a str that cannot be encoded."""
 
     by_class: type | None
-    """Values of exactly this class fit, whatever they are."""
+    """All values of exactly this class fit."""
 
     def __init__(self, of: TypeInfo, subject: str, *, hint: str, is_own_class: bool = False) -> None:
-        """`subject` names in errors what has to be of the type.
+        """Build the check; `subject` names the checked thing in errors.
 
-        With `is_own_class` it must also be of the declared class itself, or a subclass: no list for a tuple.
+        With `is_own_class` a value must also be an instance of the declared class: a list is no tuple then.
         """
         is_enum = of.kind is Kind.ENUM and of.codec is not None
         self.exact = class_of(of) if is_enum or of.kind in _TOLD_BY_CLASS else None
@@ -47,9 +47,10 @@ class Fit:
         self._hint = hint
 
     def check(self, value: Any) -> None:
-        """
+        """Check one value.
+
         Raises:
-            StateAccessError: naming the subject, the type and what came instead.
+            StateAccessError: it does not fit; names the subject, the type and the value.
         """
         if (kind := type(value)) is self.exact and (
             (kind is not int or LEAST_INT <= value <= GREATEST_INT) and (kind is not str or value.isascii())
@@ -73,19 +74,19 @@ class Fit:
             raise self._misfit(value) from refusal
 
     def checked(self, values: Iterable[Any]) -> list[Any]:
-        """A list of their own, with all of them checked."""
+        """Return a new list of the values after checking all of them."""
         found = list(values)
         self.check_all(found)
         return found
 
     def check_all(self, values: list[Any]) -> None:
-        """As `check` for each of them, in less time."""
+        """Check all values; faster than `check` for each."""
         classes = set(map(type, values))
         if not classes - {self.by_class}:
             return
         decode = self._check.decode_all
         if decode is not None and self._outer is object and (self.takes_none or type(None) not in classes):
-            with contextlib.suppress(*REFUSED):  # which of them it is, is found below
+            with contextlib.suppress(*REFUSED):  # the culprit is found below
                 decode(encode(values))
                 return
         for value in values:
@@ -104,7 +105,7 @@ def _allows_none(of: TypeInfo) -> bool:
 
 
 class ElementFit(Fit):
-    """The same for elements of lists and values of maps, where None fits if the type is optional."""
+    """As `Fit`, for elements of lists and values of maps: None fits if the type is optional."""
 
     def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
         super().__init__(of, subject, hint=hint)
@@ -117,10 +118,10 @@ class ElementFit(Fit):
 
 
 class KeyFit(Fit):
-    """The same for map keys, which must be hashable too. None fits if the type is None or optional. No key is or holds
-    NaN, which is not even equal to itself.
+    """As `Fit`, for map keys, which must also be hashable. None fits if the type is None or optional. A key must not
+    be or contain NaN, which is not equal to itself.
 
-    A key of the class `exact` may be looked up without a check.
+    A key of the class `exact` can be looked up without a check.
     """
 
     def __init__(self, of: TypeInfo, subject: str, *, hint: str) -> None:
@@ -128,7 +129,7 @@ class KeyFit(Fit):
         self.takes_none = _allows_none(of)
         self._has_floats = has_floats(of)
         if self._has_floats:
-            self.exact = self.by_class = None  # each has to be looked at
+            self.exact = self.by_class = None  # every key must be inspected
 
     def check(self, value: Any) -> None:
         super().check(value)
@@ -144,9 +145,9 @@ class KeyFit(Fit):
 
 
 def _outer_class(of: TypeInfo) -> type:
-    """What a value must at least be an instance of: on the wire a list and a tuple, a dict and a dataclass are one."""
+    """Return the class that values must be instances of: encoded, a list equals a tuple, a dict a dataclass."""
     if of.kind is Kind.NAMED_TUPLE:
         return tuple
     if of.kind in COMPOUND or of.kind in (Kind.LIST, Kind.MAP) or of.codec is not None:
         return class_of(of) or object
-    return object  # also for PickleType: a class of the job file is another object after a restart
+    return object  # also for PickleType: a class of the job file is a different object after a restart

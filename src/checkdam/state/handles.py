@@ -1,4 +1,4 @@
-"""What a function holds to read and write the state of the current key."""
+"""State handles: how a function reads and writes the state of the current key."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Out = TypeVar("Out", covariant=True)
 
 
 class ValueState(Protocol[T]):
-    """One value per key. Every call is about the key of the record being processed.
+    """One value per key. Every call applies to the key of the current record.
 
-    T is what `value` returns: a state of int is a `ValueState[int]` if it has a default and no TTL, else a
+    T is the return type of `value`: a state of int is a `ValueState[int]` if it has a default and no TTL, else a
     `ValueState[int | None]`.
     """
 
     def value(self) -> T:
-        """The value of the current key; if it has none, the descriptor's default, or None without one or with TTL."""
+        """Return the value of the current key; if it has none, the descriptor's default, or None with TTL."""
 
     def update(self, value: T | None) -> None:
         """Set the value of the current key; None clears it.
 
-        A value that is changed in place counts as changed only once it is passed to `update` again.
+        After changing a value in place, pass it to `update` again; otherwise the change is not recorded.
         """
 
     def clear(self) -> None:
-        """Forget the value of the current key."""
+        """Remove the value of the current key."""
 
 
 class ListState(Protocol[T]):
-    """A list of elements per key. None is no element: adding it is an error."""
+    """A list of elements per key. Adding None is an error."""
 
     def add(self, value: T) -> None: ...
 
@@ -44,7 +44,7 @@ class ListState(Protocol[T]):
         """Replace the whole list; an empty one clears it."""
 
     def get(self) -> list[T]:
-        """The elements in the order they were added; empty if there are none. Changing the list changes nothing."""
+        """Return the elements in insertion order; empty if there are none. The result is a copy."""
 
     def __iter__(self) -> Iterator[T]: ...
 
@@ -52,7 +52,7 @@ class ListState(Protocol[T]):
 
 
 class ReducingState(Protocol[T]):
-    """One value per key, into which added values are reduced."""
+    """One value per key, which combines all added values."""
 
     def add(self, value: T) -> None: ...
 
@@ -62,7 +62,7 @@ class ReducingState(Protocol[T]):
 
 
 class AggregatingState(Protocol[In, Out]):
-    """An accumulator per key that values are added to; `get` tells the result, None if nothing was added."""
+    """An accumulator per key to which values are added; `get` returns the result, None if nothing was added."""
 
     def add(self, value: In) -> None: ...
 
@@ -72,10 +72,10 @@ class AggregatingState(Protocol[In, Out]):
 
 
 class MapState(MutableMapping[K, V]):
-    """A mapping per key: everything a dict can do, and Flink's names for it.
+    """A mapping per key with the methods of a dict and Flink's names for them.
 
-    A single entry is read and written without touching the others. A value is never None; a missing key reads as None
-    through `get` and is a KeyError through `[]`.
+    Reading or writing one entry does not touch the others. A value is never None; for a missing key, `get` returns
+    None and `[]` raises KeyError.
     """
 
     @abstractmethod
@@ -83,7 +83,7 @@ class MapState(MutableMapping[K, V]):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether the current key has no entries; does not count them."""
+        """Return whether the current key has no entries, without counting them."""
 
     def put(self, key: K, value: V) -> None:
         self[key] = value
@@ -95,12 +95,12 @@ class MapState(MutableMapping[K, V]):
         return key in self
 
     def remove(self, key: K) -> None:
-        """Forget one entry; one that is not there is no error."""
+        """Remove one entry; do nothing if it does not exist."""
         self.pop(key, None)
 
 
 class ReadOnlyMapState(Mapping[K, V]):
-    """Broadcast state as the keyed side sees it."""
+    """Broadcast state as the non-broadcast side sees it."""
 
     def contains(self, key: K) -> bool:
         return key in self

@@ -1,7 +1,7 @@
-"""Key groups: the unit in which keyed state is divided among subtasks.
+"""Key groups: the unit in which keyed state is distributed over subtasks.
 
 A key's group is `pmod(xxhash64(key columns), max parallelism)` with Spark's own xxhash64, so that Spark's shuffle and
-a slot agree on where a key lives.
+a slot agree on the owner of a key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_PARALLELISM_LIMIT = 32768
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRange:
-    """The key groups from `first` to `last`, both included; empty when `last` is below `first`."""
+    """The key groups from `first` to `last`, inclusive; empty if `last` is below `first`."""
 
     first: int
     last: int
@@ -47,19 +47,19 @@ class KeyGroupRange:
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-    """The key groups that `subtask` of `parallelism` owns; the ranges of all subtasks cover every group once."""
+    """Return the key groups that `subtask` of `parallelism` owns; the ranges of all subtasks cover every group once."""
     first = (subtask * max_parallelism + parallelism - 1) // parallelism
     last = ((subtask + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(first, last)
 
 
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask of `parallelism` that owns `key_group`."""
+    """Return the subtask of `parallelism` that owns `key_group`."""
     return key_group * parallelism // max_parallelism
 
 
 _SEED = 42
-_Update = Callable[[Any, int], int]  # a value and the unsigned hash so far, to the unsigned hash
+_Update = Callable[[Any, int], int]  # value and unsigned hash so far → unsigned hash
 
 _MISFITS = (AttributeError, TypeError, ValueError, ArithmeticError, struct.error)
 _EPOCH_DAY = date(1970, 1, 1)
@@ -71,7 +71,7 @@ _pack_double = struct.Struct("<d").pack
 
 
 def key_hasher(of: TypeInfo) -> Callable[[Any], int]:
-    """A function from a key to Spark's `xxhash64` of its columns, as a signed 64-bit number.
+    """Return a function that computes Spark's `xxhash64` of a key's columns, as a signed 64-bit number.
 
     Raises:
         JobGraphError: Spark has no hash for this type.
@@ -81,12 +81,12 @@ def key_hasher(of: TypeInfo) -> Callable[[Any], int]:
 
 
 def key_group_of(key: Any, of: TypeInfo, max_parallelism: int) -> int:
-    """The key group of one key; for many keys see `key_groups`."""
+    """Return the key group of one key; for many keys see `key_groups`."""
     return int(key_groups([key], of, max_parallelism)[0])
 
 
 def key_groups(keys: Sequence[Any], of: TypeInfo, max_parallelism: int) -> npt.NDArray[np.int64]:
-    """The key group of each key.
+    """Return the key group of each key.
 
     Raises:
         JobGraphError: Spark has no hash for this type, or a key does not fit it.
@@ -110,9 +110,9 @@ def _hashes(keys: Sequence[Any], of: TypeInfo) -> npt.NDArray[np.int64]:
 
 
 def _fold(of: TypeInfo, values: Sequence[Any], seeds: list[int]) -> list[int]:
-    """Mix a column of values into the hashes so far; compounds one field after the other, as Spark does."""
+    """Fold a column of values into the hashes so far; compounds field by field, as Spark does."""
     kinds = set(map(type, values))
-    if of == _STRING and kinds == {str}:  # without a Python frame for each value, as for integers below
+    if of == _STRING and kinds == {str}:  # avoids a Python frame per value, as for integers below
         return [_xxh64(value.encode(), seed) for value, seed in zip(values, seeds, strict=True)]
     if of == _LONG and kinds == {int}:
         return [_xxh64(_pack_long(value), seed) for value, seed in zip(values, seeds, strict=True)]
@@ -127,7 +127,7 @@ _LONG, _STRING = type_info(int), type_info(str)
 
 
 def _hash_longs(longs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """XXH64 of eight bytes each with the seed 42, for a whole column at once."""
+    """Return XXH64, with the seed 42, of eight bytes each, for a whole column at once."""
     p1, p2, p3, p4, p5 = (
         np.uint64(prime)
         for prime in (
@@ -219,8 +219,8 @@ def _hash_bool(value: bool, seed: int) -> int:  # noqa: FBT001  # the value is t
 
 def _hash_double(value: float, seed: int) -> int:
     if value != value:
-        return _xxh64(_pack_long(0x7FF8000000000000), seed)  # every NaN is one
-    return _xxh64(_pack_double(value + 0.0), seed)  # + 0.0 makes -0.0 the same key as 0.0
+        return _xxh64(_pack_long(0x7FF8000000000000), seed)  # all NaNs are one key
+    return _xxh64(_pack_double(value + 0.0), seed)  # + 0.0 turns -0.0 into 0.0
 
 
 def _hash_float(value: float, seed: int) -> int:

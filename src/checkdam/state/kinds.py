@@ -1,6 +1,6 @@
-"""The handles of keyed state over what a backend stores: values with a default, lists, reductions, aggregates, maps.
+"""The handles of keyed state on top of a backend's stores: values with a default, lists, reductions, aggregates, maps.
 
-A plain value without a default needs no handle of its own: the backend's cells are one.
+A plain value without a default needs no handle here: the backend's cells are one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from checkdam.types.type_info import Codec, Kind, TypeInfo
 
 
 class Cell(Protocol):
-    """The value of the current key: the part of a backend's cells that handles use, which TTL stands in for."""
+    """The value of the current key: the interface that handles need of a backend's cells, also implemented by TTL."""
 
     def value(self) -> Any: ...
 
@@ -26,7 +26,7 @@ class Cell(Protocol):
 
 
 class Entries(Protocol):
-    """The entries of the current key: the part of a backend's maps that handles use, which TTL stands in for."""
+    """The entries of the current key: the interface that handles need of a backend's maps, also implemented by TTL."""
 
     def get(self, map_key: Any) -> Any: ...
 
@@ -42,7 +42,7 @@ class Entries(Protocol):
 
 
 class CheckedValue:
-    """A value that is checked where it is written. Reading and clearing are the cell's own."""
+    """A value that is checked on write. Reading and clearing go straight to the cell."""
 
     __slots__ = ("_by_class", "_check", "_write", "clear", "value")
 
@@ -60,14 +60,14 @@ class CheckedValue:
 
 
 class ValueWithDefault:
-    """A value of which a key without one reads the default, shared by all: it must be immutable."""
+    """A value with a default for keys without one. All keys share the default, so it must be immutable."""
 
     __slots__ = ("_default", "_stored", "clear", "update")
 
     def __init__(self, cell: Cell, default: Any) -> None:
         self._stored = cell.value
         self._default = default
-        self.update = cell.update  # the cell's own methods: nothing stands between
+        self.update = cell.update  # the cell's own methods, without a wrapper
         self.clear = cell.clear
 
     def value(self) -> Any:
@@ -76,7 +76,7 @@ class ValueWithDefault:
 
 
 class ValueWithMutableDefault(ValueWithDefault):
-    """Gives each reader a default of its own, so that changing it in place touches no other key."""
+    """A value with a mutable default: each reader gets a copy, so that changing it affects no other key."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class ValueWithMutableDefault(ValueWithDefault):
 
 
 class StoredList:
-    """A list kept as one stored value. `get` and iteration give a copy, so the list may change while it is read."""
+    """A list stored as one value. `get` and iteration return a copy, so the list may change while it is read."""
 
     __slots__ = ("_by_class", "_cell", "_elements")
 
@@ -106,7 +106,7 @@ class StoredList:
             self._cell.update(held)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add them in order: all, or none if one of them is no element."""
+        """Add the elements in order: all of them, or none if one is invalid."""
         added = self._elements.checked(values)
         if added:
             held = self._cell.value() or []
@@ -127,9 +127,9 @@ class StoredList:
 
 
 class StoredReduction:
-    """A value that added ones are reduced into. What is kept must be of the state's type, and so never None.
+    """A value that combines all added values. The result must have the state's type, and so is never None.
 
-    The first value added is kept as it is; adding None is an error.
+    The first value added is stored as it is; adding None is an error.
     """
 
     __slots__ = ("_added", "_by_class", "_cell", "_kept", "_reduce", "_result", "clear", "get")
@@ -143,7 +143,7 @@ class StoredReduction:
         result: Fit,
         kept: Callable[[], Any] | None = None,
     ) -> None:
-        """`kept` reads what to add to, where that differs from reading for the user."""
+        """Build the handle. `kept` reads the stored value to add to, where that differs from the user's read."""
         self._cell = cell
         self._kept = cell.value if kept is None else kept
         self._reduce = reduce
@@ -166,9 +166,9 @@ class StoredReduction:
 
 
 class StoredAggregate:
-    """An accumulator that added values go into. It must be of the state's type after every `add`, and so never None.
+    """An accumulator to which values are added. It must have the state's type after every `add`, and so is never None.
 
-    Any value may be added that the aggregate takes, None as well.
+    Any value that the aggregate accepts may be added, including None.
     """
 
     __slots__ = ("_add", "_by_class", "_cell", "_create", "_fit", "_kept", "_result", "clear")
@@ -198,15 +198,15 @@ class StoredAggregate:
 
 
 class StoredMap(MapState[Any, Any]):
-    """A mapping of which every entry is stored on its own.
+    """A mapping with each entry stored separately.
 
-    A key of another type than declared is an error wherever it is given, also to `in` and `get`; so is a value where it
-    is put, and None as key or value unless its type is optional. A value changed in place counts as changed only once
-    it is put again.
+    A key of the wrong type is an error in every method, including `in` and `get`; so is a value of the wrong type on
+    write, and None as key or value unless its type is optional. After changing a value in place, put it again;
+    otherwise the change is not recorded.
 
-    Iteration, also over `keys()`, `values()` and `items()`, is in no order that can be relied on. Unlike a dict's it
-    goes on when the map is changed meanwhile: each entry that stays is met once; one that is put or removed meanwhile
-    may be met as it was, as it is, or not at all.
+    Iteration, also over `keys()`, `values()` and `items()`, has no defined order. Unlike a dict's it continues if the
+    map changes meanwhile: each remaining entry is returned once; an entry put or removed meanwhile may be returned in
+    its old form, in its new form, or not at all.
     """
 
     __slots__ = ("_by_class", "_entries", "_exact", "_keys", "_values")
@@ -263,7 +263,7 @@ class StoredMap(MapState[Any, Any]):
         return default
 
     def popitem(self) -> tuple[Any, Any]:
-        """Remove and return some entry; unlike a dict's not the latest."""
+        """Remove and return an arbitrary entry, unlike a dict, which returns the latest."""
         for key, value in self._entries.items():
             self._entries.remove(key)
             return key, value
@@ -281,7 +281,7 @@ class StoredMap(MapState[Any, Any]):
             yield key
 
     def __len__(self) -> int:
-        """Counts the entries: it takes as long as reading them."""
+        """Count the entries, which takes as long as reading them."""
         return sum(1 for _ in self._entries.items())
 
     def __bool__(self) -> bool:
@@ -304,11 +304,11 @@ class StoredMap(MapState[Any, Any]):
 
 
 NOTHING: Any = type("Nothing", (), {"__slots__": (), "__repr__": lambda _: "None"})()
-"""Stands for None in a store of optional map values: there, None is an entry that does not exist."""
+"""Stands for None in a store of optional map values, where None means that an entry does not exist."""
 
 
 def holding_nothing(of: TypeInfo) -> TypeInfo:
-    """The type of an optional map value in a store, with NOTHING in place of None. Its durable form is that of `of`."""
+    """Return the stored type of an optional map value, with NOTHING for None. Its durable form is that of `of`."""
     codec = Codec(_none_for_nothing, _nothing_for_none)
     return TypeInfo(Kind.REGISTERED, of.name, of.arrow_type, of.hint, frozen=False, form=of, codec=codec)
 
@@ -322,7 +322,7 @@ def _nothing_for_none(value: Any) -> Any:
 
 
 class HoldsNone(StoredMap):
-    """A map whose values may be None; to be put before StoredMap or a subclass of it."""
+    """Mixin for maps whose values may be None; comes before StoredMap or a subclass of it."""
 
     __slots__ = ()
 
@@ -348,7 +348,7 @@ class HoldsNone(StoredMap):
         return key, _none_for_nothing(value)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        found = super().get(key)  # once: a read may return what has expired, and drop it
+        found = super().get(key)  # once: a read may return an expired value and drop it
         if found is not None:
             return _none_for_nothing(found)
         self[key] = default
@@ -359,7 +359,7 @@ class HoldsNone(StoredMap):
 
 
 class _Values(ValuesView[Any]):
-    """Reads keys and values together: looking each key up again would fail once it is removed."""
+    """A values view that reads keys and values together: looking a key up again fails if it was removed meanwhile."""
 
     _mapping: StoredMap
 

@@ -1,4 +1,4 @@
-"""Where a snapshot lies: the handles that slots report and checkpoints keep."""
+"""Snapshot handles: the locations of state that slots report and checkpoints record."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from checkdam.state.key_groups import KeyGroupRange
 
 
 class SavepointFormat(StrEnum):
-    """How keyed state lies in a savepoint. The names are Flink's, and durable."""
+    """The layout of keyed state in a savepoint. The names are Flink's, and durable."""
 
-    CANONICAL = "CANONICAL"  # one form whichever backend wrote it
+    CANONICAL = "CANONICAL"  # the same layout for every backend
     NATIVE = "NATIVE"  # the backend's own files
 
 
 @dataclass(frozen=True)
 class SavepointTarget:
-    """Where slots write a savepoint: the URI of its own directory, which holds nothing else."""
+    """Where slots write a savepoint: the URI of a directory that holds nothing else."""
 
     directory: str
     format: SavepointFormat
@@ -26,10 +26,9 @@ class SavepointTarget:
 
 @dataclass(frozen=True)
 class StateFile:
-    """One immutable file of state, by its path relative to the job's directory ("shared/…"), or in a savepoint by its
-    bare name.
+    """One immutable state file, by its path in the job's directory ("shared/…"), or in a savepoint by its bare name.
 
-    `name` is what the backend calls it in its working directory, where that matters.
+    `name` is the backend's name for it in its working directory, where that matters.
     """
 
     path: str
@@ -41,8 +40,8 @@ class StateFile:
 class KeyedStateHandle:
     """The keyed state of one subtask of one operator.
 
-    Of the hashmap backend: a base file and its deltas, oldest first; a later file overrides an earlier one key by key.
-    Of the rocksdb backend: the files of a RocksDB checkpoint under their own names.
+    Hashmap backend: a base file and its deltas, oldest first; a later file overrides an earlier one key by key.
+    RocksDB backend: the files of a RocksDB checkpoint under their own names.
     """
 
     key_groups: KeyGroupRange
@@ -51,18 +50,18 @@ class KeyedStateHandle:
 
 
 class Redistribution(IntEnum):
-    """What happens to an operator state when the parallelism changes. The numbers are Flink's, and durable."""
+    """How an operator state is redistributed when the parallelism changes. The numbers are Flink's, and durable."""
 
-    SPLIT = 0  # the elements of all subtasks are dealt out evenly
-    UNION = 1  # every subtask gets all elements of all
+    SPLIT = 0  # the elements of all subtasks are split evenly
+    UNION = 1  # every subtask gets the elements of all
     BROADCAST = 2  # all subtasks hold the same; each gets one copy
 
 
 @dataclass(frozen=True)
 class OperatorStatePart:
-    """One operator state of one subtask: its elements, each encoded on its own.
+    """One operator state of one subtask: its elements, each encoded separately.
 
-    `type` is the durable text of the element's type; elements of a broadcast state are its entries, as pairs.
+    `type` is the durable text of the element type; elements of a broadcast state are its entries, as pairs.
     """
 
     name: str
@@ -73,9 +72,9 @@ class OperatorStatePart:
 
 @dataclass(frozen=True)
 class OperatorStateHandle:
-    """All operator states of one subtask of one operator: small ones ride along, large ones are in a file.
+    """All operator states of one subtask of one operator: stored inline if small, else in a file.
 
-    `offsets` tells for each state, by name and redistribution, where each of its elements begins in the content.
+    `offsets` lists for each state, by name and redistribution, where each of its elements begins in the content.
     """
 
     offsets: tuple[tuple[str, Redistribution, tuple[int, ...]], ...]
@@ -83,7 +82,7 @@ class OperatorStateHandle:
 
     @property
     def inline_bytes(self) -> int:
-        """The size of what rides along; 0 if it is in a file."""
+        """The size of the inline content; 0 if it is in a file."""
         return len(self.content) if isinstance(self.content, bytes) else 0
 
     @property
@@ -93,10 +92,10 @@ class OperatorStateHandle:
 
 @dataclass(frozen=True)
 class OperatorSnapshot:
-    """What one subtask of one operator hands to a checkpoint.
+    """The snapshot of one subtask of one operator for a checkpoint.
 
-    `committables` are what a sink has written and must publish when the checkpoint completes; `is_finished` tells of a
-    source function that has no more records.
+    `committables` identify the output that a sink has written and must publish when the checkpoint completes;
+    `is_finished` marks a source function that has no more records.
     """
 
     uid: OperatorUid
@@ -108,10 +107,10 @@ class OperatorSnapshot:
     sync_seconds: float = 0.0
     async_seconds: float = 0.0
     new_bytes: int = 0  # written for this snapshot
-    state_bytes: int = 0  # all that restoring it would read
+    state_bytes: int = 0  # all that a restore of it reads
 
     def files(self) -> frozenset[StateFile]:
-        """Every state file it refers to, old and new."""
+        """Return every state file it refers to, old and new."""
         files = frozenset(self.keyed.files) if self.keyed is not None else frozenset()
         content = self.operator_state.content if self.operator_state is not None else None
         return files | {content} if isinstance(content, StateFile) else files
@@ -119,12 +118,12 @@ class OperatorSnapshot:
 
 @dataclass(frozen=True)
 class SlotSnapshot:
-    """The snapshots of every operator in one slot for one checkpoint, with what the snapshot cost."""
+    """The snapshots of every operator in one slot for one checkpoint, with their cost."""
 
     checkpoint_id: CheckpointId
     subtask: SubtaskIndex
     operators: tuple[OperatorSnapshot, ...]
-    new_files: tuple[StateFile, ...] = field(default=())  # written for this checkpoint; to be removed if it aborts
+    new_files: tuple[StateFile, ...] = field(default=())  # written for this checkpoint; removed if it aborts
     sync_seconds: float = 0.0
     async_seconds: float = 0.0
     state_bytes: int = 0

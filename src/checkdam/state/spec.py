@@ -1,4 +1,4 @@
-"""A state as a backend sees it: what is stored under which key, whatever handle the function holds."""
+"""State specs: a state as a backend sees it, independent of the handle that the function uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from checkdam.types.type_info import TypeInfo, tuple_of
 
 
 class StateKind(StrEnum):
-    """What a function asked for. Written into state files, so a kind never changes its name."""
+    """The kind of state that a function asked for. Written into state files, so a kind never changes its name."""
 
     VALUE = "value"
     LIST = "list"
@@ -24,9 +24,9 @@ class StateKind(StrEnum):
 class StateSpec:
     """One keyed state in its stored form.
 
-    An entry is found by its key, then its namespace if the state has one, then its map key if it is a mapping: values,
-    lists and accumulators are one entry a key, each entry of a map and each timer is one of its own. With TTL every
-    element carries the time it was last touched, and `value` is the type with it.
+    An entry is identified by its key, then its namespace if the state has one, then its map key if it is a mapping.
+    Values, lists and accumulators have one entry per key; each map entry and each timer is a separate entry. With TTL
+    every element carries the time of its last update or read, and `value` is the type that includes it.
     """
 
     name: str
@@ -41,10 +41,10 @@ class StateSpec:
         return self.map_key is not None
 
     def entry_key(self, key: TypeInfo) -> TypeInfo:
-        """The type of what an entry is found by: the key alone, or a tuple that begins with it."""
+        """Return the type that identifies an entry: the key alone, or a tuple that begins with it."""
         parts = [key, *(part for part in (self.namespace, self.map_key) if part is not None)]
         return key if len(parts) == 1 else tuple_of(parts)
 
     def holder_key(self, key: TypeInfo) -> TypeInfo:
-        """The type of what a value or a whole map is found by: the key, with its namespace if the state has one."""
+        """Return the type that identifies a value or a whole map: the key, with its namespace if the state has one."""
         return key if self.namespace is None else tuple_of([key, self.namespace])

@@ -1,4 +1,4 @@
-"""Time to live: how long an element of state is kept after it was last touched."""
+"""Time to live: how long an element of state is kept after its last update (or read)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _check_positive(what: str, number: int) -> None:
 
 
 class TtlUpdateType(Enum):
-    """What makes an element young again."""
+    """Which accesses reset the age of an element."""
 
     ON_CREATE_AND_WRITE = "on create and write"
     ON_READ_AND_WRITE = "on read and write"
@@ -30,9 +30,9 @@ class TtlVisibility(Enum):
 
 
 class TtlTime(Enum):
-    """The clock that age is told by.
+    """The clock that measures age.
 
-    In event time an element carries the timestamp of the record that touched it and is compared with the watermark.
+    In event time an element carries the timestamp of the record that touched it, which is compared with the watermark.
     """
 
     PROCESSING_TIME = "processing time"
@@ -41,12 +41,12 @@ class TtlTime(Enum):
 
 @dataclass(frozen=True)
 class CleanupFullSnapshot:
-    """Expired elements are left out of snapshots that are written in full."""
+    """Omits expired elements from full snapshots."""
 
 
 @dataclass(frozen=True)
 class CleanupIncrementally:
-    """With every access to the state, or with every record, a few elements are looked at and dropped if expired."""
+    """Inspects a few elements with every access to the state, or with every record, and drops expired ones."""
 
     cleanup_size: int = 5
     run_for_every_record: bool = False
@@ -57,11 +57,11 @@ class CleanupIncrementally:
 
 @dataclass(frozen=True)
 class CleanupOnCompaction:
-    """Expired elements are dropped when files of state are merged, which reads them anyway.
+    """Drops expired elements when state files are merged, which reads them anyway.
 
-    `query_time_after_num_entries`: in memory, after how many entries of a merge the clock is read anew; in event time
-    a merge goes by the watermark of its checkpoint. RocksDB merges out of sight, so there it is how many entries are
-    looked at with each epoch.
+    `query_time_after_num_entries`: for the hashmap backend, after how many entries of a merge the clock is read again;
+    in event time a merge uses the watermark of its checkpoint. RocksDB merges in the background without calling
+    Python, so for that backend it is the number of entries inspected in each epoch.
     """
 
     query_time_after_num_entries: int = 1000
@@ -77,10 +77,10 @@ DEFAULT_CLEANUP: tuple[Cleanup, ...] = (CleanupFullSnapshot(), CleanupIncrementa
 
 @dataclass(frozen=True)
 class StateTtlConfig:
-    """How long elements live, and how those that are past it leave.
+    """How long elements live, and how expired ones are removed.
 
-    An expired element never comes back through a restore. A read drops it, and returns it once more if `visibility`
-    allows; `cleanup` says what else removes it. None: nothing in the background.
+    A restore never brings an expired element back. A read drops it, and returns it one last time if `visibility`
+    allows; `cleanup` adds other ways of removal. None: no background cleanup.
     """
 
     time_to_live: timedelta

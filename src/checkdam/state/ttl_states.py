@@ -1,7 +1,7 @@
-"""State whose elements expire: each is stored with the time it was last touched, as the pair (element, touched).
+"""State with TTL: each element is stored with the time it was last touched, as the pair (element, touched).
 
-Values, reductions and aggregates age as a whole, lists element by element, maps entry by entry. An element has expired
-once its time to live has passed since it was touched: by the clock in processing time, by the watermark in event time.
+Values, reductions and aggregates age as a whole, lists by element, maps by entry. An element has expired once its time
+to live has passed since it was touched: by the clock in processing time, by the watermark in event time.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from checkdam.state.ttl import StateTtlConfig, TtlTime, TtlUpdateType, TtlVisibi
 
 
 class StateTime(Protocol):
-    """What time it is for the state of one operator; all in milliseconds since 1970."""
+    """The current time for the state of one operator, in milliseconds since 1970."""
 
     def processing_time(self) -> int: ...
 
     @property
     def watermark(self) -> int:
-        """How far event time has come for the operator; the smallest 64-bit number before there is any."""
+        """The operator's watermark; the smallest 64-bit number before the first one."""
 
     @property
     def timestamp(self) -> int | None:
-        """The event time of the record or timer at hand; None if nothing has assigned one."""
+        """The event time of the current record or timer; None if it has none."""
 
 
 class Lifetime:
-    """One state's rules of age.
+    """The TTL rules of one state.
 
-    In event time an element is touched at the timestamp of the record at hand, never at an earlier one than it was: a
-    late record does not make an element older. A write while there is no timestamp is an error; a read then leaves the
-    age as it is.
+    In event time an element is touched at the timestamp of the current record, but never moved back: a late record
+    does not make an element older. Writing without a timestamp is an error; reading without one leaves the age
+    unchanged.
     """
 
     __slots__ = ("_time", "_where", "is_event_time", "length", "now", "reads_touch", "shows_expired", "sweep_count")
@@ -54,11 +54,11 @@ class Lifetime:
         return self._time.watermark
 
     def deadline(self) -> int:
-        """What was touched then or earlier has expired."""
+        """Return the deadline: elements touched at that time or earlier have expired."""
         return self.now() - self.length
 
     def of_write(self) -> int:
-        """The time at which something written now is touched."""
+        """Return the touch time of a write."""
         if not self.is_event_time:
             return self._time.processing_time()
         stamp = self._time.timestamp
@@ -71,12 +71,12 @@ class Lifetime:
         return stamp
 
     def of_read(self) -> int | None:
-        """The time at which something read now is touched; None if there is no telling."""
+        """Return the touch time of a read; None if there is no timestamp."""
         return self._time.timestamp if self.is_event_time else self._time.processing_time()
 
 
 class Expiry:
-    """The prune of a state with TTL: what a backend asks what has expired. May be called from any thread."""
+    """The prune of a state with TTL, which a backend calls to drop expired elements. Thread-safe."""
 
     __slots__ = ("_deadline", "_without")
 
@@ -99,7 +99,7 @@ class Expiry:
 
 
 class _Bulk:
-    """An expiry that does not ask for the time with every element."""
+    """An expiry that does not read the clock for every element."""
 
     __slots__ = ("_every", "_expiry", "_left", "_prune")
 
@@ -117,20 +117,20 @@ class _Bulk:
 
 
 def fresh_element(stored: Any, deadline: int) -> Any:
-    """A stored pair, or None if it has expired."""
+    """Return a stored pair, or None if it has expired."""
     return stored if stored[1] > deadline else None
 
 
 def fresh_elements(stored: list[Any], deadline: int) -> list[Any] | None:
-    """A stored list without what has expired: itself if nothing has, None if everything has."""
+    """Return a stored list without expired elements: the list itself if none has expired, None if all have."""
     kept = [pair for pair in stored if pair[1] > deadline]
     return stored if len(kept) == len(stored) else kept or None
 
 
 class TtlCell:
-    """One value that ages as a whole: ValueState itself, and what reductions and aggregates with TTL stand on.
+    """One value that ages as a whole: the handle of ValueState, and the basis of reductions and aggregates with TTL.
 
-    A read drops an expired value. One that may still be seen is returned by that read, and so only once.
+    A read drops an expired value. If expired values are visible, that read returns it one last time.
     """
 
     __slots__ = ("_cells", "_life")
@@ -142,7 +142,7 @@ class TtlCell:
     def value(self) -> Any:
         stored = self._cells.value()
         found = None if stored is None else self._read(stored)
-        self._sweep()  # after the read: what may still be seen is not swept away from under it
+        self._sweep()  # after the read, so that a visible expired value is not swept before it is returned
         return found
 
     def _read(self, stored: Any) -> Any:
@@ -158,7 +158,7 @@ class TtlCell:
         return element
 
     def peek(self) -> Any:
-        """What `value` would return, and nothing else: neither touched nor dropped nor swept."""
+        """Return what `value` would return, without touching, dropping or sweeping."""
         stored = self._cells.value()
         if stored is None or (not self._life.shows_expired and stored[1] <= self._life.deadline()):
             return None
@@ -185,10 +185,10 @@ class TtlCell:
 
 
 class TtlList:
-    """A list whose elements age one by one; a read touches all that it returns and that have not expired.
+    """A list whose elements age separately; a read touches all unexpired elements that it returns.
 
-    A read drops expired elements, but those that may still be seen only if all have expired, or if it touches the
-    others: a list is dropped or written as a whole, as in Flink.
+    A read drops expired elements. If they are visible, it drops them only if all have expired or if the read touches
+    the others: a list is dropped or written as a whole, as in Flink.
     """
 
     __slots__ = ("_cells", "_elements", "_life")
@@ -203,7 +203,7 @@ class TtlList:
         self._append([(value, self._life.of_write())])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Add them in order: all, or none if one of them is no element."""
+        """Add the elements in order: all of them, or none if one is invalid."""
         added = self._elements.checked(values)
         if added:
             stamp = self._life.of_write()
@@ -241,7 +241,7 @@ class TtlList:
         return shown
 
     def peek(self) -> list[Any] | None:
-        """What `get` reads, with the times, and nothing else; None if there is nothing."""
+        """Return what `get` would read, with touch times, without side effects; None if there is nothing."""
         stored = self._cells.value()
         return stored if stored is None or self._life.shows_expired else fresh_elements(stored, self._life.deadline())
 
@@ -258,9 +258,9 @@ class TtlList:
 
 
 class TtlEntries:
-    """The entries of a map, each with an age of its own. Iterating touches what it yields, counting touches nothing.
+    """The entries of a map, each with its own age. Iterating touches the entries it yields, counting touches none.
 
-    A read drops an expired entry. One that may still be seen is returned by that read, and so only once.
+    A read drops an expired entry. If expired entries are visible, that read returns it one last time.
     """
 
     __slots__ = ("_life", "_maps")
@@ -310,7 +310,7 @@ class TtlEntries:
         self._sweep()
 
     def visible(self) -> Iterator[Any]:
-        """The keys that `items` would yield, with nothing touched."""
+        """Yield the keys that `items` would yield, without touching them."""
         deadline, shows_expired = self._life.deadline(), self._life.shows_expired
         for map_key, (_, touched) in self._maps.items():
             if shows_expired or touched > deadline:
@@ -331,7 +331,7 @@ class TtlEntries:
 
 
 class TtlMap(StoredMap):
-    """A map whose entries age one by one. `in` reads the entry; `len` and `is_empty` do not."""
+    """A map whose entries age separately. `in` counts as a read of the entry; `len` and `is_empty` do not."""
 
     _entries: TtlEntries
 
@@ -340,4 +340,4 @@ class TtlMap(StoredMap):
 
 
 class TtlMapWithNone(HoldsNone, TtlMap):
-    """The same, where values may be None."""
+    """A map with TTL whose values may be None."""

@@ -17,11 +17,11 @@ from checkdam.storage.local_storage import NameTakenError, explained, probe
 from checkdam.storage.names import TEMPORARY_PREFIX, checked_path
 from checkdam.storage.s3_create import exclusive_create
 
-_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put shows whole or not at all; a rename would copy
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})  # a put is atomic; a rename would copy
 
 
 def open_arrow_storage(uri: str) -> ArrowStorage:
-    """The tree of files below a URI that pyarrow.fs opens. Raises ConfigError as `open_storage`."""
+    """Open the tree of files below a URI that pyarrow.fs supports. Raises ConfigError as `open_storage`."""
     try:
         filesystem, root = arrow_fs.FileSystem.from_uri(uri)
         if not root:
@@ -65,10 +65,10 @@ class ArrowStorage:
                 self._filesystem.move(written, target)
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Create a file: on S3 by a conditional put if obstore is installed, else after a look whether it exists.
+        """Create a file: on S3 by a conditional put if obstore is installed, else after checking for an existing one.
 
-        On HDFS, on other object stores, and on S3 without obstore, another writer may put its own file between the look
-        and the put. On HDFS that replaces the file: Arrow's move deletes its target and renames again.
+        On HDFS, on other object stores, and on S3 without obstore, another writer may create the file between the
+        check and the put. On HDFS that replaces the file: Arrow's move deletes its target and renames again.
         """
         target = self._resolve(path)
         if self._create is not None:

@@ -1,4 +1,4 @@
-"""Storages by their URIs: a local directory, a file system of pyarrow.fs, or one that was registered."""
+"""Storages by URI: a local directory, a file system of pyarrow.fs, or a registered scheme."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _registered: dict[str, Callable[[str], Storage]] = {}
 
 
 def register_scheme(scheme: str, opener: Callable[[str], Storage]) -> None:
-    """Let `open_storage` hand URIs of this scheme to `opener`; so tests put a storage of their own in any place."""
+    """Make `open_storage` pass URIs of this scheme to `opener`; tests use this to put their own storage anywhere."""
     _registered[scheme] = opener
 
 
 def open_storage(uri: str) -> Storage:
-    """The tree of files below `uri`: a plain path, file://, or whatever pyarrow.fs opens (s3://, hdfs://, gs://).
+    """Open the tree of files below `uri`: a plain path, file://, or any URI of pyarrow.fs (s3://, hdfs://, gs://).
 
-    Nothing is touched yet; `check_writable` tells whether the place can be used.
+    Does not access the storage yet; `check_writable` checks whether it can be used.
 
     Raises:
         ConfigError: it is no path, the scheme is unknown, or its client is not installed.
@@ -40,17 +40,17 @@ def open_storage(uri: str) -> Storage:
 
 
 def below(uri: str, path: str) -> str:
-    """The URI of what lies below a directory."""
+    """Return the URI of a path below a directory."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
 
 
 def parent(uri: str) -> str:
-    """The URI of the directory that it lies in."""
+    """Return the URI of the containing directory."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
 
 
 def last_name(uri: str) -> str:
-    """Its own name in that directory; "" for a root."""
+    """Return the last part of a URI; "" for a root."""
     return urlsplit(uri).path.rstrip("/").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Storage in a local directory, with system calls of its own; and what other file systems share with it."""
+"""Storage in a local directory, by direct system calls; and what other file systems share with it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TRIES = 5
 
 
 class LocalStorage:
-    """A directory of this machine, or one mounted on it. Written files survive a power cut once `write` returns.
+    """A local or mounted directory. Written files survive a power failure once `write` returns.
 
-    The root may be reached through symbolic links. Below the root no link is followed: a path that would is refused.
+    The root may be reached through symbolic links. Below the root no link is followed: such a path is refused.
     """
 
     def __init__(self, root: str) -> None:
@@ -43,17 +43,17 @@ class LocalStorage:
 
     def write_new(self, path: str, data: bytes) -> None:
         target = self._resolve(path)
-        if os.path.lexists(target):  # without writing it first; `_link_or_rename` decides
+        if os.path.lexists(target):  # avoids writing it first; `_link_or_rename` decides
             raise NameTakenError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         try:
             self._write(target, data, _link_or_rename)
         except StorageUncertainError:  # it may not survive a crash, so reading it back must not find it
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # the first error is the one to report
                 os.unlink(target)
             raise
 
     def _write(self, target: str, data: bytes, put_in_place: Callable[[str, str], None]) -> None:
-        """Write a temporary file and give it its name by `put_in_place(temporary, target)`."""
+        """Write a temporary file and rename it by `put_in_place(temporary, target)`."""
         directory, name = os.path.split(target)
         temporary = f"{directory}/{TEMPORARY_PREFIX}{name}-{secrets.token_hex(4)}"
         with explained("write", target, needed=len(data)):
@@ -68,7 +68,7 @@ class LocalStorage:
             except FileNotFoundError as error:
                 raise StorageError(f'cannot write "{target}": its directory was removed meanwhile') from error
             except BaseException:
-                with contextlib.suppress(OSError):  # the first error is the one to tell; a sweep finds the file
+                with contextlib.suppress(OSError):  # the first error is the one to report; a sweep finds the file
                     os.unlink(temporary)
                 raise
         _sync_directory(directory, of=target)
@@ -140,7 +140,7 @@ class LocalStorage:
         for tries_left in reversed(range(_TRIES)):
             try:
                 shutil.rmtree(target)
-            except (FileNotFoundError, NotADirectoryError) as error:  # someone else removes the same tree
+            except (FileNotFoundError, NotADirectoryError) as error:  # another process removes the same tree
                 if not os.path.isdir(target):
                     return
                 if not tries_left:
@@ -156,7 +156,7 @@ class LocalStorage:
         probe(self)
 
     def _resolve(self, path: str) -> str:
-        """The place of a file. Raises StorageError if a directory on the way is a link."""
+        """Return the location of a file. Raises StorageError if a directory on the way is a link."""
         directory, _, name = checked_path(path).rpartition("/")
         above = self._resolve_directory(directory)
         return f"{above}/{name}" if name else above
@@ -179,7 +179,7 @@ class LocalStorage:
 
 
 class _DurableFile(io.FileIO):
-    """Closing it makes the bytes durable."""
+    """A file whose bytes are durable once it is closed."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor, "wb")
@@ -200,7 +200,7 @@ class _DurableFile(io.FileIO):
 
 
 def _walk(target: str, relative: str) -> Iterator[FileStatus]:
-    """Every file below a directory. Passes over links, pipes and the like, and names that no path can have."""
+    """Yield every file below a directory. Skips links, pipes and the like, and names that no path can have."""
     waiting = [(target, relative)]
     while waiting:
         target, relative = waiting.pop()
@@ -220,7 +220,7 @@ def _walk(target: str, relative: str) -> Iterator[FileStatus]:
 
 
 def _open_file(target: str) -> io.FileIO:
-    """Open a regular file for reading. Anything else is an OSError: a link would be followed, a pipe waited for."""
+    """Open a regular file for reading. Raises OSError for anything else: a link is not followed, a pipe could block."""
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -232,7 +232,7 @@ def _open_file(target: str) -> io.FileIO:
 
 @contextlib.contextmanager
 def explained(action: str, path: str, *, needed: int | None = None, uncertain: bool = False) -> Iterator[None]:
-    """Turn an OSError into a StorageError that says what to do; a missing file stays FileNotFoundError."""
+    """Convert an OSError to a StorageError with a hint; a missing file stays FileNotFoundError."""
     try:
         yield
     except (FileNotFoundError, NameTakenError):
@@ -240,7 +240,7 @@ def explained(action: str, path: str, *, needed: int | None = None, uncertain: b
     except OSError as error:
         reason = error.strerror or str(error)
         hint = _hint(error, path, needed)
-        # Known refusals did nothing; anything else from a remote store may be an answer lost on its way.
+        # Known refusals did nothing; any other error of a remote store may be a lost reply.
         kind = StorageUncertainError if uncertain and hint is None else StorageError
         raise kind(f'cannot {action} "{path}": {reason}', hint=hint) from error
 
@@ -273,10 +273,10 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def _link_or_rename(temporary: str, target: str) -> None:
-    """Give a file its name unless another has it. Raises NameTakenError.
+    """Give a file its name unless the name is taken. Raises NameTakenError.
 
-    A hard link is never made over an existing name. File systems without hard links (FAT, some FUSE) get a rename after
-    another look, which leaves a window of microseconds.
+    A hard link never replaces an existing name. On file systems without hard links (FAT, some FUSE) the file is
+    renamed after another check, which leaves a window of microseconds.
     """
     try:
         os.link(temporary, target, follow_symlinks=False)
@@ -294,7 +294,7 @@ def _link_or_rename(temporary: str, target: str) -> None:
 
 
 class NameTakenError(FileExistsError):
-    """The name itself is taken: unlike a FileExistsError of a directory above it, no trouble of the storage."""
+    """The name itself is taken: unlike a FileExistsError of a parent directory, not a storage failure."""
 
 
 def _write_fully(descriptor: int, data: bytes) -> None:
@@ -315,7 +315,7 @@ def _make_directories(path: str) -> None:
         except FileExistsError:
             if not os.path.isdir(directory):
                 raise
-        except FileNotFoundError as error:  # its parent is there: a place such as /proc, where nothing can be made
+        except FileNotFoundError as error:  # its parent exists: a place such as /proc, where nothing can be created
             raise StorageError(f'cannot create "{directory}": {error.strerror}', hint="Choose another one.") from error
         _sync_directory(os.path.dirname(directory), of=directory)
 

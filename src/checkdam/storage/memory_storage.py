@@ -1,7 +1,8 @@
-"""Storage in the memory of one process: `memory://name` is the same tree wherever this process opens it.
+"""Storage in the memory of one process: `memory://name` is the same tree everywhere in this process.
 
-As Flink's JobManagerCheckpointStorage it takes only small files, so that a job that has outgrown it says so instead of
-filling the memory. Nothing of it outlives the process. A slot opens the tree of its driver (`open_elsewhere`).
+Like Flink's JobManagerCheckpointStorage it accepts only small files, so that a job that has outgrown it fails with a
+clear error instead of filling the memory. Nothing outlives the process. A slot opens the tree of its driver
+(`open_elsewhere`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _elsewhere: list[Callable[[str], Storage]] = []  # at most one
 class MemoryStorage:
     """Files in this process. Pickles to itself within the process.
 
-    One made directly has no limit and lasts as long as somebody holds it; one opened as `memory://name` lasts as long
-    as the process, and refuses files above `max_state_size`.
+    An instance created directly has no limit and lives as long as a reference to it; one opened as `memory://name`
+    lives as long as the process, and refuses files above `max_state_size`.
     """
 
     def __init__(self, name: str | None = None, *, max_state_size: int | None = None) -> None:
@@ -109,13 +110,13 @@ class MemoryStorage:
         pass
 
     def check_size(self, path: str, size: int) -> None:
-        """Raise FileTooLargeError if a file of that size is too large."""
+        """Raise FileTooLargeError if the size exceeds the limit."""
         if self.max_state_size is not None and size > self.max_state_size:
             raise FileTooLargeError(f"{self._uri}/{path}", size, self.max_state_size)
 
 
 class FileTooLargeError(StorageError):
-    """A file is larger than memory storage takes."""
+    """A file is larger than memory storage accepts."""
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         super().__init__(
@@ -126,7 +127,7 @@ class FileTooLargeError(StorageError):
 
 
 class _Bounded(Protocol):
-    """A storage with a largest file."""
+    """A storage with a file size limit."""
 
     def write(self, path: str, data: bytes) -> None: ...
 
@@ -134,7 +135,7 @@ class _Bounded(Protocol):
 
 
 class BufferedOutput(io.BytesIO):
-    """A file that is written when it is closed; one that grows too large is refused before."""
+    """A file that is written when it is closed; refuses to grow beyond the limit."""
 
     def __init__(self, storage: _Bounded, path: str) -> None:
         super().__init__()
@@ -152,7 +153,7 @@ class BufferedOutput(io.BytesIO):
 
 
 def open_memory(uri: str) -> Storage:
-    """The tree at `memory://name` or below it, made empty with the first use of the name."""
+    """Open the tree at `memory://name` or below it; the first use of a name creates it empty."""
     parts = urlsplit(uri)
     if not parts.netloc:
         raise ConfigError(f'memory storage "{uri}" has no name', hint="Write for example memory://test.")
@@ -168,12 +169,12 @@ def open_memory(uri: str) -> Storage:
 
 
 def open_elsewhere(opener: Callable[[str], Storage]) -> None:
-    """From now on open `memory://…` in this process with `opener`, which gets the URI of the root."""
+    """Open `memory://…` in this process with `opener` from now on, which gets the URI of the root."""
     _elsewhere[:] = [opener]
 
 
 def set_max_state_size(uri: str, size: int) -> None:
-    """Let the storage at this URI, if it is one in memory, take files up to this size."""
+    """Set the file size limit of the storage at this URI, if it is one in memory."""
     if is_in_memory(uri):
         storage = open_memory(f"{SCHEME}://{urlsplit(uri).netloc}")
         assert isinstance(storage, MemoryStorage)
@@ -181,7 +182,7 @@ def set_max_state_size(uri: str, size: int) -> None:
 
 
 def is_in_memory(uri: str) -> bool:
-    """Whether only this process can open what lies there."""
+    """Return whether only this process can open the URI."""
     return urlsplit(uri).scheme == SCHEME
 
 

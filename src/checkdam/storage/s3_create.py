@@ -1,4 +1,4 @@
-"""Puts on S3 that never replace an object: pyarrow.fs has none, obstore does. Needs the extra `checkdam[s3]`."""
+"""Exclusive creation of objects on S3, which pyarrow.fs lacks and obstore has. Needs the extra `checkdam[s3]`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Create = Callable[[str, bytes], None]
 
 
 def exclusive_create(uri: str, region: str | None, *, max_retries: int = 10) -> Create | None:
-    """A function that creates an object of the bucket, by its key. None if `uri` is not on S3, or obstore is missing.
+    """Return a function that creates an object by its key; None if `uri` is not on S3, or obstore is missing.
 
-    Credentials are those in the URI, else those of the environment or the machine, as obstore finds them.
+    Credentials are those in the URI, else those that obstore finds in the environment or on the machine.
     """
     if urlsplit(uri).scheme != "s3":
         return None
@@ -44,7 +44,7 @@ def exclusive_create(uri: str, region: str | None, *, max_retries: int = 10) -> 
 
 
 def _store(uri: str, region: str | None, max_retries: int) -> S3Store:
-    """The bucket, as pyarrow's URI describes it."""
+    """Return the bucket as pyarrow's URI describes it."""
     from obstore.store import S3Store
 
     parts = urlsplit(uri)

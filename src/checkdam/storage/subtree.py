@@ -9,13 +9,13 @@ from checkdam.storage.contract import FileStatus, Storage
 
 
 def subtree(storage: Storage, directory: str) -> Storage:
-    """The tree below one directory; the whole storage if that is ""."""
+    """Return the tree below one directory; the whole storage if that is ""."""
     return Subtree(storage, directory) if directory else storage
 
 
 @dataclass(frozen=True)
 class Subtree:
-    """Puts a directory in front of every path."""
+    """A storage that prefixes every path with a directory."""
 
     whole: Storage
     directory: str

@@ -1,1 +1,1 @@
-"""What a value is: type information, rows, serializers, evolution and the JSON form."""
+"""Type information, rows, serializers, schema evolution and the JSON form of values."""

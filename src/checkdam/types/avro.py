@@ -1,6 +1,7 @@
-"""Values in Avro's binary form: their schema, checked; their bytes; and whether one schema can read another's.
+"""Values in Avro's binary form: schema checks, encoding and decoding, and schema resolution.
 
-Needs the library fastavro (`pip install "checkdam[avro]"`). A schema may come from a snapshot, and so from anybody.
+Needs the library fastavro (`pip install "checkdam[avro]"`). A schema may come from a snapshot, so it is untrusted
+input.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _LOGICAL = ("logicalType", "precision", "scale")
 
 
 def avro_type(schema: str, hint: Any = dict) -> TypeInfo:
-    """The type of values with this schema, given as JSON text.
+    """Return the type of values with this schema, given as JSON text.
 
     Raises:
-        ValueError: it is no schema, or one whose values could take more memory than their bytes tell.
+        ValueError: it is not a schema, or its values could take far more memory than their encoded bytes.
         JobGraphError: fastavro is not installed.
     """
     parsed = _parsed(schema)
@@ -43,7 +44,7 @@ def avro_type(schema: str, hint: Any = dict) -> TypeInfo:
 
 
 def schema_text(schema: Any) -> str:
-    """A schema that the user wrote, as text: equal for equal ones."""
+    """Return a user's schema as text; equal schemas give equal text."""
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
@@ -71,18 +72,18 @@ def _parsed(schema: str) -> Any:
     _check_depth(written, _MOST_DEPTH)
     try:
         parsed = library.parse_schema(written)
-    except Exception as error:  # its errors have no common class
+    except Exception as error:  # fastavro's errors have no common class
         raise ValueError(f"no Avro schema: {type(error).__name__}: {error}") from error
     try:
         _check_sizes(parsed, _Names(parsed))
-    except RecursionError as error:  # by references: the text itself is not that deep
+    except RecursionError as error:  # through references: the text itself is not that deep
         raise ValueError("it is nested too deeply") from error
     return parsed
 
 
 @lru_cache(maxsize=256)
 def _may_be_deep(schema: str) -> bool:
-    """Whether values can be nested deeper than the schema's text may be: it refers to itself, or goes on and on."""
+    """Return whether values can be nested deeper than the schema's text: it is recursive or very deep."""
     parsed = _parsed(schema)
     try:
         return _height(parsed, _Names(parsed), {}, _MOST_DEPTH) > _MOST_DEPTH
@@ -91,10 +92,10 @@ def _may_be_deep(schema: str) -> bool:
 
 
 def _height(node: Any, names: _Names, known: dict[str, int], left: int) -> int:
-    """How many types stand one inside the other.
+    """Return how deeply the types are nested.
 
     Raises:
-        RecursionError: more than are `left`.
+        RecursionError: deeper than `left`.
     """
     if not left:
         raise RecursionError
@@ -116,7 +117,7 @@ def _check_depth(node: Any, left: int) -> None:
 
 
 class _Names:
-    """The named types of a schema, to follow references by."""
+    """The named types of a schema, for resolving references."""
 
     def __init__(self, parsed: Any) -> None:
         self._named: Mapping[str, Any] = parsed.get("__named_schemas", {}) if isinstance(parsed, dict) else {}
@@ -125,7 +126,7 @@ class _Names:
                 self._named = {**self._named, **each.get("__named_schemas", {})}
 
     def __call__(self, node: Any) -> Any:
-        """What a reference stands for; any other node is itself."""
+        """Return the type that a reference names; return any other node as it is."""
         return self._named.get(node, node) if isinstance(node, str) else node
 
 
@@ -144,14 +145,14 @@ def _inside(node: Any) -> Iterator[Any]:
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """All types of a schema, each where it is written."""
+    """Yield every type of a schema where it is defined."""
     yield node
     for each in _inside(node):
         yield from _nodes(each)
 
 
 def _check_sizes(parsed: Any, names: _Names) -> None:
-    """Refuse schemas by which a few bytes could tell of any number of values."""
+    """Refuse schemas by which a few bytes could decode to an unbounded number of values."""
     known: dict[str, int] = {}
     if any(_empty_parts(each, names, known) > _MOST_EMPTY for each in _nodes(parsed)):
         raise ValueError(f"a value has more than {_MOST_EMPTY} parts that take no bytes")
@@ -161,13 +162,13 @@ def _check_sizes(parsed: Any, names: _Names) -> None:
 
 
 def _empty_parts(node: Any, names: _Names, known: dict[str, int]) -> int:
-    """How many values can be read before the first byte is: records count, and what they hold."""
+    """Return how many values can be decoded without reading a byte, counting records and their fields."""
     node = names(node)
     if not _is_record(node):
         return int(_is_empty(node, names))
     name = node["name"]
     if name not in known:
-        known[name] = _MOST_EMPTY + 1  # as long as it is counted: one that holds itself has no end
+        known[name] = _MOST_EMPTY + 1  # while it is being counted: a type that contains itself has no end
         known[name] = 1 + sum(_empty_parts(each, names, known) for each in _inside(node))
     return known[name]
 
@@ -184,9 +185,10 @@ def _is_empty(node: Any, names: _Names) -> bool:
 
 
 def _encoded(schema: str, value: Any) -> bytes:
-    """
+    """Encode a value.
+
     Raises:
-        TypeError: the value is not of the schema.
+        TypeError: the value does not match the schema.
     """
     library, parsed = _library(), _parsed(schema)
     buffer = io.BytesIO()
@@ -205,9 +207,10 @@ def _decoded(schema: str, data: bytes) -> Any:
 
 
 def _read(writer: str, reader: str | None, data: bytes) -> Any:
-    """
+    """Decode a value.
+
     Raises:
-        StateNotRestorableError: the bytes are not of the schema.
+        StateNotRestorableError: the bytes do not match the schema.
     """
     stream = io.BytesIO(data)
     read = _python_reader() if _may_be_deep(writer) else _library().schemaless_reader
@@ -224,19 +227,19 @@ def _read(writer: str, reader: str | None, data: bytes) -> Any:
 
 
 def _python_reader() -> Any:
-    """Read by fastavro's code in Python: the one in C ends the process where bytes tell of deeply nested values."""
+    """Read with fastavro's pure Python code: its C reader crashes the process on deeply nested values."""
     from fastavro import _read_py
 
     return _read_py.schemaless_reader
 
 
 def resolved(writer: str, reader: str, value: Any) -> Any:
-    """A value of the writer's schema as one of the reader's, by Avro's rules of resolution."""
+    """Convert a value of the writer's schema to the reader's, by Avro's rules of schema resolution."""
     return _read(writer, reader, _encoded(writer, value))
 
 
 def problems(writer: str, reader: str) -> list[str]:
-    """Why values of the writer's schema cannot all be read with the reader's; empty if they can."""
+    """Return why some values of the writer's schema cannot be read with the reader's; empty if all can."""
     old, new = _parsed(writer), _parsed(reader)
     resolution = _Resolution(_Names(old), _Names(new))
     resolution.check(old, new, "")
@@ -244,7 +247,7 @@ def problems(writer: str, reader: str) -> list[str]:
 
 
 class _Resolution:
-    """Walks two schemas side by side, as Avro's specification does when it reads."""
+    """Compares two schemas side by side, as Avro's specification resolves them."""
 
     def __init__(self, old: _Names, new: _Names) -> None:
         self.problems: list[str] = []
@@ -254,7 +257,7 @@ class _Resolution:
     def check(self, old: Any, new: Any, path: str) -> None:
         old, new = self._old(old), self._new(new)
         if _kind(old) == "union":
-            for branch in old:  # any of them may be stored
+            for branch in old:  # any branch may be stored
                 self.check(branch, new, path)
         elif _kind(new) == "union":
             if not any(self._fits(old, branch) for branch in new):
@@ -268,7 +271,8 @@ class _Resolution:
         trial.check(old, new, "")
         if trial.problems:
             return False
-        self._seen = trial._seen  # not again: records that refer to one another twice would double it each time
+        # Not visited again: records that refer to each other twice would double the work at each level.
+        self._seen = trial._seen
         return True
 
     def _check_plain(self, old: Any, new: Any, path: str) -> None:

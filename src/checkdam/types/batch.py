@@ -1,4 +1,4 @@
-"""Records on their way through a slot: as rows or as columns, turned from one into the other at most once."""
+"""Records on their way through a slot, as rows or as columns; each form is computed at most once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from checkdam.types.type_info import TypeInfo
 
 
 class Batch:
-    """Some records of one type, in order, and beside them their event time, where one was assigned to any."""
+    """Records of one type, in order, with their event times if any record has one."""
 
     __slots__ = ("_columns", "_make_rows", "_rows", "timestamps", "type")
 
@@ -28,7 +28,7 @@ class Batch:
         timestamps: Sequence[int | None] | None = None,
     ) -> None:
         self.type = type
-        self.timestamps = timestamps  # milliseconds since 1970, one a record; None for a record without
+        self.timestamps = timestamps  # milliseconds since 1970, one per record; None for a record without event time
         self._rows = rows
         self._columns = columns
         self._make_rows = make_rows
@@ -51,9 +51,9 @@ class Batch:
         return self._columns
 
     def copies(self, count: int) -> Iterator[Batch]:
-        """This batch for so many readers: the same for all if no record can change, else one of its own for each.
+        """Return this batch once per reader: the same object for all if the records are immutable, else copies.
 
-        Take all of them: the last is the batch itself, which stays as it is until then.
+        Consume all of them: the last one is the batch itself, which must not change before it is reached.
         """
         copied = copier(self.type) if count > 1 else None
         if copied is None or (copied.exact is not None and self._is_all(copied.exact)):
@@ -71,7 +71,7 @@ class Batch:
         return self._rows is None or set(map(type, self._rows)) <= {kind}
 
     def with_timestamps(self, timestamps: Sequence[int | None] | None) -> Batch:
-        """The same records with other event times; both batches share what was made of them so far."""
+        """Return the same records with other event times; both batches share the rows and columns computed so far."""
         return Batch(
             self.type, rows=self._rows, columns=self._columns, make_rows=self._make_rows, timestamps=timestamps
         )

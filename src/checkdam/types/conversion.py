@@ -1,4 +1,4 @@
-"""Values whose durable form is of another type, wherever they stand in a type: enums, registered and pickled classes.
+"""Values that are stored as another type: enums, registered classes and pickled classes, at any depth of a type.
 
 A class that holds such a value is converted too: a dataclass into a dict of its fields, a named tuple into a tuple.
 """
@@ -30,9 +30,9 @@ _Step = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Conversion:
-    """`dump` turns values of a type into those of its `form`, `load` turns them back.
+    """Conversion between values of a type and those of its `form`: `dump` converts to the form, `load` converts back.
 
-    `stand_in` is as `dump`, but puts empty bytes in place of pickled values after a look at their class.
+    `stand_in` works like `dump`, but checks only the class of pickled values and puts empty bytes in their place.
     """
 
     form: TypeInfo
@@ -42,19 +42,19 @@ class Conversion:
 
 
 def conversion(of: TypeInfo) -> Conversion | None:
-    """How values of the type are converted; None if nothing in it is."""
+    """Return the conversion of values of the type; None if they need none."""
     if not is_converted(of):
         return None
     return Conversion(form_of(of), _through(of, _dump), _through(of, _load), _through(of, _stand_in))
 
 
 def is_converted(of: TypeInfo) -> bool:
-    """Whether the type, or one inside it, is kept in a form of another type."""
+    """Return whether the type, or a type inside it, is stored as another type."""
     return any(each.kind is Kind.PICKLE or each.codec is not None for each in fields_of(of))
 
 
 def form_of(of: TypeInfo) -> TypeInfo:
-    """The type of converted values; the type itself where nothing in it is converted."""
+    """Return the type of the converted values; the type itself if nothing in it is converted."""
     if not is_converted(of):
         return of
     form = _form_of_present(of)
@@ -135,7 +135,7 @@ def _same(value: Any) -> Any:
 
 
 def _dump(of: TypeInfo) -> _Step:
-    """Pickle by cloudpickle, since a job's own classes cannot be imported in a slot."""
+    """Pickle with cloudpickle, because a job's own classes cannot be imported in a slot."""
     is_known = isinstance(of.hint, PickleType)
     check = _stand_in(of)
 
@@ -154,7 +154,7 @@ def _stand_in(of: TypeInfo) -> _Step:
     declared = of.hint.of.__qualname__ if isinstance(of.hint, PickleType) else None
 
     def stand_in(value: Any) -> bytes:
-        # by name: a class that travelled by cloudpickle is another object after a restart
+        # by name: a class sent by cloudpickle is a different object after a restart
         if declared is not None and all(kind.__qualname__ != declared for kind in type(value).__mro__):
             raise TypeError(f"expected {declared}, got {type(value).__qualname__}")
         return b""
@@ -163,5 +163,5 @@ def _stand_in(of: TypeInfo) -> _Step:
 
 
 def _load(of: TypeInfo) -> _Step:
-    """Unpickle where the job's code asks; a type known by its text alone leaves the bytes as they are."""
+    """Unpickle if the job declares the class; a type known only by its text leaves the bytes as they are."""
     return pickle.loads if isinstance(of.hint, PickleType) else _same

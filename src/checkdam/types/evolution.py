@@ -1,8 +1,8 @@
-"""Whether state written under one type can be used under another, and how its values get there.
+"""Schema evolution: whether state written under one type can be used under another, and how values are converted.
 
-Fields of dataclasses and named tuples are matched by name, then by alias. They may be added with a default, removed,
-moved and renamed, any type may become optional and an Arrow type wider, at any depth. The name of a class does not
-matter.
+Fields of dataclasses and named tuples are matched by name, then by alias. Fields may be added with a default, removed,
+moved and renamed; any type may become optional, and an Arrow type may become wider, at any depth. The name of a class
+does not matter.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Compatibility(Enum):
 
 @dataclass(frozen=True)
 class TypeDifference:
-    """One place in which two types differ: `path` leads there ("" is the type itself), `effect` says what happens.
+    """One difference between two types: `path` is its location ("" is the type itself), `effect` the consequence.
 
-    `old` and `new` name the types there, None where there is none. `remedy` says what the user can do if it `breaks`.
-    Where it `merges`, two values may become one.
+    `old` and `new` name the types there, None where there is none. `remedy` says what the user can do if the
+    difference `breaks`. If it `merges`, two distinct values may become equal.
     """
 
     path: str
@@ -59,10 +59,10 @@ class TypeDifference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a restore does with state of the old type.
+    """The result of comparing stored state of an old type with the new type.
 
-    AS_IS: the stored bytes are those of the new type. MIGRATES: decode them with `serializer_from_spec(old)`, and
-    `convert` makes each value one of the new type. INCOMPATIBLE: neither; `reason` and `hint` are for the user.
+    AS_IS: the stored bytes are valid for the new type. MIGRATES: decode them with `serializer_from_spec(old)`, then
+    `convert` each value to the new type. INCOMPATIBLE: neither; `reason` and `hint` are shown to the user.
     """
 
     kind: Compatibility
@@ -71,27 +71,27 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The differences that decide, in one line."""
+        """The differences that decide the result, in one line."""
         deciding = [each for each in self.differences if each.breaks] or self.differences
         return "; ".join(map(str, deciding))
 
     @property
     def hint(self) -> str:
-        """What the user can do about an incompatible type; "" if there is nothing to do."""
+        """What the user can do about an incompatible type; "" if nothing."""
         return " ".join(dict.fromkeys(each.remedy for each in self.differences if each.breaks and each.remedy))
 
 
 def compare(old: str, new: TypeInfo) -> Verdict:
-    """What becomes of state whose durable type is `old` in a job that declares `new`.
+    """Compare the durable type `old` of stored state with the type `new` that the job declares.
 
     Raises:
-        StateNotRestorableError: the old text is not understood.
+        StateNotRestorableError: the old text cannot be parsed.
     """
     return compare_types(serializer_from_spec(old).type, new)
 
 
 def compare_types(old: TypeInfo, new: TypeInfo) -> Verdict:
-    """The same of an old type that was read from its durable text."""
+    """Compare like `compare`, with an old type that is already parsed."""
     comparison = _Comparison()
     convert = comparison.values(old, new, "")
     differences = tuple(comparison.differences)
@@ -104,7 +104,7 @@ def compare_types(old: TypeInfo, new: TypeInfo) -> Verdict:
 
 @contextmanager
 def restoring_value(which: str) -> Iterator[None]:
-    """Say whose values could not be made again: their classes are the user's, and may raise anything.
+    """Add the state's name to errors raised while restoring its values: the user's classes may raise anything.
 
     Raises:
         StateNotRestorableError: in place of any other error, naming the state.
@@ -125,7 +125,7 @@ def _same(value: Any) -> Any:
 
 
 class _Comparison:
-    """Walks two types side by side, noting differences and composing the conversion (None: the value stays)."""
+    """Compares two types side by side: collects differences and composes the conversion (None: no change)."""
 
     def __init__(self) -> None:
         self.differences: list[TypeDifference] = []
@@ -148,7 +148,7 @@ class _Comparison:
         if old.kind is Kind.PICKLE and new.kind is Kind.PICKLE:
             if _bare(old) != _bare(new):
                 self._refuse(path, old, new, "and pickled state is bound to its class")
-            # Code runs only where the job asks for it: a type that was read from a snapshot never does.
+            # User code runs only if the job asks for it; a type read from a snapshot never runs any.
             return pickle.loads if isinstance(new.hint, PickleType) else None
         if old.kind is Kind.ENUM:
             return self._enums(old, new, path)
@@ -168,7 +168,7 @@ class _Comparison:
         return None
 
     def _registered(self, old: TypeInfo, new: TypeInfo, form: TypeInfo, path: str) -> Convert | None:
-        """A registered class is kept as its form, and so was whatever it replaces."""
+        """Compare forms: a registered class is stored as its form, and so was the type it replaces."""
         inner = self.values(old, optional_of(form, form.hint) if new.nullable else form, path)
         if new.codec is None:
             return inner
@@ -188,7 +188,7 @@ class _Comparison:
         return partial(resolved, old.avro, new.avro)
 
     def _enums(self, old: TypeInfo, new: TypeInfo, path: str) -> Convert | None:
-        """Members are kept by name. A name may still be read when it has become an alias of another member."""
+        """Compare enums by member name. An old name may now be an alias of another member."""
         if new.kind is Kind.STR:
             self._note(path, old, new, "which holds the names of its members")
             return None
@@ -210,7 +210,7 @@ class _Comparison:
         return None if new.codec is None else new.codec.from_
 
     def _scalars(self, old: TypeInfo, new: TypeInfo, path: str) -> None:
-        """Values of one Python class, whose columns may still differ in width."""
+        """Compare scalars of the same Python class, whose column widths may differ."""
         if old.arrow_type == new.arrow_type:
             return
         if _is_narrower(new.arrow_type, old.arrow_type):
@@ -239,7 +239,9 @@ class _Comparison:
             if len(names) > len(new.fields):
                 self._refuse(path, old, new, "which has fewer fields")
                 return None
-            names = [name for name, _ in new.fields[: len(names)]]  # a tuple's elements are known by place alone
+            names = [
+                name for name, _ in new.fields[: len(names)]
+            ]  # the elements of a tuple are identified by position alone
         if old.kind is not new.kind:
             self._note(path, old, new, "field by field")
         return self._fields(dict(zip(names, (of for _, of in old.fields), strict=True)), old, new, path)
@@ -260,7 +262,7 @@ class _Comparison:
     def _fields(self, held: dict[str, TypeInfo], old: TypeInfo, new: TypeInfo, path: str) -> Convert:
         """Fill the new fields from the old ones by name, then alias, then default."""
         places = {name: place for place, name in enumerate(held)}
-        steps: list[tuple[str, int, Convert]] = []  # new name, place in the old value, conversion
+        steps: list[tuple[str, int, Convert]] = []  # new name, position in the old value, conversion
         for name, of, source in _matched(held, new):
             at = _join(path, name)
             if source is None:
@@ -313,7 +315,7 @@ class _Comparison:
 
 
 def _matched(held: dict[str, TypeInfo], new: TypeInfo) -> list[tuple[str, TypeInfo, str | None]]:
-    """The new fields, each with the old one that fills it; a field that still has its name is nobody's former one."""
+    """Return each new field with the old field that fills it. An old field still in use by name matches no alias."""
     own = {name for name, _ in new.fields}
     free = [name for name in held if name not in own]
     matched: list[tuple[str, TypeInfo, str | None]] = []
@@ -328,29 +330,29 @@ def _matched(held: dict[str, TypeInfo], new: TypeInfo) -> list[tuple[str, TypeIn
 
 
 def _defaults(of: TypeInfo) -> dict[str, Any]:
-    """The fields that need no value, with what fills them in a named tuple."""
-    if of.maker is dict:  # what a TypedDict holds has no defaults, but may be None
+    """Return the fields that need no stored value, with their default for a named tuple."""
+    if of.maker is dict:  # TypedDict fields have no defaults, but may be None
         return {name: None for name, each in of.fields if each.nullable}
     if of.maker is tuple:
         return {}
     if of.kind is Kind.DATACLASS:
         return {f.name: None for f in dataclasses.fields(of.maker) if _has_default(f)}
-    if hasattr(of.maker, "__row_schema__"):  # the columns of a DataFrame have no defaults, but may be null
+    if hasattr(of.maker, "__row_schema__"):  # DataFrame columns have no defaults, but may be null
         return {name: None for name, each in of.fields if each.nullable}
     return dict(of.maker._field_defaults)
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field of a dataclass needs no value.
+    """Return whether a field of a dataclass has a default.
 
-    Compares by class: a class that came by cloudpickle has a MISSING of its own, which is not `dataclasses.MISSING`.
+    Compares by class: a class sent by cloudpickle has its own MISSING, which is not `dataclasses.MISSING`.
     """
     missing = type(dataclasses.MISSING)
     return not (isinstance(field.default, missing) and isinstance(field.default_factory, missing))
 
 
 def _builder(new: TypeInfo, steps: Sequence[tuple[str, Any, Convert]]) -> Convert:
-    """Makes a new compound out of the old one's elements, by place or name."""
+    """Return a function that builds a new compound from the old one's elements, by position or name."""
     make: Any = new.maker
     if make is dict:
         added = dict.fromkeys(_defaults(new))
@@ -365,7 +367,7 @@ def _builder(new: TypeInfo, steps: Sequence[tuple[str, Any, Convert]]) -> Conver
 
 
 def _default(default: Any, of: TypeInfo) -> Convert:
-    """Gives each value a default of its own where it could be changed in place."""
+    """Return a function that gives each value its own copy of a default that is mutable."""
     return (lambda _: default) if of.is_immutable else (lambda _: copy.deepcopy(default))
 
 
@@ -385,7 +387,7 @@ _FRACTIONS = {"s": 0, "ms": 3, "us": 6, "ns": 6}  # digits of a second; Python's
 
 
 def _is_narrower(new: pa.DataType, old: pa.DataType) -> bool:
-    """Whether some value of `old`, of the same Python class, does not fit `new`."""
+    """Return whether some value of `old`, of the same Python class, does not fit `new`."""
     is_a = pa.types
     if is_a.is_integer(new):
         lowest, highest = _bounds(old)
@@ -396,7 +398,7 @@ def _is_narrower(new: pa.DataType, old: pa.DataType) -> bool:
         return bool(new.scale < old.scale or new.precision - new.scale < old.precision - old.scale)
     if is_a.is_timestamp(new):
         return _FRACTIONS[new.unit] < _FRACTIONS[old.unit]
-    return bool(is_a.is_fixed_size_binary(new))  # the old values are of another size, or of any
+    return bool(is_a.is_fixed_size_binary(new))  # the old values have another size, or any size
 
 
 def _bounds(of: pa.DataType) -> tuple[int, int]:

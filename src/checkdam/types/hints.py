@@ -1,4 +1,4 @@
-"""What users write beside or instead of plain Python types where state needs to know more."""
+"""Type hints beyond plain Python types: aliases, pickled and Avro values, Spark and Arrow types."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Alias:
     """Former names of a field of a dataclass or NamedTuple: `total: Annotated[int, Alias("sum")]`.
 
-    State written under one of them is restored into the field. The field's present name goes first, then the aliases
-    in order; several may be given, in one Alias or in several.
+    State written under a former name is restored into the field. The current name is tried first, then the aliases in
+    order; several may be given, in one Alias or in several.
     """
 
     names: tuple[str, ...]
@@ -37,11 +37,11 @@ class Alias:
 
 @dataclass(frozen=True)
 class PickleType(Generic[T]):
-    """Values of this class are kept pickled: `ValueStateDescriptor("model", PickleType(Model))`.
+    """Marks values of this class as pickled: `ValueStateDescriptor("model", PickleType(Model))`.
 
-    The way out for classes that have no durable form of their own. The state is recorded as pickled: it cannot be read
-    without the code of the class, fields that come and go are the class's own affair, and a class of another
-    name cannot take it over. For values of state, not for keys.
+    For classes that have no durable form. The state is recorded as pickled: it cannot be read without the code of the
+    class, the class itself handles added and removed fields, and a class with another name cannot read it. Allowed for
+    state values, not for keys.
     """
 
     of: type[T]
@@ -53,18 +53,19 @@ class PickleType(Generic[T]):
 
 @dataclass(frozen=True, init=False)
 class AvroType:
-    """Values are kept in Avro's binary form, by this schema: `ValueStateDescriptor("order", AvroType({…}))`.
+    """Stores values in Avro's binary form with this schema: `ValueStateDescriptor("order", AvroType({…}))`.
 
-    The schema is a dict, a list, or JSON text. Values are what fastavro makes of it: records are dicts. The schema that
-    values were written with is in the snapshot; state restores under another schema by Avro's rules of resolution
-    (defaults, aliases, promotions). For a class of your own, give it to `register_type` as the schema.
+    The schema is a dict, a list, or JSON text. Values have the Python types that fastavro uses: records are dicts. The
+    snapshot holds the schema that values were written with; state restores under another schema by Avro's rules of
+    schema resolution (defaults, aliases, promotions). For a class of your own, pass it to `register_type` as the
+    schema.
     """
 
     schema: str
     info: Any = dataclasses.field(repr=False, compare=False)
 
     def __init__(self, schema: Any) -> None:
-        from checkdam.types.avro import avro_type, schema_text  # they know types, which know this hint
+        from checkdam.types.avro import avro_type, schema_text  # imports types, which import this module
 
         try:
             text = schema_text(schema)
@@ -94,11 +95,11 @@ class ArrowType(Protocol):
 
 
 SchemaType: TypeAlias = AvroType | SparkType | ArrowType
-"""Hints that say at run time alone what the values are; to a type checker these are Any."""
+"""Hints that define the type at run time only; a type checker sees Any."""
 
 
 def resolve_annotations(of: type) -> None:
-    """Put types in place of text in the annotations of a dataclass, NamedTuple or TypedDict, if all are in reach."""
+    """Replace string annotations of a dataclass, NamedTuple or TypedDict by types, if all names can be resolved."""
     own = inspect.get_annotations(of)
     has_fields = dataclasses.is_dataclass(of) or hasattr(of, "_fields") or typing.is_typeddict(of)
     if not has_fields or all(not isinstance(each, str | typing.ForwardRef) for each in own.values()):
@@ -109,13 +110,13 @@ def resolve_annotations(of: type) -> None:
 
 
 def aliases_of(hints: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The former names of each of these fields, as their annotations tell."""
+    """Return the former names of each of these fields, from their annotations."""
     marks = [[mark for mark in typing.get_args(hints.get(name))[1:] if isinstance(mark, Alias)] for name in names]
     return tuple(tuple(former for mark in each for former in mark.names) for each in marks)
 
 
 def spark_as_arrow(hint: Any) -> pa.Schema | pa.DataType | None:
-    """The Arrow form of a Spark type; None for anything else. Who has one has imported Spark's types already."""
+    """Return the Arrow form of a Spark type; None for anything else. Never imports Spark's types itself."""
     spark_types = sys.modules.get("pyspark.sql.types")
     if spark_types is None or not isinstance(hint, spark_types.DataType):
         return None

@@ -1,4 +1,4 @@
-"""The type that sample values show, where the program declares none."""
+"""Type inference from sample values, where the program declares no type."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from checkdam.types.type_info import SCALARS, TypeInfo, list_of, map_of, optiona
 
 
 def infer_type(values: Sequence[Any]) -> TypeInfo | None:
-    """The one type that all values have; None if they have none in common, or do not tell.
+    """Return the type that all values share; None if they share none, or it cannot be inferred.
 
-    None among them makes the type optional. Dicts whose values are of one type are a `dict[K, V]`; dicts that all have
-    the same text keys, with values of different types, are rows with a column for each key.
+    A None among them makes the type optional. Dicts whose values have one type are a `dict[K, V]`; dicts with the same
+    text keys but values of different types are rows with a column for each key.
     """
     present = [value for value in values if value is not None]
     of = _of_present(present)

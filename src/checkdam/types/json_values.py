@@ -1,7 +1,7 @@
-"""Values of state as JSON, for people and for programs in any language; and keys back from what they write.
+"""State values as JSON, for people and for programs in any language; and keys parsed from JSON.
 
-The way out loses nothing that tells two values apart to a reader, but it is not a durable form: a tuple and a list look
-the same, and so do a Decimal and the text of it.
+Different values stay distinguishable to a reader, but this is not a durable form: a tuple looks like a list, and a
+Decimal like its text.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LONG = range(-(2**63), 2**63)
 
 
 def to_json(value: Any, of: TypeInfo | None = None) -> Any:
-    """What `json.dumps` can write of a value.
+    """Convert a value to what `json.dumps` accepts.
 
-    Bytes become {"base64": …}; dataclasses and named tuples objects; tuples arrays; dates ISO text; Decimals and floats
-    that are not finite text; members of enums their names; registered classes their forms; dicts with other keys than
-    text arrays of pairs. Of anything else, {"repr": …}. With the type, also a named tuple that was read without its
-    class becomes an object.
+    Bytes become {"base64": …}; dataclasses and named tuples become objects; tuples become arrays; dates, Decimals and
+    non-finite floats become text; enum members become their names; registered classes become their forms; dicts with
+    keys other than text become arrays of pairs. Anything else becomes {"repr": …}. If the type is given, a named tuple
+    that was read without its class also becomes an object.
     """
     if of is not None and of.kind is Kind.AVRO:
         return to_json(value)
@@ -91,7 +91,7 @@ def _mapping(value: dict[Any, Any], of: TypeInfo | None) -> Any:
 
 
 def _of_subclass(value: Any) -> Any:
-    """A subclass of int, a NumPy number; and what nothing here knows, such as an object that was kept pickled."""
+    """Convert a subclass of int, a NumPy number, or an unknown object such as an unpickled one."""
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -105,17 +105,17 @@ def _of_subclass(value: Any) -> Any:
 
 
 def key_from_text(text: str, of: TypeInfo) -> Any:
-    """The key that a text names: JSON, or the bare word where the type is text, a date or a number.
+    """Parse a key from text: JSON, or a bare word where the type is text, a date or a number.
 
     Raises:
-        UsageError: the text is no such key.
+        UsageError: the text is not a key of this type.
     """
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
         parsed = _NOT_JSON
     if of.kind is Kind.STR and not isinstance(parsed, str) and not (parsed is None and of.nullable):
-        parsed = text  # a bare word, also one that happens to be JSON, such as 12 or true
+        parsed = text  # a bare word, even if it is valid JSON, such as 12 or true
     elif parsed is _NOT_JSON and of.kind in _FROM_WORDS:
         parsed = text
     if parsed is _NOT_JSON:
@@ -129,10 +129,10 @@ _NOT_JSON: Any = object()
 
 
 def key_from_json(value: Any, of: TypeInfo) -> Any:
-    """The key that a JSON value stands for, in the form that `to_json` gives it.
+    """Convert a JSON value, in the form that `to_json` returns, to a key.
 
     Raises:
-        UsageError: it stands for none of this type.
+        UsageError: the value is not a key of this type.
     """
     try:
         return _built(value, of)
@@ -209,7 +209,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _instant(value: Any) -> datetime:
-    return datetime.fromisoformat(_checked(value, str))  # without an offset it names a naive one
+    return datetime.fromisoformat(_checked(value, str))  # naive if it has no offset
 
 
 def _decimal(value: Any) -> Decimal:

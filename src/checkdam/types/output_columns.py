@@ -1,8 +1,8 @@
 """Records as columns for readers outside the job: files, and DataFrames of Spark.
 
-Between the functions of a job a column of instants also holds naive datetimes, in a way that nobody else knows
-(see `rows`). Here they become what others read: text in JSON, a column without a time zone in parquet, and instants in
-UTC for Spark, whose columns can hold nothing else beside instants.
+Inside a job, a column of instants can also hold naive datetimes, in an internal encoding (see `rows`). Here they
+become what other readers understand: text in JSON, a column without a time zone in parquet, and instants in UTC for
+Spark, whose timestamp columns hold nothing but instants.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ _Leaf = Callable[[TypeInfo, Sequence[Any]], TypeInfo]
 
 
 def spark_columns(batch: Batch) -> pa.RecordBatch:
-    """Columns of the type's own Arrow types. Naive datetimes are taken as UTC."""
+    """Return columns of the type's own Arrow types. Naive datetimes are read as UTC."""
     return _columns(batch, lambda of, _: _kept_as(of, Codec(_as_instant, _same), of))
 
 
 class ParquetColumns:
-    """The columns of one parquet file, in which naive datetimes have no time zone: each column all its length."""
+    """The columns of one parquet file. A column is either naive (no time zone) or aware in the whole file."""
 
     def __init__(self) -> None:
-        self._are_naive: dict[int, bool | None] = {}  # by the place of the datetimes in the type; None: none came yet
+        self._are_naive: dict[
+            int, bool | None
+        ] = {}  # by the position of the datetimes in the type; None: no value seen yet
 
     def look_at(self, batch: Batch) -> bool:
-        """Return whether every column of datetimes is known to be naive or not, now that this batch came too.
+        """Examine a batch. Return whether every datetime column is now known to be naive or aware.
 
         Raises:
             JobGraphError: a column would hold naive datetimes and aware ones.
@@ -45,7 +47,7 @@ class ParquetColumns:
         return None not in self._are_naive.values()
 
     def columns(self, batch: Batch) -> pa.RecordBatch:
-        """The batch as columns of the file. One of which no datetime has come is taken for one of instants.
+        """Return the batch as columns of the file. A datetime column without values so far counts as aware.
 
         Raises:
             JobGraphError: as `look_at`.
@@ -73,7 +75,7 @@ class ParquetColumns:
 
 
 def json_columns(batch: Batch) -> pa.RecordBatch:
-    """Columns in which datetimes are ISO text: instants in UTC, naive ones without an offset."""
+    """Return columns in which datetimes are ISO text: aware ones in UTC, naive ones without an offset."""
     return _columns(batch, lambda of, _: _kept_as(of, Codec(_iso_text, _same), type_info(str)))
 
 
@@ -85,7 +87,7 @@ def _columns(batch: Batch, leaf: _Leaf) -> pa.RecordBatch:
 
 
 def has_instants(of: TypeInfo) -> bool:
-    """Whether a column of the type, at any depth, holds instants."""
+    """Return whether a column of the type, at any depth, holds instants."""
     return any(_is_instant(each) or (each.form is not None and has_instants(each.form)) for each in fields_of(of))
 
 
@@ -94,7 +96,7 @@ def _is_instant(of: TypeInfo) -> bool:
 
 
 def _changed(of: TypeInfo, values: Sequence[Any], leaf: _Leaf) -> TypeInfo:
-    """The type with `leaf` of every type of instants in place of it."""
+    """Return the type with every instant type in it replaced by `leaf` of that type."""
     if not has_instants(of):
         return of
     present = [value for value in values if value is not None]

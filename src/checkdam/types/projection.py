@@ -1,4 +1,4 @@
-"""Functions that only pick fields, recognised as such: they can run as column selections instead of Python calls."""
+"""Recognises functions that only pick fields, so that they run as column selections instead of Python calls."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Projection:
-    """What such a function builds of a record: one part, or a tuple of parts.
+    """The result of such a function on a record: one part, or a tuple of parts.
 
-    One part that is a compound itself stands in one column, where a record of its type has several.
-    `is_identity` marks a function that returns its record as it is; its parts are then all the columns.
+    A single part that is a compound stays in one column, although a record of its type has several columns.
+    `is_identity` marks a function that returns its record unchanged; its parts are then all the columns.
     """
 
     parts: tuple[FieldRef | Constant, ...]
@@ -41,14 +41,14 @@ class Projection:
     is_identity: bool = False
 
     def result_type(self, of: TypeInfo) -> TypeInfo:
-        """The type of the results for records of type `of`."""
+        """Return the type of the results for records of type `of`."""
         if self.is_identity:
             return of
         types_of_parts = [self._type_of(part, of) for part in self.parts]
         return tuple_of(types_of_parts) if self.is_tuple else types_of_parts[0]
 
     def key_columns(self) -> tuple[int, ...] | None:
-        """The columns that make up the result, in order; None if a constant is among the parts."""
+        """Return the columns that make up the result, in order; None if a constant is among the parts."""
         columns = tuple(part.column for part in self.parts if isinstance(part, FieldRef))
         return columns if len(columns) == len(self.parts) else None
 
@@ -59,10 +59,10 @@ class Projection:
 
 
 def projection_of(function: Any, of: TypeInfo) -> Projection | None:
-    """The projection that `function` is on records of type `of`, or None unless that is certain.
+    """Return the projection that `function` performs on records of type `of`; None unless that is certain.
 
-    Certain means: its result is made of fields of the record and of constants in its own code, and computing it runs
-    nothing else that could fail, differ or be noticed.
+    Certain means: the result consists of fields of the record and constants in the function's own code, and computing
+    it runs nothing else that could fail, vary or have side effects.
     """
     result = _result_of(function)
     if result is None or (of.is_compound and not _has_plain_access(of)):
@@ -79,14 +79,14 @@ def projection_of(function: Any, of: TypeInfo) -> Projection | None:
 
 
 def looked_up_type(function: Any, of: TypeInfo) -> TypeInfo | None:
-    """The type of the values of a dict, if that is what the function looks up in it; None for any other function."""
+    """Return the value type of a dict if the function looks up a value in one; None for any other function."""
     result = _result_of(function)
     is_lookup = of.kind is Kind.MAP and not of.nullable and isinstance(result, _Item) and not result.is_attribute
     return of.fields[1][1] if is_lookup else None
 
 
 class _Record:
-    """The function's argument, while its code is followed."""
+    """The function's argument during symbolic execution."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _index_of(item: _Item, of: TypeInfo) -> int | None:
     if not item.is_attribute:
         return None
     if of.kind is Kind.NAMED_TUPLE and hasattr(of.maker, "_fields"):
-        return of.maker._fields.index(item.key) if item.key in of.maker._fields else None  # it may be renamed here
+        return of.maker._fields.index(item.key) if item.key in of.maker._fields else None  # may be renamed here
     return of.field_index(item.key) if of.kind is Kind.DATACLASS else None
 
 
@@ -136,7 +136,7 @@ def _fits_a_column(value: Scalar) -> bool:
 
 
 def _has_plain_access(of: TypeInfo) -> bool:
-    """Whether reaching a field runs none of the user's code: no properties, no access methods of their own."""
+    """Return whether reading a field runs no user code: no properties, no custom access methods."""
     if of.maker is dict:
         return True
     if of.kind is Kind.DATACLASS:
@@ -166,7 +166,7 @@ def _result_of(function: Any) -> _Value | None:
         | inspect.CO_ITERABLE_COROUTINE
         | inspect.CO_ASYNC_GENERATOR
     )
-    # a closure's cells may be given another value later, so even a constant in one is not certain
+    # the cells of a closure may be reassigned later, so even a constant in one is not certain
     if not takes_one or code.co_flags & unusual or code.co_freevars or code.co_cellvars or code.co_exceptiontable:
         return None
     return _follow(code)
@@ -186,7 +186,7 @@ class _UncertainError(Exception):
 
 
 def _follow(code: types.CodeType) -> _Value | None:
-    """What the code returns, found by running it on symbols; any instruction not listed ends the attempt."""
+    """Return the result of the code, found by symbolic execution; any instruction not listed ends the attempt."""
     stack: list[_Value] = []
     try:
         for instruction in dis.get_instructions(code):
@@ -208,11 +208,11 @@ def _give_up(instruction: dis.Instruction, stack: list[_Value]) -> None:
 
 
 def _pass(instruction: dis.Instruction, stack: list[_Value]) -> None:
-    """Nothing that a result could depend on."""
+    """Do nothing: the instruction cannot affect the result."""
 
 
 def _load_record(instruction: dis.Instruction, stack: list[_Value]) -> None:
-    stack.append(_RECORD)  # without stores, the argument is the only local variable
+    stack.append(_RECORD)  # the argument is the only local variable, because there are no stores
 
 
 def _load_record_twice(instruction: dis.Instruction, stack: list[_Value]) -> None:
@@ -243,7 +243,7 @@ def _subscript(instruction: dis.Instruction, stack: list[_Value]) -> None:
 
 
 def _binary_operation(instruction: dis.Instruction, stack: list[_Value]) -> None:
-    if instruction.argrepr != "[]":  # from 3.14 on, a subscript is one of the binary operations
+    if instruction.argrepr != "[]":  # since 3.14 a subscript is a binary operation
         raise _UncertainError(instruction.argrepr)
     _subscript(instruction, stack)
 

@@ -1,8 +1,8 @@
-"""Copies of records: what an operator emits is fixed when it is emitted, whatever its function does to it later.
+"""Copies of records: later changes by the function that emitted a record do not affect it.
 
-As in Flink without object reuse, everything behind an operator gets a record of its own. Copying goes by the class that
-a value has, not by the declared one: a list emitted where a tuple is declared is copied like any list. What cannot
-change is not copied.
+As in Flink without object reuse, every downstream operator gets its own record. Copying depends on the actual class of
+a value, not on the declared one: a list emitted where a tuple is declared is copied like any list. Immutable values
+are not copied.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NEVER_CHANGE: Final = frozenset(
 )
 _SCALARS: Final = frozenset(
     {Kind.INT, Kind.STR, Kind.FLOAT, Kind.BOOL, Kind.DATETIME, Kind.DATE, Kind.DECIMAL, Kind.NONE, Kind.ENUM}
-)  # without bytes: a bytearray passes for them
+)  # without bytes: a bytearray is accepted for them
 _MOST_CLASSES: Final = 1024
 
 
 class Copier:
-    """Copies records of one type. Those whose class is `exact` cannot change: they are handed on as they are."""
+    """Copies records of one type. Records of class `exact` are immutable and passed on as they are."""
 
     exact: type | None
     copy: Callable[[Any], Any]
@@ -51,12 +51,12 @@ class Copier:
 
 
 def copier(of: TypeInfo) -> Copier | None:
-    """What copies records of a type; None if no value of it can ever change."""
+    """Return a copier for records of a type; None if all its values are immutable."""
     return None if of.kind in _SCALARS else Copier(of)
 
 
 def extending(produced: list[Any], copier: Copier | None) -> Callable[[Iterable[Any]], None]:
-    """Return what adds emitted records to a list, each fixed as soon as it is yielded."""
+    """Return a function that appends emitted records to a list, copying each as soon as it is yielded."""
     if copier is None:
         return produced.extend
     append, exact, copy_one = produced.append, copier.exact, copier.copy
@@ -69,8 +69,8 @@ def extending(produced: list[Any], copier: Copier | None) -> Callable[[Iterable[
 
 
 def _exact_class(of: TypeInfo) -> type | None:
-    """The class whose instances cannot change if they are of the type: bytes, a frozen compound of scalars, or a class
-    that was registered as immutable.
+    """Return the class whose instances are immutable if they match the type: bytes, a frozen compound of scalars, or a
+    class registered as immutable; None if there is none.
     """
     if of.kind is Kind.REGISTERED:
         return of.maker if of.frozen else None
@@ -80,7 +80,7 @@ def _exact_class(of: TypeInfo) -> type | None:
 
 
 def _declared(of: TypeInfo) -> Callable[[Any], Any] | None:
-    """The quick way to copy values of the declared class; those of another go the long one. None: nothing to copy."""
+    """Return a fast copy function for the declared class; other classes use `copy_of`. None: nothing to copy."""
     if of.kind in _SCALARS:
         return None
     if of.kind is Kind.LIST:
@@ -98,7 +98,7 @@ def _declared(of: TypeInfo) -> Callable[[Any], Any] | None:
 
 
 def _is_kept_elsewhere(kind: type, name: str) -> bool:
-    """Whether a descriptor, such as a property, keeps the field under another name."""
+    """Return whether a descriptor, such as a property, keeps the field under another name."""
     return hasattr(inspect.getattr_static(kind, name, None), "__set__")
 
 
@@ -157,10 +157,10 @@ def _declared_instance(kind: type, fields: dict[str, Callable[[Any], Any] | None
 
 
 def copy_of(value: Any) -> Any:
-    """A copy that shares nothing with the value that can change; the value itself if nothing in it can.
+    """Return a copy that shares no mutable part with the value; the value itself if it is immutable.
 
-    What occurs twice in the value occurs twice in the copy. What cannot be copied at all, such as a lock or an open
-    file, is shared.
+    An object that occurs twice in the value occurs twice in the copy. Objects that cannot be copied, such as a lock or
+    an open file, are shared.
     """
     return value if type(value) in _NEVER_CHANGE else _copy(value, {})
 
@@ -174,7 +174,7 @@ def _copy(value: Any, memo: _Memo) -> Any:
         return found
     way = _WAYS.get(kind)
     if way is None:
-        if len(_WAYS) >= _MOST_CLASSES:  # a job may make classes as it runs
+        if len(_WAYS) >= _MOST_CLASSES:  # a job may create classes as it runs
             _WAYS.clear()
             _WAYS.update(_BUILT_IN)
         way = _WAYS[kind] = _way_of(kind)
@@ -218,7 +218,7 @@ def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> Any:
         return value
     parts = [_copy(each, memo) for each in value]
     if (found := memo.get(id(value))) is not None:
-        return found  # it holds itself, by way of a list
+        return found  # it contains itself, through a list
     made = memo[id(value)] = tuple(parts) if type(value) is tuple else tuple.__new__(type(value), parts)
     return made
 
@@ -239,7 +239,7 @@ def _copy_instance(value: Any, memo: _Memo) -> Any:
 def _copy_frozen_instance(value: Any, memo: _Memo) -> Any:
     for each in value.__dict__.values():
         if type(each) not in _NEVER_CHANGE and _copy(each, memo) is not each:
-            found = memo.get(id(value))  # if it holds itself
+            found = memo.get(id(value))  # set if it contains itself
             return _copy_instance(value, memo) if found is None else found
     return value
 
@@ -261,8 +261,8 @@ def _copy_otherwise(value: Any, memo: _Memo) -> Any:
         return copy.deepcopy(value, memo)
     except (TypeError, copy.Error):
         while len(memo) > known:
-            memo.popitem()  # half a copy, which must not be found where the same thing occurs again
-        return value  # it cannot be pickled either, so it can only go to an operator in the same chain
+            memo.popitem()  # an incomplete copy, which must not be reused if the same object occurs again
+        return value  # it cannot be pickled either, so it can only reach an operator in the same chain
 
 
 def _same(value: Any, memo: _Memo) -> Any:
@@ -270,13 +270,13 @@ def _same(value: Any, memo: _Memo) -> Any:
 
 
 def _way_of(kind: type) -> _Way:
-    """How instances of a class are copied."""
+    """Return how to copy instances of a class."""
     if kind in _BUILT_IN:
         return _BUILT_IN[kind]
     if kind is object or issubclass(kind, Enum | type):
         return _same
     if hasattr(kind, "__deepcopy__"):
-        return copy.deepcopy  # the class says how, and an error of it is one of the job
+        return copy.deepcopy  # the class defines copying; its errors are errors of the job
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
         return _copy_tuple
     slots = tuple(copyreg._slotnames(kind))  # type: ignore[attr-defined]  # what pickle asks, with mangled names
@@ -290,11 +290,11 @@ def _way_of(kind: type) -> _Way:
 
 
 def _is_plain(kind: type, slots: int) -> bool:
-    """Whether all that an instance holds is in its `__dict__` and slots, and nothing else is wanted of a copy."""
+    """Return whether an instance consists of its `__dict__` and slots only and has no custom copying."""
     places = [f"slot{i}" for i in range(slots)]
     places += ["__dict__"] * bool(kind.__dictoffset__) + ["__weakref__"] * bool(kind.__weakrefoffset__)
     return (
-        kind.__basicsize__ == type("Alike", (), {"__slots__": places}).__basicsize__  # nothing that only C can see
+        kind.__basicsize__ == type("Alike", (), {"__slots__": places}).__basicsize__  # no parts that only C code sees
         and all(getattr(kind, name) is getattr(object, name) for name in _COPIED_BY)
         and not any(hasattr(kind, name) for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__"))
     )

@@ -1,4 +1,4 @@
-"""Durable forms for classes of one's own."""
+"""Durable forms for the user's own classes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from checkdam.types.type_info import SCALARS, Codec, Kind, TypeInfo, register, t
 def register_type(
     of: type, *, to: Callable[[Any], Any], from_: Callable[[Any], Any], schema: Any, immutable: bool = False
 ) -> None:
-    """Keep values of a class as values of another type: `register_type(Money, to=str, from_=Money.parse, schema=str)`.
+    """Store values of a class as values of another type: `register_type(Money, to=str, from_=Money.parse,
+    schema=str)`.
 
-    `to` makes a value of the type `schema` out of one of the class, `from_` does the reverse; both must always give
-    equal results for equal values. From then on the class may stand wherever a type may: records, state, and, if it is
-    `immutable`, keys. In snapshots there is only the type `schema`, whose rules of evolution apply. Register a class in
-    the job file before it is named in a stream or a descriptor; slots learn of it by themselves.
+    `to` converts a value of the class to the type `schema`, `from_` converts it back; both must return equal results
+    for equal values. From then on the class may be used like any type: in records, in state and, if it is `immutable`,
+    in keys. Snapshots contain only the type `schema`, whose evolution rules apply. Register a class in the job file
+    before a stream or descriptor names it; slots learn of it automatically.
 
     Raises:
         JobGraphError: `schema` has no durable form, or the class cannot be registered.

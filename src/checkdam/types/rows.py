@@ -1,4 +1,4 @@
-"""Records to Arrow and back: the path every record takes, so each step works on whole columns."""
+"""Conversion of records to Arrow and back. Every record takes this path, so each step works on whole columns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from checkdam.types.type_check import Blank, columns_of, misfit, refuse_other_co
 from checkdam.types.type_info import Kind, TypeInfo, arrow_type_info
 
 _PICKLED = frozenset({Kind.OPAQUE, Kind.PICKLE})
-# ways of Arrow to say that a value does not fit; AttributeError: a record lacks a field of the dataclass
+# Arrow's errors for a value of the wrong type; AttributeError: a record lacks a field of the dataclass
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
 
 def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
-    """Lay records out as the columns of their type.
+    """Convert records to the columns of their type.
 
-    In a column of instants naive datetimes stand where no instant is; `outward` gives them as others know them.
+    Naive datetimes are stored in a column of instants, shifted by `_NAIVE`; `output_columns` gives them a public form.
 
     Raises:
         JobGraphError: a value does not fit the declared type.
@@ -38,7 +38,7 @@ def to_arrow(of: TypeInfo, values: list[Any]) -> pa.RecordBatch:
 
 
 def from_arrow(of: TypeInfo, batch: pa.RecordBatch) -> list[Any]:
-    """The records of a batch whose columns stand in the order of the type's; nulls come back as None."""
+    """Convert a batch with columns in the order of the type's to records; nulls become None."""
     if not of.is_compound:
         return _read(of, batch.column(0))
     columns = [_read(each, batch.column(i)) for i, (_, each) in enumerate(of.fields)]
@@ -46,7 +46,7 @@ def from_arrow(of: TypeInfo, batch: pa.RecordBatch) -> list[Any]:
 
 
 def list_to_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
-    """One Arrow column of plain values.
+    """Convert plain values to one Arrow column.
 
     Raises:
         JobGraphError: a value does not fit the Arrow type.
@@ -59,7 +59,7 @@ def list_to_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
 
 
 def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of one Arrow column; structs come back as rows, maps as dicts."""
+    """Return the values of one Arrow column; structs become rows, maps become dicts."""
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in column_to_list(chunk)]
     return _read(arrow_type_info(array.type), array)
@@ -95,11 +95,11 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
 
 
 _NAIVE = 1 << 60
-"""How many microseconds later a naive datetime stands in a column of instants: where no year up to 9999 reaches."""
+"""The shift in microseconds of a naive datetime in a column of instants: beyond the year 9999."""
 
 
 def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
-    """Aware datetimes as instants in UTC; naive ones as their own clock's time, told apart by `_NAIVE`."""
+    """Convert aware datetimes to instants in UTC, and naive ones to their wall-clock time shifted by `_NAIVE`."""
     is_naive = [isinstance(value, datetime) and value.tzinfo is None for value in values]
     if not any(is_naive):
         return pa.array(values, of.arrow_type)
@@ -134,7 +134,7 @@ def _rows_of(of: TypeInfo, columns: list[list[Any]]) -> list[Any]:
     if of.kind is Kind.NAMED_TUPLE:
         return list(map(of.maker._make, rows))
     names = [name for name, _ in of.fields]
-    if of.maker is dict:  # a dataclass of a job whose code is not here
+    if of.maker is dict:  # a dataclass whose code is not available here
         return [dict(zip(names, row, strict=True)) for row in rows]
     if any(each.kw_only for each in dataclasses.fields(of.maker)):
         return [of.maker(**dict(zip(names, row, strict=True))) for row in rows]
@@ -162,7 +162,7 @@ def _read(of: TypeInfo, array: pa.Array) -> list[Any]:
 
 
 def _read_nested(of: TypeInfo, array: pa.Array) -> list[Any]:
-    if of.kind is Kind.MAP:  # seen as a list of entries, a map can be flattened
+    if of.kind is Kind.MAP:  # as a list of entries, a map can be flattened
         entry = pa.struct([pa.field("key", array.type.key_type, nullable=False), array.type.item_field])
         array = array.cast(pa.list_(pa.field("entries", entry, nullable=False)))
     ends = np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
@@ -176,14 +176,14 @@ def _read_nested(of: TypeInfo, array: pa.Array) -> list[Any]:
 
 
 def _plain(array: pa.Array) -> list[Any]:
-    """The values of a column without fields, by whichever way is fastest for its type."""
+    """Return the values of a column without fields, in the fastest way for its type."""
     arrow_type = array.type
     if pa.types.is_dictionary(arrow_type):
         return _plain(array.dictionary_decode())
     if pa.types.is_binary(arrow_type) or pa.types.is_date32(arrow_type):
         return list(array.to_numpy(zero_copy_only=False).tolist())
     if array.null_count:
-        # numpy would turn these numbers into floats; the others are best left to Arrow, nulls or not
+        # numpy would convert these numbers to floats; Arrow handles the others best, with or without nulls
         return list(_instants(array) if pa.types.is_timestamp(arrow_type) else array.to_pylist())
     if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
         return list(array.to_numpy(zero_copy_only=False).tolist())
@@ -202,14 +202,14 @@ def _instants(array: pa.Array) -> list[Any]:
 
 
 def microseconds(moment: datetime, arrow_type: pa.DataType) -> int:
-    """The number that stands for a datetime in a column of this type."""
+    """Return the number that stands for a datetime in a column of this type."""
     if moment.tzinfo is not None:
         return (moment - _EPOCH.replace(tzinfo=UTC)) // _MICROSECOND
     return (moment - _EPOCH) // _MICROSECOND + (0 if arrow_type.tz is None else _NAIVE)
 
 
 def _naive(moment: int) -> datetime:
-    """NumPy gives a number where the year is beyond 9999, as that of a naive datetime is."""
+    """Decode a naive datetime: NumPy returns a number because its year is beyond 9999."""
     return _EPOCH + timedelta(microseconds=moment - _NAIVE)
 
 
@@ -218,7 +218,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def _pickled(values: Iterable[Any]) -> list[bytes | None]:
-    """One payload a value; by cloudpickle, since a job's own classes are not importable in a slot."""
+    """Return one payload per value, made by cloudpickle, because a slot cannot import a job's own classes."""
     buffer = io.BytesIO()
     pickler = cloudpickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
     payloads: list[bytes | None] = []

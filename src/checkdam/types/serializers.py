@@ -1,7 +1,7 @@
-"""The durable form of values: msgpack driven by the type, with no pickle in it.
+"""The durable form of values: msgpack driven by the type, without pickle.
 
-Tuples and named tuples are arrays; dataclasses are maps by field name, so that fields may come and go. The type
-itself is kept beside the values as a `spec`, from which they can be read without the job's code.
+Tuples and named tuples are arrays; dataclasses are maps by field name, so that fields can be added and removed. The
+type is stored beside the values as a `spec`, so that they can be read without the job's code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DIGITS = Context(prec=1000)
 
 
 def serializer(of: TypeInfo) -> Serializer:
-    """The serializer of a type.
+    """Return the serializer of a type.
 
     Raises:
-        JobGraphError: values of the type cannot be kept without pickle.
+        JobGraphError: values of the type cannot be stored without pickle.
     """
     if not of.is_durable:
         culprit = [inner for inner in fields_of(of) if not inner.is_durable][-1]
@@ -39,7 +39,7 @@ def serializer(of: TypeInfo) -> Serializer:
 
 
 def _name_of(of: TypeInfo) -> str:
-    """The user's own name for it: the type information of what has no columns is the same for all."""
+    """Return the user's own name for a type: all types without columns share one type information."""
     if not of.is_opaque:
         return of.name
     return of.hint.__qualname__ if isinstance(of.hint, type) and not typing.get_args(of.hint) else str(of.hint)
@@ -52,7 +52,7 @@ _SUPPORTED = (
 
 
 def _instead_of(culprit: TypeInfo) -> str:
-    """What to write where a type has no durable form."""
+    """Return a suggestion for replacing a type that has no durable form."""
     hint = culprit.hint
     origin = typing.get_origin(hint) or hint
     bare = {list: "list[int]", dict: "dict[str, int]", tuple: "tuple[str, int]"}.get(hint)
@@ -74,10 +74,10 @@ def _instead_of(culprit: TypeInfo) -> str:
 
 
 def serializer_from_spec(spec: str) -> Serializer:
-    """The serializer of a type known by its spec alone: dataclasses come as dicts, named tuples as tuples.
+    """Return the serializer of a type known only by its spec: dataclasses are read as dicts, named tuples as tuples.
 
     Raises:
-        StateNotRestorableError: the text is no spec of this version.
+        StateNotRestorableError: the text is not a spec of this version.
     """
     of = type_from_text(spec)
     try:
@@ -87,17 +87,17 @@ def serializer_from_spec(spec: str) -> Serializer:
 
 
 class Serializer:
-    """Turns values of one type into bytes and back, many at a time or one by one.
+    """Converts values of one type to bytes and back, one by one or many at a time.
 
-    `encode` gives back equal values, in their own precision and order. `encode_key` gives equal bytes for equal keys,
-    also where Python has several forms of one value (0.0 and -0.0, 1.5 and 1.50 as Decimals, two time zones).
+    `encode` preserves the precision and order of values. `encode_key` gives equal bytes for equal keys, also where
+    Python has several representations of one value (0.0 and -0.0, Decimals 1.5 and 1.50, two time zones).
     """
 
     encode_one_checked: Callable[[Any], bytes]
-    """As `encode_one`, and the value is known to be of the type. Raises JobGraphError if it is not."""
+    """As `encode_one`, but checks the value's type. Raises JobGraphError if it is wrong."""
 
     decode_one: Callable[[bytes | memoryview], Any]
-    """The value of `encode_one`. Raises StateNotRestorableError if the bytes are not of this type."""
+    """The inverse of `encode_one`. Raises StateNotRestorableError if the bytes do not match the type."""
 
     def __init__(self, of: TypeInfo) -> None:
         self.type = of
@@ -118,17 +118,17 @@ class Serializer:
         return Serializer, (self.type,)
 
     def encode(self, values: list[Any]) -> bytes:
-        """All values as one array, unchecked except for what has no durable form at all."""
+        """Encode all values as one array; checks only that they have a durable form."""
         try:
             return encode(self._dumped(values))
         except REFUSED as refusal:
             raise self.check.misfit(values, refusal) from refusal
 
     def encode_checked(self, values: list[Any]) -> bytes:
-        """As `encode`, and every value is known to be of the type.
+        """Encode like `encode`, and check the type of every value.
 
         Raises:
-            JobGraphError: naming the value that is not.
+            JobGraphError: a value has another type; the error names it.
         """
         try:
             dumped = self._dumped(values)
@@ -139,14 +139,14 @@ class Serializer:
         return data
 
     def decode(self, data: bytes | memoryview) -> list[Any]:
-        """The values of `encode`.
+        """Decode what `encode` returned.
 
         Raises:
             StateNotRestorableError: the bytes are not values of this type.
         """
         try:
             values = self._many.decode(data)
-        except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
+        except ValueError as error:  # msgspec raises no DecodeError for text that is not UTF-8
             raise self._not_restorable(error) from error
         return values if self._conversion is None else list(map(self._conversion.load, values))
 
@@ -157,7 +157,7 @@ class Serializer:
             raise self.check.misfit([value], refusal) from refusal
 
     def encode_key(self, key: Any) -> bytes:
-        """One key; equal keys give equal bytes."""
+        """Encode one key; equal keys give equal bytes."""
         if self._canonical is None:
             return self.encode_one(key)
         try:
@@ -166,7 +166,7 @@ class Serializer:
             raise self.check.misfit([key], refusal) from refusal
 
     def encode_keys(self, keys: list[Any]) -> bytes:
-        """As `encode_checked`, with equal bytes for equal lists of keys."""
+        """Encode like `encode_checked`; equal lists of keys give equal bytes."""
         if self._canonical is None:
             return self.encode_checked(keys)
         try:
@@ -181,7 +181,7 @@ class Serializer:
         return values if self._conversion is None else list(map(self._conversion.dump, values))
 
     def _checked_encoder(self) -> Callable[[Any], bytes]:
-        """A function over what it needs and nothing else: a backend may call it for every record."""
+        """Return a closure over only what it needs: a backend may call it for every record."""
         check, check_parts = self.check.decode_stored, self.check.check_parts
         dump = None if self._conversion is None else self._conversion.dump
 
@@ -204,7 +204,7 @@ class Serializer:
         def decode_one(data: bytes | memoryview) -> Any:
             try:
                 return decode(data)
-            except ValueError as error:  # text that is not UTF-8 is no DecodeError of msgspec
+            except ValueError as error:  # msgspec raises no DecodeError for text that is not UTF-8
                 raise self._not_restorable(error) from error
 
         return decode_one if conversion is None else lambda data: conversion.load(decode_one(data))
@@ -217,7 +217,7 @@ class Serializer:
 
 
 def _wire(of: TypeInfo) -> Any:
-    """The type to decode into: the user's own classes, where they are known."""
+    """Return the type to decode into: the user's own classes where they are known."""
     if of.kind is Kind.INT and not of.nullable:
         return int  # its bounds were checked when it was written
     if of.maker in (None, tuple, dict):
@@ -226,14 +226,14 @@ def _wire(of: TypeInfo) -> Any:
 
 
 def _forget_caches(of: TypeInfo) -> None:
-    """Take back what msgspec leaves on the user's classes: with it they could not be pickled to a worker."""
+    """Remove the caches that msgspec leaves on the user's classes: they would prevent pickling to a worker."""
     for inner in fields_of(of):
         if "__msgspec_cache__" in getattr(inner.maker, "__dict__", ()):
             del inner.maker.__msgspec_cache__
 
 
 def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
-    """A function that gives equal keys one form, or None where Python has only one."""
+    """Return a function that normalises equal keys to one representation; None where Python has only one."""
     if of.kind in _CANONICAL:
         one_form = _CANONICAL[of.kind]
         return lambda value: None if value is None else one_form(value)
@@ -259,7 +259,7 @@ def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
 def _one_number(value: Any) -> Any:
     if value != value:
         raise ValueError("NaN cannot be looked up by")
-    return value + 0.0  # 1 is 1.0, and -0.0 is 0.0
+    return value + 0.0  # 1 becomes 1.0, and -0.0 becomes 0.0
 
 
 def _has_pickled(of: TypeInfo) -> bool:

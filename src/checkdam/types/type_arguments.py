@@ -1,4 +1,4 @@
-"""The types that a class names as parameters of a generic base."""
+"""The type arguments that a class gives its generic base."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def type_argument(of: type, base: type, variable: Any) -> Any:
-    """What `of` puts in the place of a type variable of its base; None where it names no type there.
+    """Return the type that `of` gives for a type variable of its base; None if it gives none.
 
-    `class Sum(KeyedProcessFunction[str, int, float])` puts float in the place of the output, and so do its subclasses.
+    `class Sum(KeyedProcessFunction[str, int, float])` gives float for the output, and so do its subclasses.
     """
     found = _arguments(of, base).get(variable)
     is_known = found not in (Any, object, typing.Never, type(None)) and not isinstance(found, typing.ForwardRef)
@@ -19,7 +19,7 @@ def type_argument(of: type, base: type, variable: Any) -> Any:
 def _arguments(of: type, base: type) -> dict[Any, Any]:
     if of is base:
         return {variable: variable for variable in _variables(base)}
-    for each in of.__dict__.get("__orig_bases__", of.__bases__):  # its own: they are inherited
+    for each in of.__dict__.get("__orig_bases__", of.__bases__):  # the class's own: `__orig_bases__` is inherited
         origin = typing.get_origin(each) or each
         if not isinstance(origin, type) or not issubclass(origin, base):
             continue
@@ -29,7 +29,7 @@ def _arguments(of: type, base: type) -> dict[Any, Any]:
 
 
 def _replaced(hint: Any, given: dict[Any, Any]) -> Any:
-    """The hint with types in place of its variables, as far as they are given."""
+    """Return the hint with its type variables replaced where their types are given."""
     if isinstance(hint, typing.TypeVar):
         return given.get(hint, hint)
     variables = _variables(hint)

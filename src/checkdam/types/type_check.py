@@ -1,7 +1,7 @@
-"""Whether a value is of a declared type: the one place that tells.
+"""Type checks: the one place that decides whether a value has the declared type.
 
-The exact check encodes a value and decodes the bytes against its type, both in C, which beats looking at each part in
-Python. Columns and hashes refuse what they cannot hold by themselves; their error is made here as well.
+The exact check encodes a value and decodes the bytes against its type, both in C, which is faster than inspecting each
+part in Python. Arrow columns and hashing refuse some values by themselves; their errors are made here as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CLASSES: dict[Kind, type] = {
     Kind.MAP: dict,
 }
 _LONG = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-REFUSED = (TypeError, ValueError, OverflowError, AttributeError, KeyError, RecursionError)  # also ValidationError
+REFUSED = (TypeError, ValueError, OverflowError, AttributeError, KeyError, RecursionError)  # includes ValidationError
 
 
 def _plain_number(value: Any) -> Any:
@@ -49,26 +49,26 @@ def _plain_number(value: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain_number, decimal_format="string")
 
 encode: Callable[[Any], bytes] = _ENCODER.encode
-"""The durable form of any value that has one, whatever its type. Raises one of REFUSED if it has none."""
+"""Encode any value that has a durable form, whatever its type. Raises one of REFUSED if it has none."""
 
 BUILDING_DECODERS = threading.Lock()
-"""Held while decoders are built: msgspec crashes if two threads look into the same class for the first time."""
+"""Held while decoders are built: msgspec crashes if two threads inspect the same class for the first time."""
 
 
 class TypeCheck:
-    """Tells values of one type from others. Of a pickled value only the class is checked."""
+    """Checks whether values have one type. For a pickled value only the class is checked."""
 
     check_one: Callable[[Any], None]
-    """Raise JobGraphError if the value is not of the type."""
+    """Raise JobGraphError if the value does not have the type."""
 
     decode_one: Callable[[bytes], Any] | None
-    """Raises one of REFUSED if what `encode` gave for a value is not of the type; None where bytes do not tell."""
+    """Raises one of REFUSED if the output of `encode` does not match the type; None where bytes cannot decide."""
 
     decode_all: Callable[[bytes], Any] | None
-    """The same for a list of values that was encoded at once."""
+    """The same for a list of values encoded at once."""
 
     decode_stored: Callable[[bytes], Any]
-    """As `decode_one`, for the bytes of a value in its stored form; where `check_parts` is given, half the check."""
+    """As `decode_one`, for the bytes of a value in its stored form; only half the check if `check_parts` is set."""
 
     check_parts: Callable[[Any], None] | None
     """The other half: raises TypeError for text in place of a date or Decimal, whose bytes are the same."""
@@ -90,14 +90,14 @@ class TypeCheck:
         self.check_one = self._check()
 
     def check_encoded(self, stored: list[Any], data: bytes) -> None:
-        """Raise one of REFUSED if values in their stored form, encoded at once, are not of the type."""
+        """Raise one of REFUSED if values in their stored form, encoded at once, do not match the type."""
         self._many.decode(data)
         if self.check_parts is not None:
             for value in stored:
                 self.check_parts(value)
 
     def misfit(self, values: list[Any], refusal: Exception) -> JobGraphError:
-        """The error that names the first of the values that is not of the type."""
+        """Return the error that names the first value of the wrong type."""
         return misfit(self.type, values, refusal, self._try, REFUSED)
 
     def _try(self, value: Any) -> None:
@@ -107,7 +107,7 @@ class TypeCheck:
             self.check_parts(dumped)
 
     def _check(self) -> Callable[[Any], None]:
-        """A function over what it needs and nothing else: a handle may call it for every record."""
+        """Return a closure over only what it needs: a handle may call it for every record."""
         decode, check_parts = self.decode_stored, self.check_parts
         stand_in = None if self.conversion is None else self.conversion.stand_in
 
@@ -133,7 +133,7 @@ def misfit(
     what: str = "value",
     hint: str = "Declare the type that the values have, or convert them.",
 ) -> JobGraphError:
-    """The error for values that were refused together: it names the first that `attempt` refuses alone."""
+    """Return the error for values that were refused together; it names the first that `attempt` refuses alone."""
     offender: Any = values[0] if len(values) == 1 else values
     for value in values:
         try:
@@ -151,9 +151,9 @@ def _short(text: str) -> str:
 
 
 def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
-    """Whether all values are of the classes that the type names, at every depth and without any other in between.
+    """Return whether all values have exactly the classes that the type names, at every depth.
 
-    What can never change does for any scalar: whether it is the right one, the serializer tells.
+    Any immutable class is accepted for a scalar: the serializer checks whether it is the right one.
     """
     kinds = set(map(type, values))
     if of.nullable and type(None) in kinds:
@@ -174,7 +174,8 @@ def are_exact(of: TypeInfo, values: Sequence[Any]) -> bool:
         return are_exact(of.fields[0][1], list(chain.from_iterable(values))) and are_exact(of.fields[1][1], list(items))
     if of.kind is not Kind.DATACLASS:
         if not any(each.fields or each.kind is Kind.PICKLE or each.codec is not None for _, each in of.fields):
-            return set(map(type, chain.from_iterable(values))) <= UNCHANGING  # a seal waits for this: one pass for all
+            # The snapshot's synchronous part waits for this: one pass for all.
+            return set(map(type, chain.from_iterable(values))) <= UNCHANGING
         if set(map(len, values)) != {len(of.fields)}:
             return False
     columns = columns_of(of, values)
@@ -186,7 +187,7 @@ def has_floats(of: TypeInfo) -> bool:
 
 
 def has_nan(of: TypeInfo, value: Any) -> bool:
-    """Whether a value of the type is NaN, or a compound that holds NaN."""
+    """Return whether a value of the type is NaN, or a compound that holds NaN."""
     if value is None:
         return False
     if of.codec is not None and of.form is not None:
@@ -198,7 +199,7 @@ def has_nan(of: TypeInfo, value: Any) -> bool:
 
 
 def holds_stray_none(of: TypeInfo, value: Any) -> bool:
-    """Whether a value is None, or has None in a part whose type is not optional."""
+    """Return whether a value is None, or has None in a part whose type is not optional."""
     if value is None or of.kind not in COMPOUND:
         return value is None
     parts = zip(of.fields, columns_of(of, [value]), strict=True)
@@ -206,7 +207,7 @@ def holds_stray_none(of: TypeInfo, value: Any) -> bool:
 
 
 def is_hashable(of: TypeInfo) -> bool:
-    """Whether values of the type can be looked up by."""
+    """Return whether values of the type are hashable."""
     return not any(
         each.kind in (Kind.LIST, Kind.MAP, Kind.PICKLE, Kind.AVRO)
         or (each.kind in (Kind.DATACLASS, Kind.REGISTERED) and getattr(each.maker, "__hash__", None) is None)
@@ -215,7 +216,7 @@ def is_hashable(of: TypeInfo) -> bool:
 
 
 def class_of(of: TypeInfo) -> type | None:
-    """The class that values of the type have; None if that is not known here."""
+    """Return the class of the type's values; None if it is not known here."""
     if of.kind is Kind.PICKLE:
         kept: type = of.hint.of
         return kept
@@ -224,7 +225,7 @@ def class_of(of: TypeInfo) -> type | None:
 
 
 def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
-    """The fields of compound values, column by column; a value of another shape is refused."""
+    """Return the fields of compound values, column by column; refuse values of another shape."""
     if of.kind is Kind.DATACLASS:
         if of.maker is dict:
             return _values_by_name(of, values)
@@ -237,7 +238,7 @@ def columns_of(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
 
 
 def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
-    """The values of dicts that have exactly the type's keys."""
+    """Return the values of dicts that have exactly the type's keys."""
     names = [name for name, _ in of.fields]
     for value in values:
         if not isinstance(value, Blank) and (not isinstance(value, dict) or value.keys() != set(names)):
@@ -246,13 +247,13 @@ def _values_by_name(of: TypeInfo, values: Sequence[Any]) -> list[list[Any]]:
 
 
 def refuse_other_containers(values: Sequence[Any]) -> None:
-    """Text and dicts can be iterated too, but their pieces are never what was declared."""
+    """Refuse text and dicts: they are iterable too, but their items are never what was declared."""
     for kind in set(map(type, values)) & {str, bytes, dict}:
         raise TypeError(f"expected a sequence of elements, got {kind.__name__}")
 
 
 class Blank(tuple[None, ...]):
-    """Stands in for a null struct: every field of it is None, by position and by name."""
+    """Stands in for a null struct: all its fields are None, by position and by name."""
 
     def __new__(cls, length: int) -> Blank:
         return super().__new__(cls, (None,) * length)
@@ -266,18 +267,18 @@ _PYTHON: dict[Kind, Any] = {
     Kind.INT: _LONG,
     Kind.NONE: None,
     Kind.PICKLE: bytes,
-    Kind.ENUM: str,  # where its class is not known
+    Kind.ENUM: str,  # if its class is not known
 }
 
 
 def _plain_wire(of: TypeInfo) -> Any:
-    """The type to check against: no code of the user runs, every bound is exact, and what it makes is cheap."""
+    """Return the type to check against: runs no user code, has exact bounds, and is cheap to build."""
     shape: Any
     if of.kind in COMPOUND:
         names = {f"f{place}": name for place, (name, _) in enumerate(of.fields)}
         fields = [(own, _plain_wire(each)) for own, (_, each) in zip(names, of.fields, strict=True)]
         is_array = of.kind is not Kind.DATACLASS
-        is_closed = is_array or of.maker is dict  # what a subclass of a dataclass has beside its fields is left out
+        is_closed = is_array or of.maker is dict  # extra attributes of a dataclass's subclass are ignored
         shape = msgspec.defstruct(
             "Checked", fields, rename=names, array_like=is_array, forbid_unknown_fields=is_closed, gc=False
         )
@@ -290,12 +291,12 @@ def _plain_wire(of: TypeInfo) -> Any:
 
 
 def _plain_key(of: TypeInfo) -> Any:
-    """The same for what has to be hashable."""
+    """Return the type to check against for values that must be hashable."""
     return wire_shape(of, _plain_key)
 
 
 def wire_shape(of: TypeInfo, inner: Callable[[TypeInfo], Any]) -> Any:
-    """The type that msgspec decodes bytes into, of plain classes; `inner` gives those of its parts."""
+    """Return the type, of plain classes, that msgspec decodes bytes into; `inner` returns the types of its parts."""
     parts = [inner(each) for _, each in of.fields]
     shape: Any
     if of.kind is Kind.DATACLASS:
@@ -316,9 +317,9 @@ _TEXT_BORNE = frozenset({Kind.DATETIME, Kind.DATE, Kind.DECIMAL})
 
 
 def _check_text_borne(of: TypeInfo, value: Any) -> None:
-    """Refuse text where a date or number is declared: both have the same bytes, so decoding cannot tell."""
+    """Refuse text where a date or number is declared: both have the same bytes, so decoding cannot distinguish them."""
     if value is None:
-        return  # whether it may be None, decoding has told
+        return  # decoding has checked whether None is allowed
     if of.kind in _TEXT_BORNE and not isinstance(value, _CLASSES[of.kind]):
         raise TypeError(f"expected {_CLASSES[of.kind].__name__}, got {type(value).__name__}")
     if of.kind is Kind.MAP:
@@ -334,7 +335,7 @@ def _check_text_borne(of: TypeInfo, value: Any) -> None:
 
 
 def field_of(of: TypeInfo, value: Any, position: int, name: str) -> Any:
-    """One field of a compound value, by position or by name as its type has it."""
+    """Return one field of a compound value, by position or by name depending on its type."""
     if of.kind is not Kind.DATACLASS:
         return value[position]
     return value.get(name) if isinstance(value, dict) else getattr(value, name)

@@ -1,4 +1,4 @@
-"""What a Python type looks like as Arrow columns: the type information of records, keys and state."""
+"""Type information: how Python types of records, keys and state map to Arrow columns."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class Kind(enum.Enum):
     MAP = "map"
     TUPLE = "tuple"
     NAMED_TUPLE = "named tuple"
-    DATACLASS = "dataclass"  # also a dict with fixed keys (a TypedDict): its maker is dict
-    ENUM = "enum"  # kept by the name of the member
-    REGISTERED = "registered"  # kept in the form that register_type gave
-    AVRO = "avro"  # kept in Avro's binary form
-    PICKLE = "pickle"  # kept pickled because the user said so
-    ARROW = "arrow"  # an Arrow type without a Python type of its own: travels, but is not kept
+    DATACLASS = "dataclass"  # also a dict with fixed keys (a TypedDict), whose maker is dict
+    ENUM = "enum"  # stored by the name of the member
+    REGISTERED = "registered"  # stored in the form given to register_type
+    AVRO = "avro"  # stored in Avro's binary form
+    PICKLE = "pickle"  # stored pickled because the user declared it so
+    ARROW = "arrow"  # an Arrow type without a matching Python type: can be sent, but not stored
     OPAQUE = "opaque"
 
 
 COMPOUND = frozenset({Kind.TUPLE, Kind.NAMED_TUPLE, Kind.DATACLASS})
-_NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # kept as what cannot be a key
+_NOT_AS_MAP_KEYS = frozenset({Kind.DATACLASS, Kind.LIST, Kind.MAP, Kind.PICKLE})  # by their stored form
 _CHANGEABLE = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE, Kind.PICKLE, Kind.ARROW, Kind.AVRO})
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How values of a class become values of another type, their form, and back."""
+    """Converts values of a class to values of another type, their form, and back."""
 
     to: Callable[[Any], Any]
     from_: Callable[[Any], Any]
@@ -68,10 +68,10 @@ class Column:
 
 @dataclass(frozen=True)
 class TypeInfo:
-    """One Python type, with its Arrow columns. Equal when the form is equal, whichever process made it.
+    """One Python type with its Arrow columns. Equal if the form is equal, in any process.
 
-    `arrow_type` is the type as a single column (a struct for compounds); `columns` is how a whole record is
-    laid out: compounds spread over one column a field, everything else sits in one column called "value".
+    `arrow_type` is the type as a single column (a struct for compounds); `columns` is the layout of a whole record: a
+    compound has one column per field, any other type has one column called "value".
     """
 
     kind: Kind
@@ -82,15 +82,15 @@ class TypeInfo:
     nullable: bool = False
     frozen: bool = field(default=True, compare=False)
     maker: Any = field(default=None, compare=False, repr=False)  # the class that builds a compound
-    aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, field by field
-    form: TypeInfo | None = field(default=None, repr=False)  # as what values travel and are kept, if not as themselves
+    aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)  # former names, per field
+    form: TypeInfo | None = field(default=None, repr=False)  # the type that values are sent and stored as, if another
     codec: Codec | None = field(default=None, compare=False, repr=False)  # to the form; None where the class is unknown
     members: tuple[str, ...] = field(default=(), compare=False, repr=False)  # of an enum
     avro: str = field(default="", repr=False)  # the schema of a value in Avro's form
 
     @property
     def is_compound(self) -> bool:
-        """Whether a record of this type is spread over several columns; an optional compound is not."""
+        """Whether a record of this type spans several columns; an optional compound does not."""
         return self.kind in COMPOUND and not self.nullable
 
     @functools.cached_property
@@ -105,12 +105,12 @@ class TypeInfo:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether whole values travel as a pickled payload."""
+        """Whether values are sent as a pickled payload."""
         return self.kind is Kind.OPAQUE
 
     @functools.cached_property
     def is_durable(self) -> bool:
-        """Whether values can be kept without pickle."""
+        """Whether values can be stored without pickle."""
         if self.kind is Kind.MAP and any(of.kind in _NOT_AS_MAP_KEYS for of in _forms_of(self.fields[0][1])):
             return False
         if self.form is not None and not self.form.is_durable:
@@ -119,11 +119,11 @@ class TypeInfo:
 
     @functools.cached_property
     def is_immutable(self) -> bool:
-        """Whether a value may be kept by reference, because nobody can change it."""
+        """Whether values are immutable, so that they can be kept by reference."""
         return self.kind not in _CHANGEABLE and self.frozen and all(of.is_immutable for _, of in self.fields)
 
     def field_index(self, key: int | str) -> int | None:
-        """The position of a field by index (negative ones count from the end) or name; None if there is none."""
+        """Return the position of a field by index (negative counts from the end) or name; None if there is none."""
         if not self.is_compound:
             return None
         if isinstance(key, str):
@@ -131,7 +131,7 @@ class TypeInfo:
         return key % len(self.fields) if -len(self.fields) <= key < len(self.fields) else None
 
     def field_type(self, key: int | str) -> TypeInfo:
-        """The type of one field of a compound.
+        """Return the type of one field of a compound.
 
         Raises:
             KeyError: there is no such field.
@@ -157,11 +157,11 @@ SCALARS: dict[Any, tuple[Kind, pa.DataType]] = {
 OPAQUE = TypeInfo(Kind.OPAQUE, "object", pa.binary(), object)
 
 _registered: dict[type, TypeInfo] = {}
-"""What register_type told of classes. A slot gets what the driver knows (`registered_types`)."""
+"""Classes registered by register_type. A slot receives the driver's (`registered_types`)."""
 
 
 def type_info(hint: Any) -> TypeInfo:
-    """The type information of a Python type hint; whatever has no columns of its own is opaque."""
+    """Return the type information of a Python type hint; a type without columns is opaque."""
     return _of_hint(hint, ())
 
 
@@ -198,7 +198,7 @@ def _of_hint(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
     found = OPAQUE
     if origin in (typing.Union, types.UnionType):
         found = _of_union(arguments, hint, inside)
-    elif isinstance(hint, type) and hint not in inside:  # a class that holds itself has no end as columns
+    elif isinstance(hint, type) and hint not in inside:  # a class that contains itself has no finite set of columns
         found = _of_class(hint, (*inside, hint))
     return dataclasses.replace(OPAQUE, hint=hint) if found is OPAQUE else found
 
@@ -211,14 +211,14 @@ def _of_union(arguments: tuple[Any, ...], hint: Any, inside: tuple[Any, ...]) ->
 
 
 def optional_of(of: TypeInfo, hint: Any) -> TypeInfo:
-    """The type that also allows None; a pickled payload always did."""
+    """Return the type that also allows None; a pickled payload always allows it."""
     if of.nullable or of.kind in (Kind.OPAQUE, Kind.NONE):
         return of
     return dataclasses.replace(of, name=f"{of.name} | None", nullable=True, hint=hint)
 
 
 def tuple_of(of: Sequence[TypeInfo], hint: Any = None) -> TypeInfo:
-    """The type of a plain tuple with these elements."""
+    """Return the type of a plain tuple with these elements."""
     hint = tuple[tuple(element.hint for element in of)] if hint is None else hint  # type: ignore[misc]
     name = f"tuple[{', '.join(element.name for element in of)}]"
     return compound_of(Kind.TUPLE, name, hint, [(f"f{i}", element) for i, element in enumerate(of)])
@@ -242,7 +242,7 @@ def compound_of(
     frozen: bool = True,
     aliases: tuple[tuple[str, ...], ...] = (),
 ) -> TypeInfo:
-    """The type of a class with these fields; `hint` is the class."""
+    """Return the type of a class with these fields; `hint` is the class."""
     if not of:
         return OPAQUE  # a record without columns could not be counted
     arrow_type = pa.struct([pa.field(field_name, element.arrow_type) for field_name, element in of])
@@ -269,7 +269,7 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
         return compound_of(Kind.NAMED_TUPLE, hint.__qualname__, hint, of, aliases=aliases_of(hints, hint._fields))  # type: ignore[attr-defined]
     names = [each.name for each in dataclasses.fields(hint)]  # type: ignore[arg-type]  # it is a dataclass
     if set(inspect.signature(hint).parameters) != set(names):
-        return OPAQUE  # its fields alone do not build it again
+        return OPAQUE  # its fields alone are not enough to rebuild it
     of = [(name, _of_hint(hints.get(name, object), inside)) for name in names]
     frozen = bool(hint.__dataclass_params__.frozen)  # type: ignore[attr-defined]  # no public way to ask
     return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=frozen, aliases=aliases_of(hints, names))
@@ -278,29 +278,29 @@ def _of_class(hint: type, inside: tuple[Any, ...]) -> TypeInfo:
 def _of_typed_dict(hint: Any, inside: tuple[Any, ...]) -> TypeInfo:
     hints = _resolved_hints(hint)
     if hints is None or hint.__optional_keys__:
-        return OPAQUE  # a column cannot tell a key that is missing from one that holds None
+        return OPAQUE  # a column cannot distinguish a missing key from a key that holds None
     of = [(name, _of_hint(each, inside)) for name, each in hints.items()]
     aliases = aliases_of(hints, list(hints))
     return compound_of(Kind.DATACLASS, hint.__qualname__, hint, of, frozen=False, aliases=aliases)
 
 
 def row_dict_of(of: list[tuple[str, TypeInfo]]) -> TypeInfo:
-    """The type of a dict that always has these keys, each with a type of its own."""
+    """Return the type of a dict with these fixed keys, each with its own type."""
     name = f"dict[{', '.join(f'{key}: {each.name}' for key, each in of)}]"
     return compound_of(Kind.DATACLASS, name, dict, of, frozen=False)
 
 
 def _of_enum(hint: type[enum.Enum]) -> TypeInfo:
-    """Members are known by name: their values may change, and need not be of any type that can be kept."""
+    """Return the type of an enum. Members are identified by name: values may change, and need not be storable."""
     members = tuple(member.name for member in hint)
     if not members or issubclass(hint, enum.Flag):
-        return OPAQUE  # a combination of flags has no name that is sure to be known again
+        return OPAQUE  # a combination of flags has no name that is certain to be recognised later
     codec = Codec(functools.partial(_member_name, hint), functools.partial(_member_of, hint))
     return enum_of(hint.__qualname__, members, hint, codec)
 
 
 def enum_of(name: str, members: tuple[str, ...], hint: Any = str, codec: Codec | None = None) -> TypeInfo:
-    """The type of an enum; without its class, members are read as their names."""
+    """Return the type of an enum; without its class, members are read as their names."""
     form = type_info(str)
     return TypeInfo(Kind.ENUM, name, form.arrow_type, hint, maker=hint, form=form, codec=codec, members=members)
 
@@ -322,26 +322,26 @@ def _member_of(of: type[enum.Enum], name: str) -> enum.Enum:
 
 
 def register(of: type, info: TypeInfo) -> None:
-    """Let hints that name this class mean this type."""
+    """Map hints that name this class to this type."""
     _registered[of] = info
 
 
 def registered_types() -> dict[type, TypeInfo]:
-    """All that was registered so far, to be taken to another process."""
+    """Return everything registered so far, to send to another process."""
     return dict(_registered)
 
 
 def _resolved_hints(owner: Any) -> dict[str, Any] | None:
-    """The annotations of a class or function with text turned into types; None where a name is out of reach."""
+    """Return the annotations of a class or function with text resolved to types; None if a name cannot be resolved."""
     try:
         return typing.get_type_hints(owner, include_extras=True)
     except (NameError, TypeError, AttributeError):
-        return None  # names imported for the type checker only do not exist at run time
+        return None  # names imported only for the type checker do not exist at run time
 
 
 @functools.lru_cache(maxsize=1024)
 def arrow_type_info(arrow_type: pa.DataType) -> TypeInfo:
-    """The type information of an Arrow column, which keeps its own width, unit and scale."""
+    """Return the type information of an Arrow column, preserving its width, unit and scale."""
     is_a = pa.types
     plain = next((of for of in map(type_info, SCALARS) if of.arrow_type == arrow_type), None)
     if plain is not None:
@@ -366,7 +366,7 @@ def arrow_type_info(arrow_type: pa.DataType) -> TypeInfo:
     python_type = next((python_type for matches, python_type in scalars if matches(arrow_type)), None)
     if python_type is None:
         return TypeInfo(Kind.ARROW, str(arrow_type), arrow_type, object)
-    name = "float32" if arrow_type == pa.float32() else str(arrow_type)  # Arrow says "float", which is Python's 64 bits
+    name = "float32" if arrow_type == pa.float32() else str(arrow_type)  # Arrow's "float" would be Python's 64 bits
     return TypeInfo(SCALARS[python_type][0], name, arrow_type, python_type)
 
 
@@ -376,9 +376,9 @@ def _of_field(of: pa.Field) -> TypeInfo:
 
 
 def named_tuple_type(schema: pa.Schema) -> TypeInfo:
-    """The row type of a DataFrame: a NamedTuple called Row, with the schema's columns as its fields.
+    """Return the row type of a DataFrame: a NamedTuple called Row, with the schema's columns as its fields.
 
-    A column whose name is no Python name is reached by position, or as `_0`, `_1`, …
+    A column whose name is not a Python identifier is accessed by position, or as `_0`, `_1`, …
     """
     return _row_type(schema.remove_metadata())
 
@@ -393,7 +393,7 @@ def _row_class(schema: pa.Schema, of: list[tuple[str, TypeInfo]]) -> type:
     row = typing.cast(Any, collections.namedtuple("Row", [name for name, _ in of], rename=True))
     row.__annotations__ = {name: element.hint for name, (_, element) in zip(row._fields, of, strict=True)}
     row.__row_schema__ = schema
-    row.__reduce__ = _reduce_row  # a worker makes the class again from the schema instead of carrying its code
+    row.__reduce__ = _reduce_row  # a worker rebuilds the class from the schema instead of receiving its code
     return typing.cast(type, row)
 
 
@@ -412,7 +412,7 @@ _MANY: tuple[Any, ...] = (
 
 
 def result_type(function: Any, *, of: TypeInfo, many: bool) -> TypeInfo | None:
-    """The type a function's return annotation promises for a record of type `of`; None where it promises nothing.
+    """Return the type of a function's return annotation for a record of type `of`; None if it has none.
 
     With `many` the function returns an iterable, and the type is that of its elements.
     """
@@ -429,13 +429,13 @@ def _return_hint(function: Any, of: TypeInfo) -> Any:
     if isinstance(function, functools.partial):
         return _return_hint(function.func, of)
     if isinstance(function, type):
-        return function  # calling a class makes one of it
+        return function  # calling a class returns an instance of it
     if not isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
         function = getattr(type(function), "__call__", function)  # noqa: B004  # the method itself is wanted
     hints = _resolved_hints(function) or {}
     hint = hints.pop("return", _NOTHING)
     if isinstance(hint, typing.TypeVar) and hint in hints.values():
-        return of  # `def f(x: T) -> T` gives back what it takes
+        return of  # `def f(x: T) -> T` returns the type it takes
     return hint
 
 
@@ -451,13 +451,13 @@ def _element_hint(hint: Any) -> Any:
 
 
 def _forms_of(of: TypeInfo) -> Iterator[TypeInfo]:
-    """As `fields_of`, with forms in place of what is kept in them."""
+    """Yield types like `fields_of`, with forms in place of types that have one."""
     for each in fields_of(of):
         yield from (each,) if each.form is None else _forms_of(each.form)
 
 
 def fields_of(of: TypeInfo) -> Iterator[TypeInfo]:
-    """The type itself and every type inside it."""
+    """Yield the type itself and every type inside it."""
     yield of
     for _, inner in of.fields:
         yield from fields_of(inner)

@@ -1,4 +1,4 @@
-"""A type as durable text, kept beside the values of that type so that they can be read without the job's code."""
+"""Types as durable text, stored beside their values so that they can be read without the job's code."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from checkdam.types.type_info import (
     type_info,
 )
 
-_MOST_DEPTH = 100  # of a type in types; what is nested deeper was not written by a job
+_MOST_DEPTH = 100  # nesting of types; no job writes a deeper one
 
 
 def text_of(of: TypeInfo) -> str:
-    """The durable text of a type: equal for equal types, in every version."""
+    """Return the durable text of a type: equal for equal types, in every version."""
     return json.dumps(_node(of), separators=(",", ":"), ensure_ascii=False)
 
 
 def type_from_text(text: str) -> TypeInfo:
-    """The type of a durable text. Its classes are unknown: dataclasses come as dicts, named tuples as tuples.
+    """Parse a durable text. Classes are unknown: dataclasses are read as dicts, named tuples as tuples.
 
     Raises:
-        StateNotRestorableError: the text is of no version known here.
+        StateNotRestorableError: the text has no version known here.
     """
     try:
         return _of_node(json.loads(text))
@@ -65,7 +65,7 @@ def _shape_node(of: TypeInfo) -> Any:
         name = of.name.removesuffix(" | None")
         return {of.kind.value: name, "fields": [[field_name, _node(each)] for field_name, each in of.fields]}
     if of.kind is Kind.REGISTERED and of.form is not None:
-        return _node(of.form)  # so that its values can be read without the class, and evolve as those of the form
+        return _node(of.form)  # so that its values can be read without the class, and evolve like those of the form
     name = of.name.removesuffix(" | None")
     if of.kind is Kind.ENUM:
         return {"enum": name, "members": list(of.members)}

@@ -1,1 +1,1 @@
-"""Keyed state as Python objects in dicts: the fastest backend, bounded by memory."""
+"""The hashmap backend: keyed state as Python objects in dicts. The fastest backend, limited by memory."""

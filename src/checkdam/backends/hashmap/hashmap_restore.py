@@ -1,4 +1,4 @@
-"""State out of checkpoints on its way into a hashmap store, kept compressed until a function asks for it."""
+"""Restored state of a hashmap store, kept compressed until a function asks for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE = 50_000  # entries of another backend that are held unpacked
 
 @dataclass
 class RestoredState:
-    """A state out of a checkpoint that no descriptor has asked for yet: its blocks, file by file, oldest first."""
+    """A restored state that no descriptor has asked for yet: its blocks, file by file, oldest first."""
 
     info: StateInfo
     sources: list[list[Block]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class RestoredState:
 def restore(
     owner: StoreOwner, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
 ) -> dict[str, RestoredState]:
-    """Every state by its name, in the owner's key groups only.
+    """Read every state, by name, in the owner's key groups only.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -67,9 +67,9 @@ def _own_states(
 def _foreign_states(
     owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
 ) -> Iterator[tuple[StateInfo, list[Block]]]:
-    """The same from another backend's snapshot, whose entries come in no order of ours."""
+    """Read the states of another backend's snapshot, whose entries have another order."""
     for info, entries in read_states(owner, handle, storage, directory):
-        yield info, []  # a state without entries is known, too
+        yield info, []  # a state without entries must be known, too
         keys = info.entry_key(owner.key_type)
         while chunk := list(islice(entries, _AT_ONCE)):
             yield info, _packed(owner, info, keys, chunk)
@@ -90,7 +90,7 @@ def _packed(owner: StoreOwner, info: StateInfo, keys: Serializer, entries: list[
 
 
 def decode(restored: RestoredState, keys: Serializer, reading: StateReading) -> dict[Any, Any]:
-    """The entries as objects; the restored form is used up with it."""
+    """Decode the entries to objects; consumes the restored form."""
     entries: dict[Any, Any] = {}
     for blocks in restored.sources:
         for block in blocks:
@@ -101,14 +101,14 @@ def decode(restored: RestoredState, keys: Serializer, reading: StateReading) -> 
             if not block.is_whole:
                 decoded_keys, decoded_values = decoded_keys[block.entries], decoded_values[block.entries]
             entries.update(zip(decoded_keys, decoded_values, strict=True))
-        blocks.clear()  # so that the compressed form does not stay beside the decoded one
+        blocks.clear()  # so that the compressed and the decoded form are not in memory together
     return entries
 
 
 def prune_entries(entries: dict[Any, Any], prune: Prune) -> dict[Any, Any]:
-    """Take out what has expired; what that changed, for the next snapshot to say so.
+    """Remove expired elements; return the changes for the next snapshot.
 
-    Unsaid it would be back with a restore under a longer time to live.
+    Without them, a restore with a longer time to live would bring the elements back.
     """
     changes: dict[Any, Any] = {}
     for key, stored in entries.items():

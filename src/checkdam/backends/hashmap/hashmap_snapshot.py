@@ -1,4 +1,4 @@
-"""A sealed hashmap store on its way to files; runs beside the processing thread and shares nothing with it."""
+"""The asynchronous part of a hashmap snapshot; runs beside the processing thread and shares nothing with it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from checkdam.types.type_text import text_of
 _SAMPLE = 1000
 
 Carried = list[tuple[StateInfo, Sequence[Sequence[Block]]]]
-"""Restored states that nobody asked for, as blocks of the files they came from."""
+"""Restored states that no function asked for, as blocks of the files they came from."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedTable:
-    """What one state adds to a snapshot: values by key, REMOVED for keys that are gone.
+    """The part of one state in a snapshot: values by key, REMOVED for removed keys.
 
-    Values that can change are already encoded, in the order of their keys, and only the keys count in `entries`.
-    With `prune`, what has expired by the time it is written is left out.
+    Mutable values are already encoded, in the order of their keys, and only the keys of `entries` are used. With
+    `prune`, elements that have expired by the time of writing are omitted.
     """
 
     info: StateInfo
@@ -48,7 +48,7 @@ class SealedTable:
     has_removed: bool = True  # or may have
 
     def split(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """Entry keys, their values, and the entry keys that are gone."""
+        """Return entry keys, their values, and the removed entry keys."""
         if self.is_nested:
             keys = [(key, map_key) for key, held in self.entries.items() for map_key in held]
             values = [value for held in self.entries.values() for value in held.values()]
@@ -78,7 +78,7 @@ class SealedTable:
 
 
 class HashMapSealed:
-    """One seal: a delta on the files of the last completed checkpoint, or a base when `builds_on` is None."""
+    """One snapshot: a delta on the files of the last completed checkpoint, or a base if `builds_on` is None."""
 
     def __init__(
         self,
@@ -92,17 +92,18 @@ class HashMapSealed:
         file_stem: str,
         generation: int,
     ) -> None:
-        # Since the seal before; the next seal repeats them unless this one completes. Replaced, never changed in place:
-        # a table that is being written may be the same dict.
+        # Changes since the previous `seal`; the next one repeats them unless this one completes. Replaced, never
+        # changed in place: a table being written may be the same dict.
         self.changes = changes
-        self.generation = generation  # of the types in its files; only with the store's own can deltas build on them
+        # of the types in its files; a delta can only build on files of the store's current generation
+        self.generation = generation
         self.tables: list[SealedTable] = []
         self.handle: KeyedStateHandle | None = None
         self._owner = owner
         self._checkpoint_id = checkpoint_id
         self._builds_on = builds_on
         self._carried = carried  # restored, but not asked for: a base must hold it, a delta need not
-        self._prunings = prunings  # of the states that drop what has expired when files are merged
+        self._prunings = prunings  # of the states that drop expired elements when files are merged
         self._file_stem = file_stem
         self._new_files: list[StateFile] = []
         self._lock = threading.Lock()
@@ -113,7 +114,7 @@ class HashMapSealed:
         return tuple(self._new_files)
 
     def abort(self) -> None:
-        """Never write it, and let go of the state it holds."""
+        """Never write it, and release its state."""
         with self._lock:
             self._is_aborted = True
             self._let_go()
@@ -131,7 +132,7 @@ class HashMapSealed:
         return handle
 
     def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
-        """Copies are cheaper than one merged file: nothing is decoded, and the chain is a short one in any case."""
+        """Copy the files instead of merging them: copying decodes nothing, and the chain is always short."""
         del canonical  # both forms are the same here
         attempted = [self._file_stem]
         with self._written(target, attempted) as (tables, carried):
@@ -148,17 +149,17 @@ class HashMapSealed:
 
     @contextlib.contextmanager
     def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SealedTable], Carried]]:
-        """Hand out what is to be written, once; if it fails, `attempted` is removed."""
+        """Yield the content to write, once; if writing fails, remove the files in `attempted`."""
         with self._lock:
             self._refuse_if_aborted()
-            tables, carried = self.tables, self._carried  # an abort while they are written takes them from here only
+            tables, carried = self.tables, self._carried  # an abort during the write takes them from here only
         try:
             yield tables, carried
         except BaseException:
-            self.abort()  # a failed checkpoint is taken anew and not written again: what it holds must not stay
+            self.abort()  # a failed checkpoint is never written again: its state must not stay in memory
             self._new_files.clear()
             for path in attempted:
-                with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+                with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
                     storage.delete(path)
             raise
         self._let_go()  # the files hold it now
@@ -181,7 +182,7 @@ class HashMapSealed:
         run = plan(self._builds_on)
         if run is None:
             return (*self._builds_on, written)
-        # The old files stay as they are until a checkpoint that uses the merged one completes.
+        # The old files stay until a checkpoint that uses the merged one completes.
         merged = merge(storage, self._builds_on[run], _merged(path), self._prunings)
         self._new_files.append(merged)
         return (*self._builds_on[: run.start], merged, written)
@@ -189,7 +190,7 @@ class HashMapSealed:
     def _write_file(
         self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SealedTable], carried: Carried
     ) -> StateFile | None:
-        """Write the sealed tables and what is carried; None if there is nothing to write."""
+        """Write the tables and the carried states; return None if there is nothing to write."""
         if not carried and not any(table.entries for table in tables):
             return None
         owner = self._owner
@@ -219,7 +220,7 @@ class HashMapSealed:
 
 @contextlib.contextmanager
 def naming(owner: StoreOwner, state: StateInfo) -> Iterator[None]:
-    """Add whose state it is to the complaint about a value that does not fit its type."""
+    """Add the name of the state to the error about a value of the wrong type."""
     try:
         yield
     except JobGraphError as error:
@@ -233,11 +234,11 @@ def _merged(path: str) -> str:
 
 
 class _Sorted:
-    """Entry keys in the order of their key groups, and which stretch of them each group has."""
+    """Entry keys in the order of their key groups, with the range of each group."""
 
     def __init__(self, entry_keys: list[Any], info: StateInfo, owner: StoreOwner) -> None:
         keys = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
-        # 16 bits hold any key group, and numpy sorts them by radix
+        # 16 bits hold any key group, and numpy uses radix sort for them
         groups = np.empty(0, np.uint16)
         if keys:
             groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
@@ -249,8 +250,9 @@ class _Sorted:
 
 
 def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
-    """The items in another order. With millions of them most time goes into visiting each where it lies in memory, so
-    plain numbers are made anew."""
+    """Return the items in another order. Copies plain numbers: with millions of items, most time goes into reading
+    each from its place in memory.
+    """
     if set(map(type, items)) == {int}:
         with contextlib.suppress(OverflowError):  # of more than 64 bits
             numbers: list[Any] = np.array(items, dtype=np.int64)[order].tolist()
@@ -290,7 +292,7 @@ def _entries_per_block(keys: list[Any], values: list[Any], of_keys: Serializer, 
 
 
 def _block_groups(counts: dict[int, int], removed_counts: dict[int, int], limit: int) -> Iterator[list[int]]:
-    """Key groups, ascending, cut into blocks of about `limit` entries."""
+    """Split ascending key groups into blocks of about `limit` entries."""
     block: list[int] = []
     filled = 0
     for group in sorted(counts.keys() | removed_counts.keys()):

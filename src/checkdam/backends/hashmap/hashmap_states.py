@@ -1,4 +1,4 @@
-"""The live states of the hashmap backend: Python objects in dicts, with what changed beside them."""
+"""The live states of the hashmap backend: Python objects in dicts, with their changes beside them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, Fit
 from checkdam.types.type_check import REFUSED, encode
 
 REMOVED: Any = type("Removed", (), {"__slots__": ()})()
-"""Stands in a set of changes for the value of an entry that is gone."""
+"""Stands in a set of changes for the value of a removed entry."""
 
 
 class Current(Protocol):
-    """Knows which key the states are about."""
+    """Holds the current key of the states."""
 
     @property
     def current_key(self) -> Any: ...
 
 
 class NamespacedKey:
-    """Tells key and namespace together, so that a state with namespaces is one by pairs."""
+    """Combines key and namespace, so that a state with namespaces is keyed by pairs."""
 
     __slots__ = ("_store",)
 
@@ -35,7 +35,7 @@ class NamespacedKey:
 
 
 class HashMapCells:
-    """One value per key. Plain methods on slots measure faster here than closures over the dicts."""
+    """One value per key. Plain methods with slots measure faster here than closures over the dicts."""
 
     __slots__ = ("_check", "_current", "_decode", "_exact", "_order", "_prune", "changes", "default", "entries")
 
@@ -43,19 +43,19 @@ class HashMapCells:
         self._check: Callable[[Any], None] | None = None
         self._exact: type | None = None
         self._decode: Callable[[bytes], Any] | None = None
-        self.default: Any = None  # what a key without a value reads; here it costs no call of its own
+        self.default: Any = None  # the value of a key without one; here it costs no extra call
         self._current = current
         self._prune = prune
-        # A sweep needs its place in the dict kept while entries come and go, which a plain dict cannot do
+        # A sweep must keep its position in the dict while entries come and go, which a plain dict cannot do
         self._order = None if prune is None else OrderedDict(entries)
         self.entries: dict[Any, Any] = entries if self._order is None else self._order
-        self.changes = changes  # since the last seal
+        self.changes = changes  # since the last `seal`
 
     def value(self) -> Any:
         return self.entries.get(self._current.current_key, self.default)
 
     def check_with(self, fit: Fit) -> None:
-        """From now on `update` refuses values that do not fit; without this, whoever calls it has checked them."""
+        """Make `update` refuse values that do not fit; without this, the caller must have checked them."""
         self._check, self._exact, self._decode = fit.check, fit.exact, fit.decode_to_check
 
     def update(self, value: Any) -> None:
@@ -79,7 +79,7 @@ class HashMapCells:
 
     def clear(self) -> None:
         key = self._current.current_key
-        if key in self.entries:  # asked first, because an empty dict pops without a look at the key
+        if key in self.entries:  # checked first, because an empty dict pops without hashing the key
             del self.entries[key]
             self.changes[key] = REMOVED
 
@@ -117,14 +117,14 @@ class HashMapCells:
         return len(self.entries)
 
     def flat(self) -> dict[Any, Any]:
-        """Every entry as of now, by key."""
+        """Return every entry as of now, by key."""
         return dict(self.entries)
 
     copied = flat
 
 
 class HashMapMaps:
-    """A dict per key. Changes are noted by (key, map key), so that one entry changed is one entry in a snapshot.
+    """A dict per key. Changes are recorded by (key, map key), so that one changed entry is one entry in a snapshot.
 
     No key has an empty dict.
     """
@@ -132,11 +132,11 @@ class HashMapMaps:
     __slots__ = ("_current", "_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "entries")
 
     def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
-        """Both dicts are by (key, map key)."""
+        """Take over both dicts, which are by (key, map key)."""
         self._current = current
         self._prune = prune
         self._order: OrderedDict[Any, Any] | None = None if prune is None else OrderedDict()  # see HashMapCells
-        self._sweeping: Any = None  # the dict that the last sweep ended in, and how many of its entries are left
+        self._sweeping: Any = None  # the dict where the last sweep ended, and how many of its entries are left
         self._to_sweep = 0
         self.entries: dict[Any, Any] = {} if self._order is None else self._order
         for (key, map_key), value in entries.items():
@@ -201,7 +201,7 @@ class HashMapMaps:
         return self.pairs()
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Every entry by (key, map key)."""
+        """Yield every entry by (key, map key)."""
         for key, held in self.entries.items():
             for map_key, value in held.items():
                 yield (key, map_key), value
@@ -229,16 +229,16 @@ class HashMapMaps:
                 held[map_key] = self.changes[key, map_key] = pruned
 
     def flat(self) -> dict[Any, Any]:
-        """Every entry as of now, by (key, map key)."""
+        """Return every entry as of now, by (key, map key)."""
         return dict(self.pairs())
 
     def copied(self) -> dict[Any, Any]:
-        """The same in less time, as a dict per key."""
+        """Return every entry as of now as a dict per key; faster than `flat`."""
         return {key: dict(held) for key, held in self.entries.items()}
 
 
 class NamespacedMaps(HashMapMaps):
-    """As maps by pairs of key and namespace; only from outside entries have a key of three parts."""
+    """Maps by pairs of key and namespace; only outside this class do entry keys have three parts."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Keyed state as Python objects in dicts: the fastest backend, bounded by memory."""
+"""The live keyed state of one operator in one subtask, as Python objects in dicts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open_store(
 
 
 class HashMapStore:
-    """One dict per state, and one more of what changed since the last seal."""
+    """One dict per state, and one more for its changes since the last `seal`."""
 
     __slots__ = (
         *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
@@ -66,11 +66,11 @@ class HashMapStore:
         self._restored = restored
         self._states: dict[str, _KeptState] = {}
         self.published: HashMapPublished | None = None
-        self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
+        self._lock = threading.Lock()  # completed() and aborted() may be called from another thread
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
-        self._generation = 0  # of the types in files; deltas build on files of their own one only
+        self._generation = 0  # of the types in files; a delta builds only on files of its own generation
         self._seals: dict[CheckpointId, HashMapSealed] = {}  # since the last completed checkpoint, oldest first
-        self._unsealed: dict[str, dict[Any, Any]] = {}  # changes of aborted seals that no later seal has taken over
+        self._unsealed: dict[str, dict[Any, Any]] = {}  # changes of aborted snapshots that no later one has repeated
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
         entries, changes = self._taken_over(spec, prune)
@@ -94,7 +94,7 @@ class HashMapStore:
         return self if spec.namespace is None else NamespacedKey(self)
 
     def _taken_over(self, spec: StateSpec, prune: Prune | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """The restored entries of a state, and what of them is no longer as it is in the files."""
+        """Return the restored entries of a state, and the changes that make them differ from the files."""
         if spec.name in self._states:
             raise JobGraphError(
                 f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
@@ -117,7 +117,7 @@ class HashMapStore:
         return list(self._restored)
 
     def end_epoch(self) -> None:
-        """Nothing is gathered: each write is in its dict at once."""
+        """Do nothing: each write is in its dict at once."""
 
     def publish(self, epoch: Epoch) -> None:
         published = self.published or HashMapPublished(self._owner)
@@ -146,7 +146,7 @@ class HashMapStore:
                 self._owner,
                 checkpoint_id,
                 builds_on=None if is_full else self._confirmed,
-                changes=taken,  # noted first: should a value not encode below, the next seal still has them all
+                changes=taken,  # recorded first: if a value fails to encode below, the next `seal` still has them all
                 carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
                 prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning())},
                 file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
@@ -156,7 +156,7 @@ class HashMapStore:
             return sealed
 
     def _unconfirmed(self, name: str, newest: dict[Any, Any]) -> dict[Any, Any]:
-        """What changed in a state since the last completed checkpoint."""
+        """Return the changes of a state since the last completed checkpoint."""
         older = [seal.changes[name] for seal in self._seals.values() if seal.changes.get(name)]
         if not older:
             return newest
@@ -186,12 +186,12 @@ class HashMapStore:
             if later is not None:
                 later.changes = joined(sealed.changes, later.changes)
                 return
-            self._unsealed = joined(sealed.changes, self._unsealed)  # what is there is of seals behind it
+            self._unsealed = joined(sealed.changes, self._unsealed)  # existing changes are of later snapshots
             if not self._seals and self._is_full(self._unsealed):
-                self._confirmed, self._unsealed = (), {}  # a full snapshot comes next, which needs no changes
+                self._confirmed, self._unsealed = (), {}  # a full snapshot follows, which needs no changes
 
     def _is_full(self, changes: dict[str, dict[Any, Any]]) -> bool:
-        """Whether a snapshot with these changes is better a full one."""
+        """Return whether a full snapshot is better than one with these changes."""
         held = sum(kept.state.count for kept in [*self._states.values()])
         held += sum(state.count for state in [*self._restored.values()])
         return not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
@@ -206,23 +206,23 @@ class _KeptState:
         self.state = state
         self.spec = spec
         self.prune = prune
-        self._folded: dict[Any, Any] = {}  # what changed since the last seal, without what `state.changes` holds
-        self._untold: dict[Any, Any] = {}  # what a seal has taken and readers have not been told of
+        self._folded: dict[Any, Any] = {}  # changes since the last `seal`, without those in `state.changes`
+        self._untold: dict[Any, Any] = {}  # changes that a `seal` has taken and readers have not seen
         self._owner = owner
         self._info = state_info(spec)
         self._keys = serializer(spec.entry_key(owner.key_type))
         self._values = serializer(spec.value)
         ttl = spec.ttl
-        # What belongs to a checkpoint must not depend on how far event time is when its files are written.
+        # The content of a checkpoint must not depend on the watermark at the time its files are written.
         by_event_time = ttl is not None and ttl.time is TtlTime.EVENT_TIME
         prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
         self._prune_at_seal = prune if prunes_when_full and by_event_time else None
-        self._prune_at_write = prune if prunes_when_full else None  # unless it was done at the seal
+        self._prune_at_write = prune if prunes_when_full else None  # unless `seal` has pruned
         self._compaction = None if ttl is None else ttl.on_compaction
         self._by_event_time = by_event_time
 
     def pruning(self) -> Pruning | None:
-        """What drops expired entries from files that are merged for the seal under way; None if nothing does."""
+        """Return the pruning for files that are merged for this snapshot; None if there is none."""
         prune, compaction = self.prune, self._compaction
         if prune is None or compaction is None:
             return None
@@ -230,14 +230,14 @@ class _KeptState:
         return Pruning(self._values, stopped)
 
     def take_changes(self, *, noted: bool) -> dict[Any, Any]:
-        """What changed since the last call; counting starts anew. With `noted` the next `fold` still tells of it."""
+        """Return the changes since the last call and reset them. With `noted` the next `fold` still includes them."""
         newest = self.fold()
         self._untold = newest if noted else {}
         taken, self._folded = self._folded, {}
         return taken
 
     def fold(self) -> dict[Any, Any]:
-        """What changed since the last call; the next seal still takes it."""
+        """Return the changes since the last call; the next `seal` still includes them."""
         newest, self.state.changes = self.state.changes, {}
         if self._folded:
             self._folded.update(newest)
@@ -248,14 +248,14 @@ class _KeptState:
         return newest
 
     def part(self, changes: dict[Any, Any]) -> SealedTable:
-        """These changes, fixed as of now: objects that nobody can change are kept by reference.
+        """Return these changes, fixed as of now; immutable objects are kept by reference.
 
-        What the declared type promises there must be what the values are: a list does for a tuple, and can change.
+        Checks the values, not only the declared type: a list is accepted for a tuple, but is mutable.
         """
         return self._sealed(changes, None)
 
     def all(self) -> SealedTable:
-        """Everything, fixed as of now, but what has expired if the state wants that cleaned up."""
+        """Return all entries, fixed as of now, without expired elements if the state's cleanup asks for that."""
         prune = self._prune_at_seal
         if prune is not None:
             fresh = {key: left for key, value in self.state.flat().items() if (left := prune(value)) is not None}
@@ -282,7 +282,7 @@ class _KeptState:
 
 
 def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
-    """The changes of both by state; neither is touched."""
+    """Return the changes of both by state, without modifying either."""
     if not older:
         return newer
     names = dict.fromkeys((*older, *newer))

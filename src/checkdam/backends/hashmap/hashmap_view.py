@@ -1,7 +1,7 @@
-"""What readers see of a hashmap store: a second dict per state, brought up to date when an epoch ends.
+"""The published view of a hashmap store: a second dict per state, updated when an epoch ends.
 
-Values that nobody can change are shared with the live state; all others are kept encoded, so that what a function does
-to an object in the middle of an epoch does not show.
+Immutable values are shared with the live state; all others are stored encoded, so that changes to an object in the
+middle of an epoch do not show.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from checkdam.types.type_check import are_exact
 
 _CHUNK = 10_000
 _COPIED_WHOLE = 250_000
-"""Up to so many values a copy of all is cheaper than to look up again what an epoch has changed: Python copies a dict
-without a look at its keys, and the live state need not tell the changes of one epoch from those of another."""
+"""Up to this many values, copying all is cheaper than looking up what an epoch has changed: Python copies a dict
+without hashing its keys, and the live state need not track the changes per epoch.
+"""
 
 
 class ShadowState:
-    """One state as of the last epoch that was published."""
+    """One state as of the last published epoch."""
 
     def __init__(
         self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
     ) -> None:
         self.codec = StateCodec(spec, owner.key_type, prune)
-        self.entries: dict[Any, Any] = {}  # of maps a dict each, as in the live state
+        self.entries: dict[Any, Any] = {}  # for maps a dict each, as in the live state
         self.count = 0
         self.prune: Prune | None = None
-        self.failure: CheckdamError | None = None  # a value did not fit its type: nothing is told until all is well
+        # a value did not fit its type: nothing is readable until all values fit
+        self.failure: CheckdamError | None = None
         self._live = state
         self._is_map = isinstance(state, HashMapMaps)
         self._is_shared = self.codec.values.type.is_immutable
@@ -44,13 +46,13 @@ class ShadowState:
 
     @property
     def wants_changes(self) -> bool:
-        """Whether `prepared` needs to know what the epoch has changed; else it looks at the live state itself."""
+        """Whether `prepared` needs the changes of the epoch; otherwise it reads the live state itself."""
         return self._is_map or not self._is_shared or self._live.count > _COPIED_WHOLE
 
     def prepared(self, changes: dict[Any, Any] | None) -> dict[Any, Any] | CheckdamError:
-        """What to `apply`, in the form in which it is kept, or why it cannot be.
+        """Return the argument of `apply`, in stored form, or the failure.
 
-        All there is without changes, the first time and after a failure, else these changes.
+        Includes everything if no changes are given, the first time and after a failure; otherwise these changes.
         """
         try:
             self._is_whole = self._is_whole and changes is not None
@@ -78,7 +80,7 @@ class ShadowState:
         left = iter(present)
         while chunk := list(islice(left, _CHUNK)):
             packed = values.encode_checked(chunk)
-            # decoded again, what only looked unchangeable is a copy that nobody else has
+            # decoding again makes a copy of an object that only looked immutable
             encoded += values.decode(packed) if self._is_shared else split_array(packed)
         each = iter(encoded)
         return {key: REMOVED if value is REMOVED else next(each) for key, value in found.items()}
@@ -113,7 +115,7 @@ class ShadowState:
                 held[map_key] = value
 
     def encoded(self, found: Any, prune: Prune | None) -> bytes | None:
-        """What a key holds, as taken from `entries`: a value, or a dict that is the caller's own."""
+        """Encode the content of a key, as taken from `entries`: a value, or a dict that belongs to the caller."""
         if found is None:
             return None
         if not self._is_map:
@@ -135,7 +137,7 @@ class ShadowState:
 
 
 class HashMapPublished:
-    """The shadows of all states of a store, all as of one epoch."""
+    """The views of all states of a store, all as of one epoch."""
 
     def __init__(self, owner: StoreOwner) -> None:
         self._owner = owner
@@ -148,7 +150,7 @@ class HashMapPublished:
         epoch: Epoch,
         changed: Iterable[tuple[StateSpec, HashMapCells | HashMapMaps, Prune | None, Callable[[], dict[Any, Any]]]],
     ) -> None:
-        """The epoch has ended; for each state what tells its changes since the last time it was asked."""
+        """End an epoch. `changed` lists each state with a function that returns its changes since the previous call."""
         shadows = dict(self._shadows)
         prepared = []
         for spec, state, prune, changes in changed:
@@ -175,7 +177,7 @@ class HashMapPublished:
             assert codec.map_keys is not None
             wanted = codec.map_keys.decode_one(map_key)
         is_map = codec.map_keys is not None
-        with self._lock:  # only as long as it takes to look them up: the epoch that ends meanwhile waits
+        with self._lock:  # only during the lookup: the end of an epoch waits for it
             self._refuse_if_failed(shadow)
             epoch, prune, entries = self._epoch, shadow.prune, shadow.entries
             found = list(map(entries.get, holders))
@@ -220,7 +222,7 @@ class HashMapPublished:
 
 
 def _nested(entries: dict[Any, Any]) -> dict[Any, Any]:
-    """A dict per key of what is by (key, map key)."""
+    """Return a dict per key from entries by (key, map key)."""
     nested: dict[Any, Any] = {}
     for (key, map_key), value in entries.items():
         nested.setdefault(key, {})[map_key] = value

@@ -1,1 +1,1 @@
-"""Keyed state in RocksDB: larger than memory, within a budget of memory."""
+"""The RocksDB backend: keyed state larger than memory, within a memory budget."""

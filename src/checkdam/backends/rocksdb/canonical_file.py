@@ -1,4 +1,4 @@
-"""A database as one state file of the form that every backend reads, entry by entry, in bounded memory."""
+"""Writes a database as one state file in the form that every backend reads, entry by entry, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def write_canonical(
     *,
     check: Callable[[], None],
 ) -> StateFile:
-    """Write the states of `info`, as they are in the database at `local`, to the file `name`, whole or not at all.
+    """Write the states of `info`, from the database at `local`, to the file `name`, atomically.
 
-    The database sorts by key group as the file does. A key group may be cut into several blocks, so that what is held
+    The database is sorted by key group like the file. A key group may be split into several blocks, so that memory
     does not grow with it. `check` is called now and then, and may raise.
     """
     database = Database(local, slot_memory(SMALLEST_ROCKSDB_MEMORY), is_read_only=True)

@@ -1,4 +1,4 @@
-"""One value per key, or per key and namespace."""
+"""Cells of the RocksDB backend: one value per key, or per key and namespace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkdam.backends.rocksdb.table import UNKNOWN, StateTable
 class RocksDBCells(StateTable):
     """Cells, and the table of all of them.
 
-    `_hot` holds what was touched lately, `_cooling` what was before that; None stands for a key known to have no value.
+    `_hot` holds recently used entries, `_cooling` those used before; None stands for a key known to have no value.
     """
 
     def __init__(self, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""A RocksDB database with one column family a state, written without a log: checkpoints alone make it durable."""
+"""A RocksDB database with one column family per state, without a write-ahead log: only checkpoints make it durable."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from checkdam.backends.rocksdb.memory_budget import SlotMemory
 from checkdam.state.key_groups import KeyGroupRange
 
 Change = tuple[bytes, bytes | None]
-"""A key of the database with its new value, None to delete it."""
+"""A key of the database with its new value; None deletes it."""
 
-_PREFIX = "state:"  # keeps a state called "default" apart from the column family that every database has
+_PREFIX = "state:"  # separates a state called "default" from the column family that every database has
 LAST = b"\xff\xff\xff"
-"""What is above every key."""
+"""A bound above every key."""
 _LEVELS = 7
 _FIRST_CHUNK = 64
 CHUNK_BYTES = 512 << 10
-"""About how much of what is stored may be in memory at once, on its way from or to the database."""
+"""Roughly how much stored data may be in memory at once on its way from or to the database."""
 
 _SMALL = 2 << 20
 _USUAL = 1 << 40
 
 
 def group_prefix(key_group: int) -> bytes:
-    """What every key of a key group begins with; after the last possible one, what all keys are below."""
+    """Return the common prefix of all keys of a key group; after the last possible group, a bound above all keys."""
     return key_group.to_bytes(2, "big") if key_group < 1 << 16 else LAST
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first key that is above every key with this prefix."""
+    """Return the first key above every key with this prefix."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else LAST
 
 
 def _group_of(key: bytes | None) -> int:
-    """The key group that a key, or the bound of a deleted range, begins with."""
+    """Return the key group of a key, or of the bound of a deleted range."""
     return int.from_bytes((key or b"")[:2].ljust(2, b"\0"), "big")
 
 
@@ -73,7 +73,7 @@ class ColumnFamily:
         self._database.write(batch, self._no_log)
 
     def scan(self, start: bytes = b"", end: bytes = LAST) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from `start` up to but without `end`, as they are when the first is asked for."""
+        """Yield the entries from `start` up to but excluding `end`, as of the first one read."""
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         found: Any = self._entries.items(from_key=start, read_opt=options)
@@ -86,13 +86,13 @@ class ColumnFamily:
         self._entries.delete_range(start, end, self._no_log)
 
     def ingest(self, path: Path) -> None:
-        """Take over a file of `write_sorted`; it is moved if the file system allows."""
+        """Take over a file of `write_sorted`; moves it if the file system allows."""
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         self._entries.ingest_external_file([str(path)], options)
 
     def merge(self, memory: SlotMemory) -> None:
-        """Make one sorted run of tables of all there are, without what was deleted; others may read meanwhile."""
+        """Merge all tables into one sorted run, without deleted entries; others may read meanwhile."""
         table_bytes = memory.table_bytes(self.stored_bytes)
         self._entries.set_options({"target_file_size_base": str(table_bytes)})
         self._entries.compact_range(None, None)
@@ -100,7 +100,7 @@ class ColumnFamily:
 
     @property
     def is_merged(self) -> bool:
-        """Whether it is one sorted run in tables of the right size, or one so small that it does not matter."""
+        """Whether it is one sorted run in tables of the right size, or too small to matter."""
         in_memory = self._property("num-entries-active-mem-table")
         first, *deeper = (self._property(f"num-files-at-level{level}") for level in range(_LEVELS))
         undivided = first + bool(in_memory) + self._property("num-immutable-mem-table")
@@ -110,7 +110,7 @@ class ColumnFamily:
 
     @property
     def stored_bytes(self) -> int:
-        """What its tables take on disk, without what still waits in memory."""
+        """The size of its tables on disk, without data still in memory."""
         return self._property("total-sst-files-size")
 
     def _property(self, name: str) -> int:
@@ -122,23 +122,23 @@ class ColumnFamily:
 
     def close(self) -> None:
         self._entries.close()
-        del self._handle  # as long as it lives the database stays open, whoever else has closed it
+        del self._handle  # the database stays open as long as a handle lives, even after close
 
 
 class ColumnSnapshot:
-    """A column family as it is now, to be read from any thread. While one lives the database stays open.
+    """A column family as of now, readable from any thread. The database stays open while one lives.
 
-    It is an iterator, which sees what there was when it was made. A database snapshot would not do: the iterators that
-    rocksdict makes of one see what there is now, and a lookup in one cannot say that there is nothing.
+    Implemented as an iterator, which sees the data as of its creation. A database snapshot would not do: rocksdict's
+    iterators over one see current data, and a lookup in one cannot report a missing key.
     """
 
     def __init__(self, entries: Rdict) -> None:
         self._rows = entries.iter()
         self._entries = entries
-        self._lock = threading.Lock()  # an iterator stands at one place
+        self._lock = threading.Lock()  # an iterator has one position
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, None where there is none."""
+        """Return the value of each key, None where there is none."""
         rows = self._rows
         found: list[bytes | None] = []
         with self._lock:
@@ -149,7 +149,7 @@ class ColumnSnapshot:
         return found
 
     def first(self, start: bytes, end: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """At most so many entries from `start` up to but without `end`."""
+        """Return at most this many entries from `start` up to but excluding `end`."""
         rows = self._rows
         found: list[tuple[bytes, bytes]] = []
         with self._lock:
@@ -161,7 +161,7 @@ class ColumnSnapshot:
         return found
 
     def scan(self, start: bytes = b"", end: bytes = LAST) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from `start` up to but without `end`, read as they are asked for."""
+        """Yield the entries from `start` up to but excluding `end`, read on demand."""
         while chunk := self.first(start, end, _FIRST_CHUNK):
             yield from chunk
             start = chunk[-1][0] + b"\0"
@@ -191,7 +191,7 @@ class Database:
         return sorted(unquote(name.removeprefix(_PREFIX)) for name in self._families)
 
     def column(self, state: str) -> ColumnFamily:
-        """The column family of a state, made if there is none."""
+        """Return the column family of a state; creates it if there is none."""
         name = _PREFIX + quote(state, safe="")
         if name not in self._families:
             self._rocks.create_column_family(name, self._memory.options()).close()
@@ -201,7 +201,7 @@ class Database:
         return self._columns[state]
 
     def keep_only(self, key_groups: KeyGroupRange) -> None:
-        """Forget every key outside these key groups, in time that does not depend on how many there are."""
+        """Drop every key outside these key groups, in time independent of their number."""
         self._is_clipped = True
         for state in self.states:
             column = self.column(state)
@@ -209,9 +209,9 @@ class Database:
             column.delete_range(group_prefix(key_groups.last + 1), LAST)
 
     def merge(self) -> None:
-        """Make one sorted run of tables of every state, without what was deleted.
+        """Merge the tables of every state into one sorted run, without deleted entries.
 
-        Takes time in proportion to what is stored; other threads go on meanwhile.
+        Takes time in proportion to the stored data; other threads continue meanwhile.
         """
         for column in map(self.column, self.states):
             if not column.is_merged:
@@ -220,7 +220,7 @@ class Database:
 
     @property
     def is_clipped(self) -> bool:
-        """Whether its tables still hold what `keep_only` has forgotten."""
+        """Whether its tables still contain what `keep_only` has dropped."""
         return self._is_clipped
 
     @property
@@ -228,14 +228,14 @@ class Database:
         return sum(self.column(state).stored_bytes for state in self.states)
 
     def tables(self) -> dict[str, tuple[int, int]]:
-        """The first and the last key group that each table may have keys of."""
+        """Return the first and the last key group that each table may have keys of."""
         return {
             file["name"].lstrip("/"): (_group_of(file["start_key"]), _group_of(file["end_key"]))
             for file in self._rocks.live_files()
         }
 
     def checkpoint(self, path: Path) -> None:
-        """Flush what is in memory, and link all files of the database as of now into a new directory."""
+        """Flush memory to disk, and link all files of the database as of now into a new directory."""
         Checkpoint(self._rocks).create_checkpoint(str(path))
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class Database:
 
 
 def write_sorted(path: Path, memory: SlotMemory, entries: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Make a file for `ColumnFamily.ingest` of entries in ascending order; False and no file if there are none."""
+    """Write entries in ascending order to a file for `ColumnFamily.ingest`; return False if there are none."""
     writer: SstFileWriter | None = None
     for key, value in entries:
         if writer is None:
@@ -259,7 +259,7 @@ def write_sorted(path: Path, memory: SlotMemory, entries: Iterable[tuple[bytes, 
 
 
 def chunks(entries: Iterator[tuple[bytes, bytes]], size: int) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-    """The entries, at most `size` at a time, and fewer if those before were large."""
+    """Yield the entries in lists of at most `size`, and fewer after large ones."""
     count = min(size, _FIRST_CHUNK)
     while chunk := list(islice(entries, count)):
         yield chunk

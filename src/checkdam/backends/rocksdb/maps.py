@@ -1,4 +1,4 @@
-"""A mapping per key, or per key and namespace, every entry stored on its own."""
+"""Maps of the RocksDB backend: a mapping per key, or per key and namespace, with each entry stored separately."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from checkdam.backends.rocksdb.table import UNKNOWN, StateTable, footprint
 from checkdam.backends.state_file import packed_array
 from checkdam.types.serializers import serializer
 
-_KEPT_WHOLE = 256  # a map up to this size is remembered as known in full once it was read through
+_KEPT_WHOLE = 256  # a map up to this size is cached as completely known once it was read in full
 _CHUNK = 256
-_MAP = 3  # what a map takes besides its entries, counted in entries
-_PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
+_MAP = 3  # the overhead of a map, counted in entries
+_PAIR, _TRIPLE = b"\x92", b"\x93"  # the first byte of a msgpack tuple of two or three
 
 
 class _Entries(dict[Any, Any]):
-    """What is known of one map; None is the value of a map key known to have none."""
+    """The cached entries of one map; None is the value of a map key known to be missing."""
 
-    is_whole = False  # whether every entry is here; no slot, since that would take a constructor in Python
+    is_whole = False  # whether every entry is here; no slot, since that would need a constructor in Python
 
 
 class RocksDBMaps(StateTable):
@@ -108,7 +108,7 @@ class RocksDBMaps(StateTable):
             self._check_changes()
 
     def _warm(self, owner: Any) -> _Entries:
-        """Begin to hold what is known of a map; what changed in it is."""
+        """Start caching a map, beginning with its pending changes."""
         entries = self._cooling.pop(owner, None) if self._cooling else None
         if entries is None:
             entries = _Entries(self._changes.get(owner, ()))
@@ -127,7 +127,7 @@ class RocksDBMaps(StateTable):
         return value
 
     def _stored(self, owner: Any) -> Iterator[tuple[Any, Any]]:
-        """The entries of one map in the database, without changes that wait."""
+        """Yield the entries of one map in the database, without pending changes."""
         key, *namespace = owner if self._has_namespace else (owner,)
         prefix = self._groups[self._hash(key) % self._owner.max_parallelism]
         prefix += (_TRIPLE if self._has_namespace else _PAIR) + self._keys.encode_key(key)

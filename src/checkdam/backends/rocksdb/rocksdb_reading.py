@@ -1,4 +1,4 @@
-"""The content of RocksDB snapshots as encoded entries, for whoever restores them."""
+"""Reads RocksDB snapshots as encoded entries, for restores."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def read_handle(
     key_groups: KeyGroupRange,
     work_directory: Callable[[], Path],
 ) -> Iterator[tuple[StateInfo, Entries]]:
-    """Every state in a snapshot with its entries in these key groups, each entry key once, in their order.
+    """Yield every state in a snapshot with its entries in these key groups, each entry key once, in their order.
 
-    Entries are to be read before the next state is asked for. Tables without a key in these key groups are not read.
+    Consume the entries of a state before asking for the next state. Tables without a key in these key groups are not
+    read.
 
     Raises:
         CheckpointDamagedError: a file is gone, truncated or altered.
@@ -54,7 +55,7 @@ def read_keyed(
     key_groups: KeyGroupRange,
     local: Path,
 ) -> Iterator[tuple[StateInfo, Entries]]:
-    """As `read_handle`, with keys as they are in the database; the files are left in `local`."""
+    """Read like `read_handle`, with keys as in the database; leaves the files in `local`."""
     fetch(handle, info, storage, directory, local, key_groups)
     database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
     try:
@@ -69,12 +70,12 @@ def read_keyed(
 def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:
     try:
         yield from entries
-    except Exception as error:  # RocksDB's refusals have no class of their own
+    except Exception as error:  # RocksDB's errors have no class of their own
         raise damaged(handle.files[0].path, f"RocksDB cannot read it ({error})") from error
 
 
 def read_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
-    """The durable key type and the max parallelism of a snapshot; None if it is empty."""
+    """Return the durable key type and the max parallelism of a snapshot; None if it is empty."""
     if not handle.files:
         return None
     info = read_info(handle, storage, directory)
@@ -82,12 +83,12 @@ def read_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tup
 
 
 def open_fetched(handle: KeyedStateHandle, local: Path, memory: SlotMemory, *, is_read_only: bool = False) -> Database:
-    """Open what `fetch` has put there.
+    """Open the files that `fetch` has put there.
 
     Raises:
-        CheckpointDamagedError: RocksDB refuses it.
+        CheckpointDamagedError: RocksDB refuses them.
     """
     try:
         return Database(local, memory, is_read_only=is_read_only)
-    except Exception as error:  # RocksDB's refusals have no class of their own
+    except Exception as error:  # RocksDB's errors have no class of their own
         raise damaged(handle.files[0].path, f"RocksDB cannot open it ({error})") from error

@@ -1,4 +1,4 @@
-"""Opening the database of a subtask out of the snapshots it is restored from."""
+"""Opens the database of a subtask from the snapshots it is restored from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHUNK = 1024
 
 @dataclass
 class RestoredDatabase:
-    """An open database in `path/db`, the states in it, and the tables of it that lie in the checkpoint already."""
+    """An open database in `path/db`, its states, and those of its tables that are already in the checkpoint."""
 
     path: Path
     database: Database
@@ -42,8 +42,8 @@ def restore(
 ) -> RestoredDatabase:
     """Open a database with exactly the owner's key groups, out of all handles.
 
-    The snapshot with most of them is opened as it is and the rest of it forgotten; what other snapshots have is added.
-    So the usual cases, the same parallelism or a multiple of it, take the time to link or copy files.
+    Opens the snapshot with most of these key groups as it is, drops its other key groups, and adds the content of
+    other snapshots. So the usual cases, the same parallelism or a multiple of it, take the time to link or copy files.
     """
     infos = {
         place: read_info(handle, storage, directory)
@@ -107,7 +107,7 @@ def _ingest(
     storage: Storage,
     directory: str,
 ) -> None:
-    """Add what another RocksDB snapshot has of the owner's key groups; its keys are in order already."""
+    """Add the owner's key groups of another RocksDB snapshot; its keys are already in order."""
     local = restored.path / "other"
     try:
         for state, entries in read_keyed(handle, info, storage, directory, owner.key_groups, local):
@@ -122,7 +122,7 @@ def _ingest(
 def _load(
     owner: StoreOwner, restored: RestoredDatabase, handle: KeyedStateHandle, storage: Storage, directory: str
 ) -> None:
-    """Add what a snapshot of another backend has of the owner's key groups."""
+    """Add the owner's key groups of another backend's snapshot."""
     for state, entries in read_states(owner, handle, storage, directory):
         column = _column(owner, restored, state)
         for chunk in chunks(entries, _CHUNK):

@@ -1,4 +1,4 @@
-"""A sealed RocksDB store on its way to files: a directory of linked tables, of which the new ones are copied."""
+"""The asynchronous part of a RocksDB snapshot: copies the new tables out of a directory of linked tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_NEEDED = ("OPTIONS-", "LOG", "LOCK", "IDENTITY")
 
 @dataclass(frozen=True, slots=True)
 class DurableTable:
-    """A table that is durable already, with its checksum, and the first and last key group it has keys of if known."""
+    """A table that is already durable, with its checksum, and the first and last key group of its keys if known."""
 
     file: StateFile
     checksum: int
@@ -33,15 +33,16 @@ class DurableTable:
 
 @dataclass(frozen=True, slots=True)
 class WrittenInfo:
-    """The file of a completed checkpoint that describes its states, and what it says of them."""
+    """The file of a completed checkpoint that describes its states, and its content."""
 
     file: StateFile
     states: tuple[StateInfo, ...]
 
 
 class RocksDBSealed:
-    """One seal. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
-    that describes the states, if it is known."""
+    """One snapshot. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
+    that describes the states, if known.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class RocksDBSealed:
         file_stem: str,
         info: WrittenInfo | None = None,
     ) -> None:
-        self.tables: dict[str, DurableTable] | None = None  # once written: what the snapshot consists of
+        self.tables: dict[str, DurableTable] | None = None  # once written: the tables of this snapshot
         self.info = info  # once written: that of this snapshot
         self._owner = owner
         self._checkpoint_id = checkpoint_id
@@ -74,7 +75,7 @@ class RocksDBSealed:
         return tuple(self._new_files)
 
     def abort(self) -> None:
-        """Refuse to be written from now on, and let go of the local files."""
+        """Refuse to be written from now on, and release the local files."""
         with self._lock:
             self._is_aborted = True
             if not self._is_being_written:
@@ -90,7 +91,7 @@ class RocksDBSealed:
         return KeyedStateHandle(self._owner.key_groups, files, "rocksdb")
 
     def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
-        del source  # all tables lie in the local directory, those of earlier checkpoints included
+        del source  # the local directory has all tables, including those of earlier checkpoints
         with self._being_written(target) as attempted:
             if canonical:
                 files = self._write_canonical(target, attempted)
@@ -102,7 +103,7 @@ class RocksDBSealed:
 
     @contextlib.contextmanager
     def _being_written(self, storage: Storage) -> Iterator[list[str]]:
-        """Keep the local files for as long as they are written; if that fails, remove what is listed as attempted."""
+        """Keep the local files during the write; if it fails, remove the attempted files."""
         attempted: list[str] = []
         self._new_files.clear()
         try:
@@ -117,7 +118,7 @@ class RocksDBSealed:
         except BaseException:
             self._new_files.clear()
             for path in attempted:
-                with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+                with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
                     storage.delete(path)
             raise
         finally:
@@ -164,7 +165,7 @@ class RocksDBSealed:
             elif size and not local.name.startswith(_NOT_NEEDED):
                 others[local.name] = local.read_bytes()
         if not tables:
-            return {}, ()  # nothing is stored, so there is nothing to tell of either
+            return {}, ()  # nothing is stored, so there is nothing to describe
         files = tuple(table.file for table in tables.values())
         before, states = self.info, tuple(self._states)
         if before is not None and before.states == states and tables == builds_on:

@@ -47,9 +47,9 @@ def open_store(
 
 
 class RocksDBStore:
-    """One database; a state is a column family of it, behind a cache of objects.
+    """One database with a column family per state, behind a cache of objects.
 
-    A snapshot is a set of immutable tables, so one that builds on another shares the tables both have.
+    A snapshot is a set of immutable tables, so a snapshot that builds on another shares the tables of both.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class RocksDBStore:
         self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
         self._path = restored.path
         self._database = restored.database
-        self._unclaimed = restored.states  # restored, and no descriptor has asked for them yet
+        self._unclaimed = restored.states  # restored, and not asked for by a descriptor yet
         self._tables: dict[str, StateTable] = {}
         self.published: RocksDBPublished | None = None
-        self._lock = threading.Lock()  # completed() and aborted() may come from the thread that hears them
+        self._lock = threading.Lock()  # completed() and aborted() may be called from another thread
         self._confirmed = confirmed  # the tables of the last completed checkpoint
         self._info: WrittenInfo | None = None  # and its file that describes the states
         self._last_completed = 0
@@ -113,7 +113,7 @@ class RocksDBStore:
         for table in self._tables.values():
             ttl = table.spec.ttl
             if ttl is not None and ttl.on_compaction is not None:
-                # RocksDB compacts out of Python's sight, so a part of the state is looked through at each epoch's end
+                # RocksDB compacts without calling Python, so a part of the state is swept at the end of each epoch
                 table.sweep(ttl.on_compaction.query_time_after_num_entries)
             table.write()
 
@@ -151,10 +151,10 @@ class RocksDBStore:
         return sealed
 
     def _merge_once(self) -> None:
-        """Before the first full snapshot: what it copies is not rewritten soon, so the next ones copy little.
+        """Merge the tables before the first full snapshot, so that the next snapshots copy little.
 
-        What other subtasks own leaves the disk with it. Without such, a store that is too large to merge while
-        everybody waits is left to RocksDB, which merges it in the background.
+        This also removes other subtasks' key groups from disk. If there are none, a store that is too large to merge
+        synchronously is left to RocksDB, which merges it in the background.
         """
         if not self._is_merged and (self._database.is_clipped or self._database.stored_bytes <= _MERGED_AT_ONCE):
             self._database.merge()

@@ -1,7 +1,7 @@
-"""What readers see of a RocksDB store: its database as it was when an epoch ended.
+"""The published view of a RocksDB store: its database as of the end of an epoch.
 
-Changes are written early when too many of them wait, so the database itself may hold half an epoch; a snapshot does
-not. It costs nothing to take, and reading one needs no lock that the processing thread holds.
+Changes are written early if too many are pending, so the database itself may contain half an epoch; a snapshot does
+not. Taking one is cheap, and reading it needs no lock of the processing thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from checkdam.ids import Epoch
 from checkdam.state.key_groups import key_hasher
 from checkdam.state.spec import StateSpec
 
-_PAIR, _TRIPLE = b"\x92", b"\x93"  # how msgpack begins a tuple of two or three
+_PAIR, _TRIPLE = b"\x92", b"\x93"  # the first byte of a msgpack tuple of two or three
 
 
 class PublishedTable:
@@ -69,7 +69,7 @@ class PublishedTable:
         return shown, prefix if has_more else None
 
     def _stored_key(self, key: bytes) -> bytes:
-        """The key of the database, or what those of all entries of a map begin with."""
+        """Return the database key, or the common prefix of all entries of a map."""
         holder = self._codec.holder(key)
         group = self._hash(holder[0] if self._has_namespace else holder) % self._owner.max_parallelism
         prefix = group.to_bytes(2, "big")
@@ -78,7 +78,7 @@ class PublishedTable:
         return prefix + (_TRIPLE + key[1:] if self._has_namespace else _PAIR + key)
 
     def _prefix_of(self, stored: bytes) -> bytes:
-        """What all entries of the same map begin with."""
+        """Return the common prefix of all entries of the same map."""
         map_key = split_array(stored[2:])[-1]
         return stored[: -len(map_key)]
 
@@ -100,7 +100,7 @@ class PublishedTable:
 
 
 class RocksDBPublished:
-    """The states of a store at the end of one epoch. Every epoch has a new one, so that readers hold up nobody."""
+    """The states of a store at the end of one epoch. Every epoch has a new one, so that readers block nothing."""
 
     def __init__(
         self, owner: StoreOwner, epoch: Epoch, tables: Sequence[StateTable], before: RocksDBPublished | None

@@ -1,12 +1,12 @@
-"""The files of a RocksDB snapshot: tables as RocksDB made them, and one of our own that tells of all the rest.
+"""The files of a RocksDB snapshot: tables as RocksDB wrote them, and one file of our own that describes them.
 
     "CDROCKSD"  u32 version  msgpack of SnapshotInfo  u64 checksum of all before
 
-Tables never change once they are written, so snapshots share them. What does change (which tables belong to the
-database, and at which level) is small and lies inside our own file, with a checksum of every table.
+Tables are immutable, so snapshots share them. What changes (which tables belong to the database, and at which level)
+is small and is stored in our own file, with a checksum of every table.
 
-Names of files are RocksDB's, and only of the kinds that a snapshot has: a table may be linked to the checkpoint's own
-file, which RocksDB never writes to, and a file under any other name could make it do so.
+File names are RocksDB's, and only of the kinds that a snapshot has: a table may be a link to the checkpoint's own
+file, which RocksDB never writes to; under any other name RocksDB might write to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from checkdam.storage.contract import Storage
 
 VERSION = 1
 INFO_NAME = "_states"
-"""What our own file is called among those of a handle."""
+"""The name of our own file among those of a handle."""
 
 TABLE_SUFFIX = ".sst"
 _TABLE = re.compile(r"\d{1,20}\.sst", re.ASCII)
@@ -44,7 +44,7 @@ _WRITTEN_AT_ONCE = 2 << 20
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
-    """Whose state it is, what states there are, and what it takes to open the tables as a database again."""
+    """The owner of the state, its states, and what is needed to open the tables as a database again."""
 
     uid: str
     subtask: int
@@ -54,7 +54,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     states: list[StateInfo]
     tables: dict[str, int]  # checksums by name
     others: dict[str, bytes]  # whole files by name
-    key_groups: dict[str, tuple[int, int]] = {}  # first and last that a table has keys of; where it is not known, any
+    key_groups: dict[str, tuple[int, int]] = {}  # first and last key group of a table's keys; unknown means any
 
 
 _decoder = msgspec.msgpack.Decoder(SnapshotInfo)
@@ -66,11 +66,11 @@ def pack_info(info: SnapshotInfo) -> bytes:
 
 
 def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> SnapshotInfo:
-    """Our own file of a handle that has files.
+    """Read our own file of a handle that has files.
 
     Raises:
         CheckpointDamagedError: it is gone, truncated or altered, the handle lacks it or a table it names, or a name is
-            not that of a file of RocksDB.
+            not one of RocksDB's.
         FormatTooNewError: a newer version wrote it.
     """
     found = next((file for file in handle.files if file.name == INFO_NAME), None)
@@ -123,9 +123,9 @@ def fetch(
     target: Path,
     key_groups: KeyGroupRange,
 ) -> None:
-    """Put the files of a handle into a local directory, where RocksDB can open them; linked where that is possible.
+    """Put the files of a handle into a local directory for RocksDB to open; links them where possible.
 
-    RocksDB wants all tables to be there; those without a key in `key_groups` are linked and not read.
+    RocksDB requires all tables to exist; those without a key in `key_groups` are linked and not read.
 
     Raises:
         CheckpointDamagedError: a file is gone or truncated, or a table with keys in `key_groups` is altered.
@@ -146,7 +146,7 @@ def fetch(
 
 
 def verify_tables(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
-    """Read every file of a handle and compare it with its checksum; nothing is kept.
+    """Read every file of a handle and verify its checksum; keeps nothing.
 
     Raises:
         CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is gone, truncated or altered.
@@ -165,7 +165,7 @@ def verify_tables(handle: KeyedStateHandle, storage: Storage, directory: str) ->
 
 
 def _check_read(path: str, file: StateFile, checksum: int | None, size: int, expected: int) -> None:
-    """Raise CheckpointDamagedError unless size and, where it is known, checksum are those that were written."""
+    """Raise CheckpointDamagedError unless the size and, if known, the checksum are as written."""
     if size != file.size:
         raise damaged(path, f"it has not the {file.size} bytes that were written")
     if checksum is not None and checksum != expected:
@@ -173,7 +173,7 @@ def _check_read(path: str, file: StateFile, checksum: int | None, size: int, exp
 
 
 def _stored_pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
-    """A file of the storage piece by piece, and no more than one piece beyond `size`. Raises FileNotFoundError."""
+    """Yield a stored file in pieces, at most one piece beyond `size`. Raises FileNotFoundError."""
     offset = 0
     while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
         yield piece
@@ -181,11 +181,11 @@ def _stored_pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
 
 
 def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_read: bool) -> tuple[int | None, int]:
-    """The checksum, None if nobody had to read the file, and the size."""
+    """Link or copy a file; return its checksum (None if it was not read) and its size."""
     if _is_linked(storage, path, local):
         return _checksum(local) if is_read else (None, local.stat().st_size)
     hasher, copied = xxhash.xxh3_64(), 0
-    with local.open("xb") as output:  # never into what is there: a link is the checkpoint's own file
+    with local.open("xb") as output:  # never into an existing file: a link is the checkpoint's own file
         for piece in _stored_pieces(storage, path, size):
             hasher.update(piece)
             output.write(piece)
@@ -194,7 +194,7 @@ def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_rea
 
 
 def _is_linked(storage: Storage, path: str, local: Path) -> bool:
-    """Link the local name to the file of a checkpoint; False where that cannot be done, or the file is missing.
+    """Link the local name to a checkpoint's file; return False if that is impossible, or the file is missing.
 
     Raises:
         StorageError: it is a symbolic link, or lies behind one.
@@ -204,7 +204,7 @@ def _is_linked(storage: Storage, path: str, local: Path) -> bool:
         return False
     try:
         os.link(f"{unquote(parts.path)}/{path}", local, follow_symlinks=False)
-    except OSError:  # another file system, or one without links; a copy shows a missing file
+    except OSError:  # another file system, or one without links; a copy reports a missing file
         return False
     return True
 
@@ -218,9 +218,9 @@ def _checksum(local: Path) -> tuple[int, int]:
 
 
 def copy_out(local: Path, storage: Storage, path: str) -> tuple[StateFile, int]:
-    """Make a local file durable under `path`, whole or not at all; returns it with its checksum.
+    """Make a local file durable under `path`, atomically; return it with its checksum.
 
-    What is too large to hold is streamed under a temporary name and renamed.
+    Large files are streamed to a temporary name and renamed.
     """
     if local.stat().st_size <= _WRITTEN_AT_ONCE:
         data = local.read_bytes()
@@ -237,7 +237,7 @@ def copy_out(local: Path, storage: Storage, path: str) -> tuple[StateFile, int]:
                 size += len(piece)
         storage.rename(temporary, path)
     except BaseException:
-        with contextlib.suppress(StorageError):  # the first error is the one to tell; a sweep finds the file
+        with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
             storage.delete(temporary)
         raise
     return StateFile(path, size, local.name), hasher.intdigest()

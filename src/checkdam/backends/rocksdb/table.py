@@ -1,4 +1,4 @@
-"""One state in a column family, behind Python objects: what cells and maps have in common."""
+"""One state in a column family, cached as Python objects: the common part of cells and maps."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from checkdam.types.serializers import serializer
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo
 
 UNKNOWN: Any = type("Unknown", (), {"__slots__": ()})()
-"""Stands for what the objects in memory do not tell; None tells that there is no value."""
+"""Stands for a value that is not in memory; None stands for a missing value."""
 
-_CHANGES = 0.35  # of what a state may take: changes that wait to be written; the rest is for objects to read
+_CHANGES = 0.35  # the share of pending changes in a state's memory; the rest is for cached objects
 _CHUNK = 1024
 _AHEAD = 128
 _SAMPLED = 8
 _ASKED_EVERY = 64
-_LOADED_UNSEEN = 15  # small entries that may come into memory before room is made
+_LOADED_UNSEEN = 15  # small entries that may be loaded before room is made
 _LARGE = 2048
 _FEW_BYTES = 64 << 10
-_SLOT = 90  # what an entry of a dict takes, with the room that a growing dict keeps free
+_SLOT = 90  # the size of a dict entry, with the spare room of a growing dict
 
 _SMALL = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.NONE})
 
 
 class CurrentKey(Protocol):
-    """Where states look up what they are about."""
+    """Where states look up the current key."""
 
     current_key: Any
     current_namespace: Any
 
 
 def footprint(of: TypeInfo) -> tuple[int, float]:
-    """What a value of a type takes in memory, about: so many bytes, and so many more for each byte of its encoding."""
+    """Estimate the memory of a value of a type: a fixed number of bytes, and a factor for each byte of its encoding."""
     if of.form is not None:
         fixed, factor = footprint(of.form)
         return fixed + 64, factor
@@ -60,11 +60,11 @@ def footprint(of: TypeInfo) -> tuple[int, float]:
 
 
 class StateTable(ABC):
-    """Reads through and writes behind: objects stay in memory while there is room, changes until they are written.
+    """A read-through and write-behind cache: objects stay while there is room, changes until they are written.
 
-    An entry key is what `StateSpec.entry_key` describes; in the database the key group stands before it. Since msgpack
-    tells where a value ends, the encoding of a key is never the beginning of another's, and all entries of a key, or
-    of a key and namespace, are one range.
+    `StateSpec.entry_key` describes an entry key; in the database the key group precedes it. Since msgpack is
+    self-delimiting, the encoding of a key is never a prefix of another's, and all entries of a key, or of a key and
+    namespace, are one range.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class StateTable(ABC):
         self._hash: Callable[[Any], int] = key_hasher(owner.key_type)
         self._groups = [group.to_bytes(2, "big") for group in range(owner.max_parallelism)]
         self._fixed, self._factor = self._footprint()
-        self._sampled_bytes, self._samples = self._fixed + 32, 1  # what entries took so far, to tell their mean
-        self._check_at = 64  # the number of waiting changes at which their size is looked at again
-        self._ahead: deque[tuple[bytes, Any, Any]] = deque()  # read for sweep: as in the database, entry key, value
+        self._sampled_bytes, self._samples = self._fixed + 32, 1  # the memory of entries so far, for their mean
+        self._check_at = 64  # the number of pending changes at which their size is checked again
+        self._ahead: deque[tuple[bytes, Any, Any]] = deque()  # read for sweep: database key, entry key, value
         self._swept_up_to = b""
-        self._sweeps_stored = True  # rather than the changes that wait
-        self._few: list[tuple[bytes, Any, Any]] | None = None  # all that is stored, if that is little and was read
+        self._sweeps_stored = True  # rather than the pending changes
+        self._few: list[tuple[bytes, Any, Any]] | None = None  # all stored entries, if few and already read
         self._unseen = 0
         self._allowance = memory.allowance(self, 0)
         self._until_asked = 0
@@ -107,11 +107,11 @@ class StateTable(ABC):
 
     @abstractmethod
     def waiting(self) -> int:
-        """How many changes are not written yet."""
+        """Return the number of changes that are not written yet."""
 
     @abstractmethod
     def waiting_value(self, entry: Any) -> Any:
-        """The changed value of an entry: None if it was removed, UNKNOWN if it did not change."""
+        """Return the changed value of an entry: None if it was removed, UNKNOWN if it did not change."""
 
     @abstractmethod
     def change(self, entry: Any, value: Any) -> None:
@@ -119,22 +119,22 @@ class StateTable(ABC):
 
     @abstractmethod
     def changes(self) -> Iterator[tuple[Any, Any]]:
-        """The changed entries, newest last."""
+        """Return the changed entries, newest last."""
 
     @abstractmethod
     def newest_changes(self, count: int) -> list[tuple[Any, Any]]: ...
 
     @abstractmethod
     def forget_changes(self) -> None:
-        """They are written."""
+        """Clear the changes after they were written."""
 
     @abstractmethod
     def held(self) -> int:
-        """How many entries have objects in memory, besides changes."""
+        """Return the number of entries cached as objects, besides changes."""
 
     @abstractmethod
     def evict(self, count: int) -> None:
-        """Drop the objects of about so many entries, those touched longest ago."""
+        """Drop the objects of about this many entries, the least recently used first."""
 
     # ---- the database
 
@@ -153,7 +153,7 @@ class StateTable(ABC):
         return self._entry_keys.decode(packed_array([key[2:] for key in stored]))
 
     def write(self) -> None:
-        """Write all changes to the database. They are kept if a value does not fit its type."""
+        """Write all changes to the database. Keeps them if a value does not fit its type."""
         self._until_asked = 0
         if not self.waiting():
             self._make_room()
@@ -190,12 +190,12 @@ class StateTable(ABC):
         for chunk in chunks(entries, _CHUNK):
             for entry in self.decode_entries([stored for stored, _ in chunk]):
                 key = entry[0] if self._has_compound_keys else entry
-                if latest is UNKNOWN or key != latest:  # all entries of a key lie side by side
+                if latest is UNKNOWN or key != latest:  # all entries of a key are adjacent
                     latest = key
                     yield key
 
     def count(self) -> int:
-        """How many entries there are; exactly, while there are few."""
+        """Return the number of entries; exact as long as there are few."""
         estimate = self.column.estimated_entries + self.waiting()
         if estimate > _CHUNK:
             return estimate
@@ -211,16 +211,16 @@ class StateTable(ABC):
     def _sample(self, entries: int, encoded_bytes: int) -> None:
         self._samples += entries
         self._sampled_bytes += int(entries * self._fixed + self._factor * encoded_bytes)
-        if self._samples > 1 << 16:  # so that the mean follows what entries are like now
+        if self._samples > 1 << 16:  # so that the mean follows the current entries
             self._samples >>= 1
             self._sampled_bytes >>= 1
 
     def _at_once(self) -> int:
-        """How many entries to encode or decode together: many small ones, or so few that they take little memory."""
+        """Return how many entries to encode or decode together, limited by their memory."""
         return max(16, min(_CHUNK, CHUNK_BYTES * self._samples // self._sampled_bytes))
 
     def _loaded(self, key: bytes, value: bytes | None) -> None:
-        """Take note of an entry that came into memory."""
+        """Record an entry that was loaded into memory."""
         self._unseen += 1
         size = 0 if value is None else len(value)
         if self._unseen > _LOADED_UNSEEN or size > _LARGE:
@@ -229,7 +229,7 @@ class StateTable(ABC):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Keep objects within what this state may take; others may have begun to take their part since."""
+        """Keep objects within this state's share, which shrinks as other states need theirs."""
         size = self._sampled_bytes / self._samples
         self._until_asked -= 1
         if self._until_asked < 0:
@@ -240,7 +240,7 @@ class StateTable(ABC):
             self.evict(surplus + self.held() // 16)
 
     def _check_changes(self) -> None:
-        """Write the changes that wait if they take more than their share, judging by the newest."""
+        """Write pending changes if they exceed their share, estimated from the newest."""
         newest = self.newest_changes(_SAMPLED)
         with naming(self._owner, self.info):
             sizes = [
@@ -257,7 +257,7 @@ class StateTable(ABC):
     # ---- expiry and migration
 
     def sweep(self, count: int) -> None:
-        """Look at the next `count` entries, round and round, and drop what has expired."""
+        """Inspect the next `count` entries, in endless rotation, and drop what has expired."""
         if self.prune is None:
             return
         rounds = 0
@@ -265,12 +265,12 @@ class StateTable(ABC):
             while not self._ahead:
                 rounds += not self._read_ahead(count)
                 if rounds > 1:
-                    return  # all there is was looked at
+                    return  # every entry was inspected
             self._swept_up_to, entry, value = self._ahead.popleft()
             self._drop_expired(entry, value, self.prune)
 
     def _read_ahead(self, count: int) -> bool:
-        """Get the next entries to sweep: those in the database, then changes that are only here; False after these."""
+        """Load the next entries to sweep: those in the database, then unwritten changes; return False after these."""
         if self._sweeps_stored:
             found = self._read_stored(min(max(count, _AHEAD), self._at_once()))
             self._ahead.extend(found)
@@ -283,7 +283,7 @@ class StateTable(ABC):
         return True
 
     def _read_stored(self, wanted: int) -> list[tuple[bytes, Any, Any]]:
-        """The next entries in the database; all of them stay in memory if they are few, for the rounds to come."""
+        """Return the next entries in the database; if there are few, keeps them in memory for the next rounds."""
         if self._few is not None:
             return [] if self._swept_up_to else self._few
         after = self._swept_up_to + b"\0" if self._swept_up_to else b""
@@ -296,7 +296,7 @@ class StateTable(ABC):
         return found
 
     def _forget_ahead(self) -> None:
-        """What is in the database has changed. The round goes on where it was."""
+        """Discard entries read ahead because the database has changed. The round continues at its position."""
         self._ahead.clear()
         self._few = None
         self._sweeps_stored = True
@@ -312,7 +312,7 @@ class StateTable(ABC):
             self.change(entry, fresh)
 
     def sweep_all(self, prune: Prune | None = None) -> None:
-        """Look at every entry once, with the state's own prune or another."""
+        """Inspect every entry once, with the state's own prune or another."""
         self.write()
         self._forget_ahead()
         self._swept_up_to = b""
@@ -323,7 +323,7 @@ class StateTable(ABC):
         self.write()
 
     def rewrite(self, reading: StateReading) -> None:
-        """Turn every stored value into one of the job's type."""
+        """Convert every stored value to the job's type."""
         for chunk in chunks(self.column.scan(), _CHUNK):
             keys, old = zip(*chunk, strict=True)
             with naming(self._owner, self.info):
