@@ -125,7 +125,7 @@ class Operations:
             return operation
 
     def wait_until_fetched(self, timeout: float) -> bool:
-        """Wait until every end a client is waiting for has been told; False if that takes too long."""
+        """Wait until clients have fetched the end of every operation they poll; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._awaited(), timeout)
 
