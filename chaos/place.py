@@ -11,7 +11,7 @@ from typing import Any
 
 BATCHES = 8
 FILES_PER_BATCH = 2
-"""An epoch reads one batch of input files, so the number of batches is the number of epochs with records."""
+"""An epoch reads one batch of this many input files, so the number of batches is that of epochs with records."""
 
 _FIRST_MODIFIED = 1_700_000_000
 

@@ -1,7 +1,7 @@
 """A Java that starts Spark quickly: short runs spend most of their time starting the JVM, largely loading classes.
 
-`build/quick-java` is a JAVA_HOME whose `java` calls the real one with flags for short runs: it uses only the first tier
-of compilation, and it maps Spark's classes from an archive that an earlier JVM has written. The JVM ignores an archive
+`build/quick-java` is a JAVA_HOME whose `java` calls the real one with flags for short runs: it uses only the first
+compiler tier, and it maps Spark's classes from an archive that an earlier JVM has written. The JVM ignores an archive
 that does not match, such as one of another Java. For Python workers see `quick_daemon`.
 """
 
