@@ -39,7 +39,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens, when, and how many seconds later: "kill-slot@epoch:3+0.25"."""
+    """An act, the step at which it happens, and a delay in seconds: "kill-slot@epoch:3+0.25"."""
 
     act: str
     when: When

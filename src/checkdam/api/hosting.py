@@ -18,7 +18,7 @@ from checkdam.runtime.monitor.listeners import JointListener
 
 
 class Served:
-    """What a job needs to be served. Without a host, only the launch's own listener is notified."""
+    """The listener and monitor of a job for its host. Without a host, only the launch's own listener is notified."""
 
     def __init__(self, launch: Launch, job: Job, configuration: Configuration) -> None:
         self._host = launch.host

@@ -1,4 +1,4 @@
-"""Arrow columns of values of which only the durable type is known."""
+"""Arrow columns for values whose durable type alone is known."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read of a snapshot, and how. Without a serializer for values, only keys are read."""
+    """A state and the serializers to read it with. Without a serializer for values, only keys are read."""
 
     info: StateInfo
     keys: Serializer
