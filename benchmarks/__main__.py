@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print a table, write build/bench.json."""
+"""`python -m benchmarks`: measures, prints a table, writes build/bench.json."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> int:
     print(f"load average {load:.2f}", file=sys.stderr)
     if load > _BUSY:
         print("warning: something else keeps this machine busy, so the figures will mislead", file=sys.stderr)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # by the way that cleans up
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # exit in a way that cleans up
     root = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
         figures, failures = _measure(root, options)
@@ -62,7 +62,7 @@ def _options() -> argparse.Namespace:
 
 
 def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, dict[str, Callable[[], list[Figure]]]]:
-    """Every comparison by its name, in the order of `COMPARISONS`, and what some of them must be prepared by."""
+    """Return every comparison by name, in the order of `COMPARISONS`, and the object that prepares some of them."""
     measurements = Measurements(sides, inputs)
     throughput, kinds = Throughput(measurements, sizes), Kinds(measurements, sides, sizes)
     state, durable = State(sides, sizes, inputs), Durable(sides, sizes, inputs)
@@ -88,7 +88,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
 
 
 def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dict[str, SideFailedError]]:
-    """The figures of every comparison asked for, and why others could not be had."""
+    """Return the figures of every requested comparison, and why others failed."""
     inputs = root / "inputs"
     inputs.mkdir()
     throughput, known = comparisons(Sides(root), QUICK if options.quick else FULL, inputs)

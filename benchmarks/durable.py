@@ -1,4 +1,4 @@
-"""A lot of state: more of it than memory, checkpoints of few changes to it, and restores at another parallelism."""
+"""Comparisons with large state: larger than memory, incremental checkpoints, and restores at another parallelism."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Durable:
         self._written: dict[str, list[int]] = {}  # by backend
 
     def larger_than_memory(self) -> list[Figure]:
-        """What the process has taken at its peak more than right before the state was opened."""
+        """Measure the peak memory of the process above its memory right before the state was opened."""
         sizes = self._sizes
         state = f"rocksdb with state of {sizes.times_budget} × its budget of {sizes.budget // _MB} MB"
         result = self._sides.run(
@@ -44,7 +44,7 @@ class Durable:
         ]
 
     def incremental(self) -> list[Figure]:
-        """Every checkpoint comes after a hundredth of all keys, chosen at random, has changed."""
+        """Measure checkpoints, each after a hundredth of all keys, chosen at random, has changed."""
         what = f"checkpoint after 1 % of {self._sizes.kept_keys:_} keys changed".replace("_", " ")
         figures = []
         for backend in BACKENDS:
@@ -64,7 +64,7 @@ class Durable:
         return figures
 
     def rescale(self) -> list[Figure]:
-        """All subtasks one after the other in one process, until the last one's state can be read."""
+        """Measure all subtasks one after the other in one process, until the last one's state can be read."""
         sizes = self._sizes
         figures = []
         for backend in BACKENDS:
@@ -91,7 +91,7 @@ class Durable:
         return [Figure(**row) for row in rows]
 
     def _checkpoints(self, backend: str) -> list[int]:
-        """The bytes that a full checkpoint and those that build on it have written; their files stay."""
+        """Return the bytes written by a full checkpoint and by those that build on it; their files stay."""
         sizes = self._sizes
         if backend not in self._written:
             self._written[backend] = self._sides.run(
@@ -107,7 +107,7 @@ class Durable:
         return self._written[backend]
 
     def _restore(self, backend: str, parallelism: int) -> list[float]:
-        """The seconds that each subtask takes."""
+        """Return the seconds that each subtask takes."""
         result = self._sides.run(
             "restore_state",
             f"restore in {parallelism} subtasks on {backend}",

@@ -1,4 +1,4 @@
-"""A job that has run for a while, as its record: what the web page is measured and tried with."""
+"""The record of a job that has run for a while, for measuring and trying the web page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECKPOINT_EVERY = 5  # epochs
 def job_with_history(
     *, checkpoints: int, now: int, name: str = "orders by customer", parallelism: int = 4
 ) -> JobRecord:
-    """A running job of eight operators with this many checkpoints behind it, the last one at `now`."""
+    """Return a running job of eight operators with a history of this many checkpoints, the last one at `now`."""
     operators = _operators(parallelism)
     epochs = checkpoints * _CHECKPOINT_EVERY
     started = now - epochs * _EPOCH - 5_000

@@ -1,6 +1,6 @@
-"""Every kind of state on every backend: maps beside `transformWithState`, and each kind without Spark around it.
+"""Every kind of state on every backend: maps compared with `transformWithState`, and each kind without Spark.
 
-Values beside `transformWithState` are in `throughput`, since both have epochs of full size.
+Values are compared with `transformWithState` in `throughput`, since both have epochs of full size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALONE = {
     "map": "map state, one entry read and written",
     "timers": "timers registered and fired",
 }
-"""What is done with each kind for every record, in a process of its own."""
+"""The operation on each kind for every record, in its own process."""
 
 
 class Kinds:
@@ -45,7 +45,7 @@ class Kinds:
         self._sizes = sizes
 
     def maps(self) -> list[Figure]:
-        """All make their state durable with every epoch."""
+        """Compare maps; all sides make their state durable with every epoch."""
         sizes = self._sizes
         epochs = [sizes.kind_records] * (sizes.first_epochs + sizes.epochs)
         source = self._taken.input("pairs", lambda path: pairs(path, epochs, *self._shape))
@@ -60,7 +60,7 @@ class Kinds:
         ]
 
     def alone(self) -> list[Figure]:
-        """Each kind in one process; and the lists of `transformWithState`, on Spark, to see them beside."""
+        """Measure each kind in one process, and the lists of `transformWithState`, on Spark, for comparison."""
         sizes = self._sizes
         figures = []
         for backend in BACKENDS:

@@ -1,4 +1,4 @@
-"""Seconds of each epoch in steady state, side by side: what comparisons of throughput are made of."""
+"""Seconds of each epoch in steady state, by side: the basis of throughput comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Side:
 
 
 class Measurements:
-    """What sides have taken so far; why some could not be measured is told by the comparisons that need them."""
+    """The measurements of the sides so far. Comparisons that need a failed side report its failure."""
 
     def __init__(self, sides: Sides, inputs: Path) -> None:
         self._sides = sides
@@ -35,13 +35,13 @@ class Measurements:
         self._failures: dict[str, SideFailedError] = {}
 
     def input(self, name: str, make: Callable[[Path], Input]) -> Input:
-        """The input of that name, made if there is none yet."""
+        """Return the input of that name, creating it if there is none yet."""
         if name not in self._inputs:
             self._inputs[name] = make(self._directory / name)
         return self._inputs[name]
 
     def measure(self, sides: Sequence[Side], source: Input, *, first: int, rounds: int = 1) -> None:
-        """Turn by turn, so that what disturbs the machine for a while disturbs every side."""
+        """Measure the sides in turns, so that a disturbance of the machine affects every side."""
         for turn in range(1, rounds + 1):
             for side in sides:
                 what = side.name if rounds == 1 else f"{side.name}, {turn} of {rounds}"
@@ -62,7 +62,7 @@ class Measurements:
         return statistics.median(self._seconds[side.name])
 
     def speed(self, ours: Side, theirs: Side) -> float:
-        """How many times as fast. Only epochs of one size can be compared: each has a part that no record causes."""
+        """Return how many times as fast ours is. Epochs must have one size, since each has a fixed cost."""
         taken = self.median(theirs) / self.median(ours)
         sizes = self._records[ours.name], self._records[theirs.name]
         if len(set(sizes)) > 1:
@@ -75,10 +75,10 @@ class Measurements:
 
 
 def steady_seconds(epochs: Sequence[dict[str, float]], source: Input, first: int) -> list[float]:
-    """From the end of one epoch to the end of the next, without the first ones.
+    """Return the time from the end of one epoch to the end of the next, without the first ones.
 
     Raises:
-        SideFailedError: the side has not seen the records that the input holds.
+        SideFailedError: the side has not seen the records of the input.
     """
     seen = tuple(int(epoch["records"]) for epoch in epochs)
     if seen != source.epochs:

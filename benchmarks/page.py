@@ -1,4 +1,4 @@
-"""How soon the web page can be used."""
+"""The time until the web page can be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class WebPage:
         self._sizes = sizes
 
     def interactive(self) -> list[Figure]:
-        """The slowest view is held against the bar."""
+        """Compare the slowest view with the bar."""
         known = self._sizes.page_checkpoints
         result = self._sides.run(
             "web_page",

@@ -1,4 +1,4 @@
-"""One side of a comparison: a process of its own, with a JVM of its own, that leaves nothing behind."""
+"""One side of a comparison: its own process, with its own JVM, that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDS_WITHIN_SECONDS = 20.0
 
 
 class SideFailedError(Exception):
-    """One side could not be measured; the text says why, as far as the side did."""
+    """One side could not be measured; the text has the reason that the side gave."""
 
 
 class Sides:
@@ -30,7 +30,7 @@ class Sides:
         self._count = 0
 
     def run(self, side: str, what: str, **arguments: Any) -> Any:
-        """What the function of that name in `benchmarks.sides` returns. It gets a directory that is then removed."""
+        """Run the function of that name in `benchmarks.sides` and return its result, then remove its directory."""
         self._count += 1
         print(f"{time.monotonic() - self._started_at:5.0f} s  {what}", file=sys.stderr, flush=True)
         work = self._root / str(self._count)
@@ -84,7 +84,7 @@ def _is_alive(group: int) -> bool:
 
 
 def remove(directory: Path) -> None:
-    """Remove a directory from which others, on their way out, may still remove files of their own."""
+    """Remove a directory from which ending processes may still remove their own files."""
     deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
     while directory.exists():
         shutil.rmtree(directory, ignore_errors=time.monotonic() < deadline)

@@ -1,4 +1,4 @@
-"""What it costs a job at full load to be asked for its state, and how long whoever asks waits."""
+"""The cost of state queries for a job at full load, and the latency of the queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.words import Input, uniform
 
 @dataclass(frozen=True)
 class Asking:
-    """One way to ask: so many questions a second, of so many keys each, by one process over HTTP."""
+    """One query load: queries per second and keys per query, sent by one process over HTTP."""
 
     name: str
     rate: float
@@ -30,8 +30,8 @@ BATCH = Asking("1 000 keys a second in batches of 100", 10, 100)
 @dataclass
 class _Taken:
     seconds: list[float] = field(default_factory=list)  # of each epoch
-    latencies: list[float] = field(default_factory=list)  # of each question
-    keys: int = 0  # that were told of, in all
+    latencies: list[float] = field(default_factory=list)  # of each query
+    keys: int = 0  # answered in total
     asked_seconds: float = 0.0
     used: dict[str, float] = field(default_factory=dict)  # processor seconds, by process
 
@@ -41,7 +41,7 @@ class _Taken:
 
 
 class Queries:
-    """Turn by turn, as comparisons of throughput are made."""
+    """Measures the query loads in turns, like comparisons of throughput."""
 
     def __init__(self, sides: Sides, sizes: Sizes, inputs: Path) -> None:
         self._sides = sides
@@ -106,7 +106,7 @@ def _p99(taken: _Taken) -> float:
 
 
 def _costs(taken: _Taken, bare: _Taken) -> dict[str, float]:
-    """Processor seconds a key, beyond what the same records cost when nobody asks."""
+    """Return the processor seconds per key, beyond the cost of the same records without queries."""
     return {
         where: max(0.0, seconds - bare.used.get(where, 0.0)) / max(1, taken.keys)
         for where, seconds in taken.used.items()

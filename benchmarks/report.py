@@ -1,4 +1,4 @@
-"""What was measured, as a table for people and as JSON for programs."""
+"""The measured figures, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value; without a bar it is there to explain the others."""
+    """One measured value; without a bar it explains the others."""
 
     name: str
     value: float
@@ -27,7 +27,7 @@ class Figure:
 
     @property
     def passes(self) -> bool:
-        """As measured, not as rounded for the table."""
+        """Whether the measured value, before rounding, meets the bar."""
         enough = self.at_least is None or self.value >= self.at_least
         return enough and (self.at_most is None or self.value <= self.at_most)
 
@@ -64,7 +64,7 @@ def print_table(figures: Sequence[Figure]) -> None:
 
 
 def write_json(figures: Sequence[Figure], path: Path) -> None:
-    """The figures that have a bar, in their order."""
+    """Write the figures that have a bar, in their order."""
     rows = [
         {"name": figure.name, "value": round(figure.value, 4), "bar": figure.bar, "pass": figure.passes}
         for figure in figures

@@ -1,4 +1,4 @@
-"""What a savepoint costs against reading it back, and how fast the state reader is with no job running."""
+"""The cost of a savepoint compared with reading it, and the speed of the state reader without a running job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.sizes import Sizes
 
 _FORMATS = (("hashmap", "CANONICAL"), ("rocksdb", "CANONICAL"), ("rocksdb", "NATIVE"))
 _JUDGED = ("hashmap", "CANONICAL")
-_READER_ENTRIES = 1_000_000  # a second, as Arrow
+_READER_ENTRIES = 1_000_000  # per second, as Arrow
 
 
 class Savepoints:
@@ -22,9 +22,10 @@ class Savepoints:
         self._directory = inputs
 
     def savepoint(self) -> list[Figure]:
-        """Bars are for the default backend; what is told of RocksDB explains them.
+        """Measure savepoints. Bars are for the default backend; the figures of RocksDB are for comparison.
 
-        Taken, restored and read one subtask after the other in one process, so that each figure is of one core.
+        A savepoint is taken, restored and read one subtask after the other in one process, so that each figure is of
+        one core.
         """
         figures = []
         for backend, format in _FORMATS:
@@ -88,5 +89,5 @@ class Savepoints:
         )
 
     def _anew(self, backend: str, format: str, what: str) -> float:
-        """A job without checkpoints has no files to copy: all that is held is written out."""
+        """Measure a job without checkpoints, which has no files to copy: all state is written out."""
         return float(self._take(backend, format, self._sizes.restores, what, has_checkpoint=False)["seconds"])

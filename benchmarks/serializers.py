@@ -1,8 +1,8 @@
-"""`python -m benchmarks.serializers`: the durable form beside pickle and msgspec, in time for each value.
+"""`python -m benchmarks.serializers`: the durable form compared with pickle and msgspec, in time per value.
 
 A store encodes and decodes whole batches (hashmap) or single values (rocksdb). The bar is for what all three do: turn
-values into bytes and back. What only the stores do, checking every value against its declared type before it becomes
-durable, is shown beside pickle, which checks nothing; msgspec checks when it reads and not when it writes.
+values into bytes and back. Only the stores check every value against its declared type before it becomes durable. That
+is compared with pickle, which checks nothing; msgspec checks when it reads, but not when it writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Visit(NamedTuple):
 
 
 def serializers(*, values: int = 10_000, rounds: int = 40) -> list[Figure]:
-    """How many times the time of the faster of pickle and msgspec ours takes, kind by kind of value."""
+    """Return our time relative to the faster of pickle and msgspec, for each kind of value."""
     figures: list[Figure] = []
     for name, hint, made in _cases(values):
         figures += _compared(name, hint, made, rounds)
@@ -107,11 +107,11 @@ def _compared(name: str, hint: Any, values: list[Any], rounds: int) -> list[Figu
 
 
 def _fastest(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The shortest of many runs of each, in turns, so that a busy moment of the machine falls on all alike."""
+    """Return the shortest of many runs of each, in turns, so that a busy moment of the machine affects all equally."""
     best = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
         for name, work in works.items():
-            for _ in range(2):  # the second run finds the caches filled with its own data, whatever ran before
+            for _ in range(2):  # the second run finds its own data in the caches, whatever ran before
                 start = time.perf_counter()
                 work()
                 best[name] = min(best[name], time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of the measurements."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Sizes:
     value_bytes: int = 400
     accesses: int = 300_000
 
-    # Checkpoints and restores of a lot of state.
+    # Checkpoints and restores of large state.
     kept_keys: int = 2_000_000
     kept_checkpoints: int = 10  # that build on the full one
     parallelism: int = 2
     rescales: int = 5
-    values: int = 10_000  # that serializers are timed with
+    values: int = 10_000  # with which serializers are timed
     value_rounds: int = 40
 
     # The web page.

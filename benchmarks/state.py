@@ -1,4 +1,4 @@
-"""What state costs: in a checkpoint's pause and bytes, at restore, and in memory."""
+"""The cost of state: pause and bytes of a checkpoint, restore time, and memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class State:
         return f"{self._sizes.many_keys:_} keys held, {self._sizes.changed:_} changed".replace("_", " ")
 
     def _take_checkpoints(self, held: int) -> list[dict[str, Any]]:
-        """The checkpoints that hold exactly one epoch's changes, with those changes' serialized size."""
+        """Return the checkpoints that hold exactly one epoch's changes, with those changes' serialized size."""
         source = changes(self._directory / f"changes-{held}", held, self._sizes.changed, self._sizes.checkpoints)
         result = self._run_job(source, f"checkpoints with {held} keys held", "checkpoints")
         taken = one_epoch_each(result["checkpoints"], source)
@@ -105,7 +105,7 @@ class State:
         return float(epoch["ended_at"] - after["restored_at"])
 
     def memory(self) -> list[Figure]:
-        """By Python's count and by the operating system's; the worse one is held against the bar."""
+        """Measure memory as counted by Python and by the operating system; the worse one is compared with the bar."""
         ratios, figures = [], []
         keys = self._sizes.many_keys
         for traced, counted in ((True, "as Python counts"), (False, "resident")):
@@ -123,7 +123,7 @@ class State:
 
 
 def one_epoch_each(checkpoints: list[dict[str, Any]], source: Changes) -> list[dict[str, Any]]:
-    """Those that come one epoch after the one before: when a checkpoint takes long, the next covers several epochs."""
+    """Return the checkpoints that cover one epoch: while a checkpoint takes long, the next covers several epochs."""
     chosen = []
     for before, after in pairwise(checkpoints):
         if after["epoch"] == before["epoch"] + 1:

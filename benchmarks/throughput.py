@@ -1,4 +1,4 @@
-"""Records a second in steady state: Checkdam's operators beside Spark's, and a small epoch beside a bare one."""
+"""Records per second in steady state: Checkdam's operators compared with Spark's, and a small epoch with a bare one."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ LARGE = {
     "limit": (PROCESS, LIMIT, SUM, DURABLE),
     "checkpoints": (PROCESS, DURABLE),
 }
-"""Which sides each comparison needs with epochs of full size."""
+"""The sides that each comparison needs with epochs of full size."""
 
 
 class Throughput:
-    """Compares sides; those of full-sized epochs are measured once, for all comparisons that need them."""
+    """Compares sides; those with full-sized epochs are measured once, for all comparisons that need them."""
 
     def __init__(self, measurements: Measurements, sizes: Sizes) -> None:
         self._taken = measurements
         self._sizes = sizes
 
     def prepare(self, comparisons: Sequence[str]) -> None:
-        """Measure what these comparisons share; to be called before any of them."""
+        """Measure what these comparisons share; must be called before any of them."""
         needed = {side.name: side for name in comparisons for side in LARGE.get(name, ())}
         if needed:
             self._measure_large(list(needed.values()))
 
     def transform_with_state(self) -> list[Figure]:
-        """Value state. All make their state durable with every epoch."""
+        """Compare value state; all sides make their state durable with every epoch."""
         slow = self._sizes.slow_epochs
         epochs = sum(records == self._sizes.records for records in slow)
         source = self._taken.input("slow", lambda path: uniform(path, slow, self._sizes.keys))
@@ -80,7 +80,7 @@ class Throughput:
         ]
 
     def sql(self) -> list[Figure]:
-        """Both make their state durable with every epoch."""
+        """Compare with SQL; both sides make their state durable with every epoch."""
         self._measure_large([CHANGELOG], rounds=1)
         speed = self._taken.speed
         return [

@@ -1,4 +1,4 @@
-"""The input: text files, one word a line."""
+"""The input: text files, one word per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def word(number: int) -> str:
 
 @dataclass(frozen=True)
 class Input:
-    """A directory of text files and how to read it: which files make an epoch, and how many records each has."""
+    """A directory of text files, the files of each epoch, and the number of records in each."""
 
     path: str
     files_per_epoch: int
@@ -28,7 +28,7 @@ class Input:
 
 
 def uniform(directory: Path, epochs: Sequence[int], keys: int, files_per_epoch: int = 2) -> Input:
-    """Epochs of so many records each, every word as likely as any other."""
+    """Write epochs of these sizes, with every word equally likely."""
     rng = np.random.default_rng(SEED)
     vocabulary = [word(number) for number in range(keys)]
     files = [
@@ -39,7 +39,7 @@ def uniform(directory: Path, epochs: Sequence[int], keys: int, files_per_epoch: 
 
 
 def pairs(directory: Path, epochs: Sequence[int], keys: int, entries: int, files_per_epoch: int = 2) -> Input:
-    """Lines of a word and an entry of its own, as in "word7 e42", every pair as likely as any other."""
+    """Write lines of a word and an entry, as in "word7 e42", with every pair equally likely."""
     rng = np.random.default_rng(SEED)
     files = [
         part
@@ -52,10 +52,10 @@ def pairs(directory: Path, epochs: Sequence[int], keys: int, entries: int, files
 
 @dataclass(frozen=True)
 class Changes:
-    """An input whose first epoch brings every word once, and each later one some of them once more."""
+    """An input whose first epoch contains every word once, and each later one some of them again."""
 
     input: Input
-    serialized: tuple[int, ...]  # MessagePack bytes, key and count, of what each later epoch changes
+    serialized: tuple[int, ...]  # MessagePack bytes, key and count, of the changes of each later epoch
 
 
 def changes(directory: Path, held: int, changed: int, epochs: int) -> Changes:
@@ -79,4 +79,4 @@ def _write_files(directory: Path, files: Sequence[npt.NDArray[np.int64]], word_o
     for index, numbers in enumerate(files):
         path = directory / f"{index:04d}.txt"
         path.write_text("\n".join(map(word_of, numbers.tolist())) + "\n", encoding="utf-8")
-        os.utime(path, (1_000_000_000 + index,) * 2)  # Spark reads files in the order of their times
+        os.utime(path, (1_000_000_000 + index,) * 2)  # Spark reads files in the order of their modification times

@@ -1,1 +1,1 @@
-"""Real jobs, really killed: what a round does, and how its outcome is judged."""
+"""Chaos rounds: real jobs whose processes are killed, and the checks of the outcome."""

@@ -1,4 +1,4 @@
-"""`python -m chaos --rounds 200 --seed 7`: round after round of real failures; exits 1 if one was not survived."""
+"""`python -m chaos --rounds 200 --seed 7`: runs rounds of real failures; exits 1 if a job did not survive one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEQUENCE = (
     "driver",
     "step",
 )
-"""The kinds of round, one after the other and again; some hit a step or a storage operation inside one process."""
+"""The kinds of round, in a repeated sequence; some hit a step or a storage operation inside one process."""
 
 
 def run_rounds(
@@ -63,7 +63,7 @@ def planned_rounds(rounds: int) -> list[tuple[str, str]]:
 
 
 def _plan(number: int) -> tuple[str, str]:
-    """Alternate between the jobs within one pass through the sequence, and for each place in it from pass to pass."""
+    """Alternate between the jobs within a pass through the sequence, and at each place of it from pass to pass."""
     passes, place = divmod(number, len(SEQUENCE))
     return SEQUENCE[place], list(JOBS)[(passes + place) % len(JOBS)]
 
@@ -81,7 +81,7 @@ def _play(kind: str, job: str, rng: random.Random) -> Outcome:
 @click.option("--kind", type=click.Choice([*PROCESS_KINDS, *LOCAL_KINDS]), help="Run rounds of this kind only.")
 def main(rounds: int, seed: int | None, first: int, kind: str | None) -> None:
     """Kill, freeze and terminate what a job consists of, and check that nothing is lost, repeated or left behind."""
-    signal.signal(signal.SIGTERM, _exit)  # so that a round ends its processes
+    signal.signal(signal.SIGTERM, _exit)  # so that a round ends its processes on SIGTERM
     chosen = secrets.randbelow(1_000_000) if seed is None else seed
     click.echo(f"chaos: {rounds} rounds, seed {chosen}")
     prepare_quick_java()

@@ -1,6 +1,6 @@
 """A job with every kind of state, on RocksDB, whose output and state do not depend on the parallelism.
 
-All records of a key in one batch come from one file, so they arrive in order; whatever mixes keys only counts.
+All records of a key in one batch come from one file, so they arrive in order; operators that mix keys only count.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from checkdam.state_reader import Savepoint
 _NEVER = StateTtlConfig(timedelta(days=1000))
 _RULES = MapStateDescriptor("rules", int, int)
 _FOURTH = OutputTag("fourth", tuple[str, int])
-_PAUSE_SECONDS = 0.02  # so that the source function is at work for several epochs
+_PAUSE_SECONDS = 0.02  # so that the source function runs for several epochs
 _KEYS = 60
 
 
 class Mean(AggregateFunction):
-    """Keeps sum and number of what was added."""
+    """Keeps sum and number of the added values."""
 
     def create_accumulator(self) -> tuple[int, int]:
         return 0, 0
@@ -65,7 +65,7 @@ class Mean(AggregateFunction):
 
 
 class Everything(KeyedBroadcastProcessFunction[str, Record, Record, str]):
-    """Emits with each record, and when the key's timer is due, what its states hold."""
+    """Emits the content of the key's states with each record, and when the key's timer fires."""
 
     def open(self, ctx: RuntimeContext) -> None:
         self.count = ctx.get_state(ValueStateDescriptor("count", int, default=0))
@@ -114,7 +114,7 @@ class Everything(KeyedBroadcastProcessFunction[str, Record, Record, str]):
 
 
 class Buffer(FlatMapFunction, CheckpointedFunction):
-    """Holds records back in list state until there are some, and keeps in union state how many came."""
+    """Buffers records in list state, and keeps the number of records in union state."""
 
     def initialize_state(self, ctx: FunctionInitializationContext) -> None:
         self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("waiting", tuple[str, int, int]))
@@ -139,7 +139,7 @@ class Buffer(FlatMapFunction, CheckpointedFunction):
 
 
 class Partitions(SourceFunction, CheckpointedFunction):
-    """Counts up in each of its partitions, which move from subtask to subtask when the job is rescaled."""
+    """Counts up in each of its partitions, which move between subtasks when the job is rescaled."""
 
     def initialize_state(self, ctx: FunctionInitializationContext) -> None:
         self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("offsets", tuple[int, int]))
@@ -178,7 +178,7 @@ class AllStates:
             first = batch * model.BATCH_MILLIS
             keys = [f"key{n}" for n in range(_KEYS) if (n + batch) % FILES_PER_BATCH == number]
             if number == 0:
-                keys += [model.RULE] * 6  # rules may overwrite each other, so one file has all of a batch
+                keys += [model.RULE] * 6  # rules may overwrite each other, so all rules of a batch are in one file
             return [
                 f"{rng.choice(keys)} {first + rng.randrange(model.BATCH_MILLIS)} {rng.randrange(1000)}"
                 for _ in range(rng.randint(0, 80))
@@ -234,7 +234,7 @@ class AllStates:
 
 
 def _keyed_states(snapshot: Savepoint) -> dict[str, Any]:
-    """Read the states of the operator that has most of them; a state that nothing was put into is empty."""
+    """Read the states of the operator that has the most; a state without entries is empty."""
     known = {state.name for state in snapshot.states("everything")}
     names = ("count", "due", "numbers", "total", "mean", "rests", "latest")
     found: dict[str, Any] = {

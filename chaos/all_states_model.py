@@ -1,4 +1,4 @@
-"""What the job of `all_states` must give, in plain Python: no operators, no epochs but the batches of the input."""
+"""The expected results of the job of `all_states`, in plain Python: without operators, batch by batch of the input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Record = tuple[str, int, int]  # key, timestamp, number
 
 RULE = "rule"
 BATCH_MILLIS = 1000
-DELAY = 700  # of a key's timer behind its newest record
+DELAY = 700  # of a key's timer after its newest record
 MOST_NUMBERS = 6
 PARTITIONS = 4
 PER_PARTITION = 40
@@ -22,7 +22,7 @@ _END_OF_TIME = 2**63 - 1
 
 @dataclass
 class Course:
-    """All that the job emits, and the keyed and broadcast state before the first batch and after each one.
+    """The expected output of the job, and its keyed and broadcast state before the first batch and after each one.
 
     The last stage is the state at the end, when all timers have fired.
     """
@@ -35,7 +35,7 @@ class Course:
 
 
 def course(batches: Sequence[Sequence[str]]) -> Course:
-    """Follow the job over the lines of its input, batch by batch."""
+    """Compute the course of the job over the lines of its input, batch by batch."""
     model, result = _Model(), Course()
     result.stages.append(model.stage())
     for lines in batches:
@@ -87,7 +87,7 @@ class _Model:
         return f"{self._held(key)} rules {sorted(self.rules.items())}"
 
     def fire(self) -> list[str]:
-        """Let the timers fire that the watermark has reached."""
+        """Fire the timers that the watermark has reached."""
         told = []
         for key, timestamp in list(self.due.items()):
             if timestamp <= self.watermark:

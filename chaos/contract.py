@@ -1,4 +1,4 @@
-"""What a job under fire must offer: its input, its graph, and a verdict on what came of it."""
+"""The contract of a job in a chaos round: its input, its graph, and the checks of its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkdam.state_reader import Savepoint
 
 
 class ChaosJob(Protocol):
-    """A job whose output and state are known exactly for every input, whatever the parallelism."""
+    """A job whose output and state are known exactly for every input, at any parallelism."""
 
     @property
     def name(self) -> str: ...
@@ -21,20 +21,20 @@ class ChaosJob(Protocol):
     def write_input(self, place: Place, rng: random.Random) -> None: ...
 
     def build(self, environment: StreamExecutionEnvironment, lines: DataStream[Any], place: Place) -> None:
-        """Write the job over the lines of its input."""
+        """Build the job over the lines of its input."""
 
     def output_faults(self, place: Place, last: Savepoint) -> Iterator[str]:
-        """Compare what the sinks have published, and what `last` still holds back, with what was to be."""
+        """Compare the published output, and the uncommitted output in `last`, with the expected output."""
 
     def final_state_faults(self, place: Place, last: Savepoint) -> Iterator[str]:
         """Compare the last checkpoint with the state after all input."""
 
     def state_faults(self, place: Place, snapshot: Savepoint) -> Iterator[str]:
-        """Compare a snapshot from the middle of the job with the states that the job goes through."""
+        """Compare a snapshot from the middle of the job with the expected states after each batch."""
 
 
 def difference(what: str, found: Counter[Any], expected: Counter[Any]) -> Iterator[str]:
-    """Yield how many records are lost and how many are there too often, with an example of each."""
+    """Yield how many records are lost and how many are duplicated, with an example of each."""
     if found == expected:
         return
     lost, surplus = expected - found, found - expected

@@ -1,4 +1,4 @@
-"""Ways to damage the newest checkpoint of a job, such that the one before it stays whole."""
+"""Ways to damage the newest checkpoint of a job without damaging the one before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkdam.storage.filesystem import open_storage
 
 
 def damage_newest(place: Place, rng: random.Random) -> str:
-    """Damage `_metadata` or a state file that no other checkpoint has, and tell what was done."""
+    """Damage `_metadata` or a state file that no other checkpoint uses, and return a description."""
     [directory] = place.job_directories()
     store = CheckpointStore(open_storage(str(place.checkpoints)), JobId(directory.name))
     *older, newest = store.completed()

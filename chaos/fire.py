@@ -1,4 +1,4 @@
-"""A round with real processes: starts drivers with traps in them, judges what came of the job, and clears away."""
+"""A round with real processes: starts drivers with traps, checks the job's results, and cleans up."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LIMIT_SECONDS = 240.0
 _REPOSITORY = Path(__file__).parent.parent
 
 
-class RoundFailed(Exception):  # noqa: N818  a verdict
-    """A process of the round did not do what it had to."""
+class RoundFailed(Exception):  # noqa: N818  a verdict, not an error
+    """A process of the round did not behave as required."""
 
 
 class Driver:
-    """A driver process, in a session of its own."""
+    """A driver process, in its own session."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
@@ -48,7 +48,7 @@ class Driver:
             raise RoundFailed(f"a driver did not end within {_LIMIT_SECONDS:.0f} s: {self.log}") from None
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
-        """Wait until something holds. Return False if the driver ended before."""
+        """Wait until the condition holds. Return False if the driver ends first."""
         deadline = time.monotonic() + _LIMIT_SECONDS
         while not condition():
             if self._process.poll() is not None:
@@ -59,7 +59,7 @@ class Driver:
         return True
 
     def has_frozen(self) -> bool:
-        """Wait until the process is stopped. Return False if it ended before."""
+        """Wait until the process is stopped. Return False if it ends first."""
         return self.wait_for(lambda: is_stopped(self._process.pid))
 
     def kill(self) -> None:
@@ -74,7 +74,7 @@ class Driver:
 
 @dataclass
 class Fire:
-    """One round of one job. As a context manager it ends every process and, unless faults are kept, all files."""
+    """One round of one job. On exit it ends every process and, unless there are faults, removes all files."""
 
     job: ChaosJob
     rng: random.Random
@@ -129,7 +129,7 @@ class Fire:
             **quick_environment(),
             MARK: self._mark,
             "TMPDIR": str(self.place.temporary),
-            "PYTHONPATH": str(_REPOSITORY),  # executors run elsewhere and need the jobs' modules
+            "PYTHONPATH": str(_REPOSITORY),  # executors have another working directory and need the jobs' modules
         }
         log = self.directory / f"log-{self._starts}"
         with log.open("w") as output:
@@ -145,17 +145,17 @@ class Fire:
         return Driver(process, log)
 
     def run_to_the_end(self, *starts: Sequence[Moment], interrupted: Collection[int] = (KILLED,)) -> None:
-        """Start the job with each of these traps, then without any, until it comes to its end."""
+        """Start the job with each of these sets of traps, then without any, until it ends."""
         for moments in (*starts, ()):
             if self.start(*moments).must_end_with(0, *(interrupted if moments else ())) == 0:
                 return
 
     def wake(self) -> None:
-        """Let all processes go on that were frozen."""
+        """Resume all frozen processes."""
         send(signal.SIGCONT, marked(self._mark))
 
     def judge(self, patience_seconds: float = 15.0) -> None:
-        """Find what is wrong after the round; its processes get this long to end."""
+        """Collect the faults of the round; its processes get this long to end."""
         try:
             self.faults += job_faults(self.job, self.place)
         except CheckdamError as error:

@@ -1,4 +1,4 @@
-"""A driver under fire: runs one of the jobs with an exactly-once file sink, and traps that are set for it.
+"""The driver of a chaos round: runs one of the jobs with an exactly-once file sink and with traps.
 
 Run as `python -m chaos.job JOB ROOT --moment kill-slot@epoch:3+0.2 …`; ROOT holds `input`, `output` and `checkpoints`.
 """
@@ -20,7 +20,7 @@ from checkdam.api.launch import Launch, Resume, set_launch
 from checkdam.config import Configuration
 
 STOPPED = 3
-"""The exit code of a job that was stopped with a savepoint before its input was used up."""
+"""The exit code of a job that was stopped with a savepoint before its input ended."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The jobs under fire, by name."""
+"""The jobs of chaos rounds, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on a round: state and output as if nothing had happened, and nothing left behind."""
+"""The verdict on a round: state and output must be as without failures, and nothing may be left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from checkdam.storage.subtree import subtree
 
 
 def job_faults(job: ChaosJob, place: Place) -> Iterator[str]:
-    """Yield all that is wrong with what a job that came to its end has written."""
+    """Yield everything wrong in the output and state of a job that has ended."""
     directories = place.job_directories()
     if len(directories) != 1:
         yield f"{len(directories)} jobs in the checkpoint directory"
@@ -42,7 +42,7 @@ def job_faults(job: ChaosJob, place: Place) -> Iterator[str]:
 
 
 def orphans(place: Place) -> Iterator[str]:
-    """Yield the files of a job's directory and of its sinks that no whole checkpoint and no reader needs."""
+    """Yield the files of a job's directory and of its sinks that no usable checkpoint and no reader needs."""
     storage = open_storage(str(place.checkpoints))
     for directory in place.job_directories():
         store = CheckpointStore(storage, JobId(directory.name))
@@ -67,7 +67,7 @@ def rest_faults(temporary: Path, mark: str, patience_seconds: float) -> Iterator
 
 
 def _savepoint_faults(job: ChaosJob, place: Place) -> Iterator[str]:
-    """Find a savepoint that has a `_metadata` and is not whole, or holds what the job never held."""
+    """Yield savepoints that have a `_metadata` but are damaged, or hold a state that the job never had."""
     for path in place.savepoints.glob("*/_metadata"):
         checkpoint, directory = load_checkpoint(str(path.parent))
         verify_files(open_storage(directory), "", checkpoint)

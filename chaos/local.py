@@ -18,14 +18,14 @@ from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, kill_driver, kill_slot, repeat_level
 
 _EPOCHS = 6
-_OPERATIONS = {"words": 60, "all-states": 150}  # about what such a run does to its storage
+_OPERATIONS = {"words": 60, "all-states": 150}  # approximate number of storage operations of a run
 
 _KEYS = [*(f"key{n}" for n in range(6)), RULE]
 _RECORDS = [[(key, 10 * epoch + n) for n, key in enumerate(_KEYS)] for epoch in range(4)]
 
 
 def storage_round(job: str, rng: random.Random) -> Outcome:
-    """One storage operation is refused, or done with its reply lost, on the checkpoints' side or the sink's."""
+    """Fail one storage operation, or lose its reply, on the checkpoints' side or the sink's."""
     fault, nth = rng.choice(list(Fault)), rng.randrange(_OPERATIONS[job])
     on_sink = rng.random() < 0.3
     faulty = FaultyStorage(MemoryStorage(), at=nth, fault=fault)
@@ -35,7 +35,7 @@ def storage_round(job: str, rng: random.Random) -> Outcome:
 
 
 def step_round(job: str, rng: random.Random) -> Outcome:
-    """A slot or the driver dies, or a task runs twice, at some step of an epoch or a checkpoint."""
+    """Kill a slot or the driver, or run a task twice, at some step of an epoch or a checkpoint."""
     deeds: dict[str, Deed] = {
         "slot 0 dies": kill_slot(0),
         "slot 1 dies": kill_slot(1),

@@ -1,4 +1,4 @@
-"""The directory of one round: what the job reads, writes and keeps, and how to read it back."""
+"""The directory of one round: the job's input, output and checkpoints, and how to read them back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 BATCHES = 8
 FILES_PER_BATCH = 2
-"""An epoch reads one batch of input files, so these are also the epochs that bring records."""
+"""An epoch reads one batch of this many input files, so the number of batches is that of epochs with records."""
 
 _FIRST_MODIFIED = 1_700_000_000
 
@@ -66,5 +66,5 @@ class Place:
                 yield json.loads(line)
 
     def job_directories(self) -> list[Path]:
-        """Return where the checkpoints of each job are."""
+        """Return the checkpoint directory of each job."""
         return sorted(path for path in self.checkpoints.iterdir() if not path.name.startswith("_"))

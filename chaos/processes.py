@@ -1,4 +1,4 @@
-"""The processes of a round: every one inherits a mark in its environment, by which it is found and ended."""
+"""The processes of a round: each inherits a mark in its environment, by which it is found and ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK = "CHECKDAM_CHAOS_ROUND"
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Yield the processes that carry the mark, but this one."""
+    """Yield the processes that carry the mark, except this one."""
     needle = f"{MARK}={mark}".encode()
     for pid in _all_processes():
         if pid == os.getpid():
@@ -25,7 +25,7 @@ def marked(mark: str) -> Iterator[int]:
             if needle in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 yield pid
         except OSError:
-            continue  # it ended while we looked, or is not ours
+            continue  # it has just ended, or belongs to another user
 
 
 def survivors(mark: str, patience_seconds: float) -> list[str]:
@@ -39,21 +39,21 @@ def survivors(mark: str, patience_seconds: float) -> list[str]:
 
 
 def kill_all(mark: str) -> None:
-    """End every marked process, also those that were started meanwhile."""
+    """End every marked process, including those started meanwhile."""
     while alive := list(marked(mark)):
         send(signal.SIGKILL, alive)
         _wait_for_exit(alive[0], seconds=1.0)
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:
-    """Send a signal to each of these processes that is still there."""
+    """Send a signal to each of these processes that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
+    """Return whether a signal has stopped the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
@@ -68,7 +68,7 @@ def executors_of(driver: int) -> list[int]:
 def descendants(pid: int) -> list[int]:
     parents: dict[int, int] = {}
     for each in _all_processes():
-        with contextlib.suppress(OSError, ValueError):  # it ended while we looked
+        with contextlib.suppress(OSError, ValueError):  # it has just ended
             parents[each] = parent_of(each)
     found, frontier = [], {pid}
     while frontier:

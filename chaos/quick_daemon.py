@@ -1,6 +1,6 @@
-"""PySpark's daemon, for workers that start at once: forked with all modules loaded that they would load one by one.
+"""PySpark's daemon for workers that start quickly: it loads their modules before it forks them.
 
-It does without Spark's zip files of PySpark, which is installed: reading them anew takes each worker half a second.
+It does not use Spark's zip files of PySpark, which is installed: reading them costs each worker half a second.
 """
 
 from __future__ import annotations

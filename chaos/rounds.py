@@ -1,4 +1,4 @@
-"""The kinds of round: what happens to the job, and in which order its drivers are started."""
+"""The kinds of round: the failures of each, and the order in which drivers are started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OWN_PROCESS_IDS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round did and what was wrong afterwards; then its files are kept."""
+    """The failures and the faults of a round; with faults its files are kept."""
 
     kind: str
     job: str
@@ -42,30 +42,30 @@ class Outcome:
 
 
 def slot_round(fire: Fire) -> None:
-    """A slot dies in an epoch, between two, or in either part of a snapshot; the same driver recovers."""
+    """Kill a slot in an epoch, between two, or in either part of a snapshot; the same driver recovers."""
     fire.run_to_the_end([fire.moment("kill-slot", *_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT)])
 
 
 def frozen_slot_round(fire: Fire) -> None:
-    """A slot stops answering; the driver gives it up and recovers."""
+    """Freeze a slot; the driver detects that it does not answer, and recovers."""
     fire.settings = _HEARTBEATS
     fire.run_to_the_end([fire.moment("freeze-slot", *_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT)])
 
 
 def executor_round(fire: Fire) -> None:
-    """An executor dies, and with it the slots on it."""
+    """Kill an executor with the slots on it."""
     fire.settings = {"spark.master": "local-cluster[2,1,1024]"}
     fire.run_to_the_end([fire.moment("kill-executor", *_AT_THE_START, *_IN_BETWEEN)])
 
 
 def driver_round(fire: Fire) -> None:
-    """The driver dies twice, also around `_metadata`; another process resumes."""
+    """Kill the driver twice, also around `_metadata`; another process resumes."""
     whens = (*_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
     fire.run_to_the_end(*([fire.moment("kill-driver", *whens, last=3)] for _ in range(2)))
 
 
 def frozen_driver_round(fire: Fire) -> None:
-    """The driver, or all its processes, freeze; a second driver takes over, and the first one wakes and must end."""
+    """Freeze the driver or all its processes; a second driver takes over, and the first one must end when it wakes."""
     fire.settings = _HEARTBEATS
     act = fire.rng.choice(["freeze-driver", "freeze-all"])
     frozen = fire.start(fire.moment(act, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA, first=2))
@@ -83,14 +83,14 @@ def frozen_driver_round(fire: Fire) -> None:
 
 
 def sigterm_round(fire: Fire) -> None:
-    """The driver, or its whole process group, is told to go; it suspends the job, and another process resumes."""
+    """Send SIGTERM to the driver or its process group; it suspends the job, and another process resumes."""
     act = fire.rng.choice(["terminate-driver", "terminate-driver", "terminate-group"])
     whens = (*_AT_THE_START, *_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
     fire.run_to_the_end([fire.moment(act, *whens)], interrupted=(TERMINATED,))
 
 
 def control_round(fire: Fire) -> None:
-    """The job is asked for a savepoint, a rescaling or a stop, and the driver may die in the middle of it."""
+    """Request a savepoint, a rescale or a stop; the driver may die in the middle of it."""
     starts = []
     for _ in range(2):
         verb = fire.rng.choice(["checkpoint", "savepoint", "savepoint", "stop", "rescale-1", "rescale-3", "rescale-4"])
@@ -103,14 +103,14 @@ def control_round(fire: Fire) -> None:
 
 
 def vanished_round(fire: Fire) -> None:
-    """The checkpoints, or the output that is not published yet, are removed under the running job."""
+    """Remove the checkpoints, or the unpublished output, of the running job."""
     act = fire.rng.choice(["vanish-checkpoints", "vanish-staging"])
     whens = (*_IN_BETWEEN, *_IN_A_CHECKPOINT, *_AROUND_METADATA)
     fire.run_to_the_end([fire.moment(act, *whens, last=4)], interrupted=())
 
 
 def damage_round(fire: Fire) -> None:
-    """The driver dies and the newest checkpoint is damaged; another process goes back to the one before."""
+    """Kill the driver and damage the newest checkpoint; another process falls back to the previous one."""
     killed = fire.start(fire.moment("kill-driver", *_IN_BETWEEN, *_AROUND_METADATA, first=3))
     if killed.must_end_with(0, KILLED) == KILLED:
         fire.told.append(damage_newest(fire.place, fire.rng))
@@ -118,7 +118,7 @@ def damage_round(fire: Fire) -> None:
 
 
 def shared_temporary_round(fire: Fire) -> None:
-    """Another job, with process ids of its own, starts and ends or is killed; both use one temporary directory."""
+    """Start another job with its own process ids, which ends or is killed; both share one temporary directory."""
     other = Place(fire.directory / "other", fire.place.temporary)
     other.make()
     fire.job.write_input(other, fire.rng)
@@ -142,7 +142,7 @@ def shared_temporary_round(fire: Fire) -> None:
         second.must_end_with(0)
         fire.faults += [f"the other job: {fault}" for fault in job_faults(fire.job, other)]
     else:
-        remove_abandoned(fire.place.temporary)  # as the next driver would
+        remove_abandoned(fire.place.temporary)  # as the next driver would do
 
 
 def _may_have_own_process_ids() -> bool:
@@ -178,10 +178,10 @@ def process_round(kind: str, job: ChaosJob, rng: random.Random) -> Outcome:
 
 
 def prepare_quick_java() -> None:
-    """Make the Java that `warm_start` describes; runs a job that nothing happens to if there is no archive yet.
+    """Create the Java of `warm_start`; run a job without failures if there is no archive yet.
 
     Raises:
-        RoundFailed: not even this run ended as it should.
+        RoundFailed: this run itself did not end as it should.
     """
     make_quick_java()
     archive = class_archive()
@@ -190,7 +190,7 @@ def prepare_quick_java() -> None:
     with Fire(JOBS["all-states"], random.Random(0)) as fire:
         written = fire.directory / archive.name
         fire.start(settings=archiving_settings(written)).must_end_with(0)
-        fire.judge(patience_seconds=120)  # the JVM writes the archive when its driver has ended
+        fire.judge(patience_seconds=120)  # the JVM writes the archive after its driver has ended
         if fire.faults:
             raise RoundFailed("; ".join(fire.faults))
         shutil.move(written, archive)

@@ -1,4 +1,4 @@
-"""Traps inside the driver: something happens to one of the job's processes or files at a named moment."""
+"""Traps inside the driver: they act on one of the job's processes or files at a named moment."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from checkdam.runtime.monitor.job_records import SlotRecord
 
 
 class When(StrEnum):
-    """A step that a driver takes again and again; a moment names the how-manyth in this process."""
+    """A repeated step of a driver; a moment gives its number within this process."""
 
     SLOTS = "slots"  # the slots of an attempt have started
     EPOCH = "epoch"  # an epoch has ended
     SEAL = "seal"  # before the synchronous part of a checkpoint
     SNAPSHOT = "snapshot"  # before the driver waits for the asynchronous part
     BEFORE_METADATA = "before-metadata"  # every slot has reported
-    AFTER_METADATA = "after-metadata"  # the checkpoint is complete, nothing of it is published
+    AFTER_METADATA = "after-metadata"  # the checkpoint is complete, its output is not published
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What happens, when, and how many seconds later: "kill-slot@epoch:3+0.25"."""
+    """An act, the step at which it happens, and a delay in seconds: "kill-slot@epoch:3+0.25"."""
 
     act: str
     when: When
@@ -72,7 +72,7 @@ class Host:
 
 
 class Traps(PrintingListener):
-    """Listens to the job and steps into its checkpoints.
+    """Listens to the job and intercepts the steps of its checkpoints.
 
     Acts: {kill,freeze}-slot, {kill,freeze,terminate}-driver, freeze-all, terminate-group, kill-executor, wake,
     vanish-checkpoints, vanish-staging, and ask-VERB with checkpoint, savepoint, stop or rescale-N.
@@ -87,7 +87,7 @@ class Traps(PrintingListener):
         self._reached: Counter[When] = Counter()
         self._seen: set[tuple[When, CheckpointId]] = set()
         self._lock = threading.Lock()
-        self.has_stopped = False  # with a savepoint, before the input was used up
+        self.has_stopped = False  # with a savepoint, before the input ended
 
     # -- where they are set -------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Traps(PrintingListener):
             setattr(owner, name, trapped)
 
     def _reach(self, when: When, checkpoint_id: CheckpointId | None = None) -> None:
-        """Count a step, once for all slots that take it for one checkpoint, and do what is due."""
+        """Count a step, once for all slots that take it for one checkpoint, and perform the acts that are due."""
         with self._lock:
             if checkpoint_id is not None and (when, checkpoint_id) in self._seen:
                 return
@@ -173,7 +173,7 @@ class Traps(PrintingListener):
     def _ask(self, verb: str) -> None:
         control = self._host.control
         if control is None:
-            return  # a job that has ended is asked nothing
+            return  # the job has ended
         answer = _asked(control, verb, str(self._place.savepoints))
         if verb == "stop":
             answer.add_done_callback(self._note_stop)
@@ -196,6 +196,6 @@ def _asked(control: JobControl, verb: str, savepoints: str) -> Future[Any]:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """Do what `rm -rf` does; what appears there meanwhile may stay."""
+    """Remove files as `rm -rf` does; files created meanwhile may stay."""
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)

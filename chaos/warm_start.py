@@ -1,8 +1,8 @@
-"""A Java that starts Spark quickly: of a short run most is the start of the JVM, and of that much is loading classes.
+"""A Java that starts Spark quickly: short runs spend most of their time starting the JVM, largely loading classes.
 
-`build/quick-java` is a JAVA_HOME whose `java` calls the real one with flags for short runs: it compiles code only once,
-and it maps Spark's classes from an archive that an earlier JVM has written. An archive that does not fit, such as one
-of another Java, is ignored by the JVM. For Python workers see `quick_daemon`.
+`build/quick-java` is a JAVA_HOME whose `java` calls the real one with flags for short runs: it uses only the first
+compiler tier, and it maps Spark's classes from an archive that an earlier JVM has written. The JVM ignores an archive
+that does not match, such as one of another Java. For Python workers see `quick_daemon`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def make_quick_java() -> None:
     script = _SCRIPT.format(archive=shlex.quote(str(class_archive())), java=shlex.quote(_real_java()), flags=_FLAGS)
     java = QUICK_JAVA / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    written = java.with_name(f"java-{os.getpid()}")  # another process may be about to start the one that is there
+    written = java.with_name(f"java-{os.getpid()}")  # another process may be about to start the existing one
     written.write_text(script)
     written.chmod(0o755)
     written.rename(java)
 
 
 def class_archive() -> Path:
-    """Return where the archive of this Spark and this Java is, whether or not it was written yet."""
+    """Return the path of the archive for this Spark and Java, even if it is not written yet."""
     spark = importlib.util.find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
@@ -56,12 +56,12 @@ def archiving_settings(target: Path) -> dict[str, str]:
 
 def quick_settings(master: str) -> dict[str, str]:
     """Return settings for a driver whose Python workers start quickly."""
-    is_near = master.startswith("local[")  # else the workers are not where this package is
+    is_near = master.startswith("local[")  # else the workers do not have this package
     return {"spark.python.daemon.module": "chaos.quick_daemon"} if is_near else {}
 
 
 def quick_environment() -> dict[str, str]:
-    """Return what lets a process start its JVMs with `build/quick-java`, if that was made."""
+    """Return the environment in which a process starts its JVMs with `build/quick-java`, if that exists."""
     return {"JAVA_HOME": str(QUICK_JAVA)} if (QUICK_JAVA / "bin" / "java").exists() else {}
 
 

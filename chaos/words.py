@@ -18,7 +18,7 @@ _SINK = "counts"
 
 
 class Words:
-    """Counts words; each word leaves with its count so far."""
+    """Counts words, and emits each word with its count so far."""
 
     name = "words"
 

@@ -1,1 +1,1 @@
-"""Whole jobs in one thread: the real driver loop, coordinator and slots, in an order that a seed chooses."""
+"""Whole jobs in one thread: the real driver loop, coordinator and slots, in an order chosen by a seed."""

@@ -1,4 +1,4 @@
-"""`make simulate SEEDS=10000`: run many seeds; print the seeds that break a promise, and one of them step by step."""
+"""`make simulate SEEDS=10000`: runs many seeds; prints the seeds that break a promise, and one of them step by step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seed", type=int, help="run this seed alone, and print every step of it")
     options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # else the order of sets differs from run to run
+    if os.environ.get("PYTHONHASHSEED") != "0":  # otherwise the order of sets differs from run to run
         os.execve(
             sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
         )

@@ -1,4 +1,4 @@
-"""One simulated job: its faults and requests are drawn from a seed, and what must hold of it in the end is checked."""
+"""One simulated job: a seed determines its faults and requests, and the promises are checked at the end."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _REQUESTS = ("checkpoint", "savepoint", "savepoint", "stop", "stop and drain", "
 
 
 class BrokenPromiseError(Exception):
-    """Something that must hold whatever happens does not."""
+    """A promise that must hold in every run is broken."""
 
 
 @dataclass
 class Outcome:
-    """What came of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     failure: str | None
-    story: list[str]  # what the seed lets happen
-    trace: list[str]  # step by step
+    story: list[str]  # the faults and requests of the seed
+    trace: list[str]  # every step
 
 
 class _FaultyMetadata(FaultyStorage):
@@ -97,7 +97,7 @@ class _Run:
         self.story.append(f"{self.checkpoints}")
 
     def _storage(self, name: str) -> Storage:
-        """Return a storage of which one change may fail: the n-th, or the n-th that writes metadata."""
+        """Return a storage in which one change may fail: the n-th, or the n-th that writes metadata."""
         fault, number = self.rng.choice(list(Fault)), self.rng.randrange(60)
         match self.rng.randrange(5):
             case 0:
@@ -109,10 +109,10 @@ class _Run:
             case _:
                 return MemoryStorage()
 
-    # -- what happens from outside ------------------------------------------------------------------------------
+    # -- faults and requests ------------------------------------------------------------------------------------
 
     def plan(self, job: LocalJob) -> None:
-        """Let up to three things happen to this driver, at steps that the seed chooses."""
+        """Schedule up to three faults or requests for this driver, at steps chosen by the seed."""
         deeds: dict[int, Callable[[], None]] = {}
         for _ in range(self.rng.choice([0, 1, 1, 2, 3])):
             what = self.rng.choice([*_FAULTS, *_REQUESTS])
@@ -150,7 +150,7 @@ class _Run:
             case "rescale" if control is not None:
                 self.asked.append((what, control.rescale(number + 1)))
 
-    # -- driver after driver ------------------------------------------------------------------------------------
+    # -- one driver after another -------------------------------------------------------------------------------
 
     def run(self) -> None:
         job_id, restore = JOB_ID, None
@@ -163,7 +163,7 @@ class _Run:
             end = self._drive(job, restore)
             self._check_storage(job_id)
             stopped = [f.result(0) for what, f in self.asked[stops:] if what == "stop" and f.exception(0) is None]
-            if stopped and self.rng.random() < 0.5:  # go on as a new job
+            if stopped and self.rng.random() < 0.5:  # resume as a new job
                 job_id, restore = JobId(f"{driver + 2:032x}"), stopped[0]
                 continue
             if end is JobEnd.FINISHED and not stopped:
@@ -204,7 +204,7 @@ class _Run:
             end = job.run(restore=restore).end
         except DriverKilled:
             self.scheduler.note("== the driver was killed")
-            self.asked[killed:] = []  # those who asked have lost their driver
+            self.asked[killed:] = []  # the driver of these requests was killed
             return None
         except CheckdamError as failure:
             self.scheduler.note(f"== the job failed: {failure}")
@@ -215,10 +215,10 @@ class _Run:
         self.scheduler.note(f"== the job has ended: {end}")
         return end
 
-    # -- what must hold -----------------------------------------------------------------------------------------
+    # -- promises -----------------------------------------------------------------------------------------------
 
     def _check_storage(self, job_id: JobId) -> None:
-        """No file that a checkpoint or savepoint needs may be gone, whenever a driver has ended."""
+        """Raise if a file that a checkpoint or savepoint needs is missing, after any driver has ended."""
         store = CheckpointStore(self.count.storage, job_id)
         for checkpoint_id in store.completed():
             missing = store.missing(store.load(checkpoint_id).files())
@@ -251,7 +251,7 @@ def _format(number: int) -> SavepointFormat:
 
 
 def _orphans(count: WordCount, job_id: JobId) -> list[str]:
-    """State files of the job that no checkpoint needs."""
+    """Return the state files of the job that no checkpoint needs."""
     store = CheckpointStore(count.storage, job_id)
     needed = {f"{job_id}/{file.path}" for each in store.completed() for file in store.load(each).files()}
     kept = [each.path for each in count.storage.list(job_id) if "/shared/" in each.path]
@@ -259,7 +259,7 @@ def _orphans(count: WordCount, job_id: JobId) -> list[str]:
 
 
 def simulate(seed: int) -> Outcome:
-    """Run one seed. The same seed takes the same steps, with PYTHONHASHSEED=0."""
+    """Run one seed. With PYTHONHASHSEED=0 the same seed takes the same steps."""
     run = _Run(seed)
     failure: str | None = None
     names = itertools.count(1)
@@ -269,7 +269,7 @@ def simulate(seed: int) -> Outcome:
             run.run()
         except (BrokenPromiseError, HangError) as broken:
             failure = str(broken)
-        except Exception as error:  # noqa: BLE001  anything else is a fault of the driver, too
+        except Exception as error:  # noqa: BLE001  any other exception is a fault of the driver, too
             failure = f"{type(error).__name__}: {error}"
             run.scheduler.note(traceback.format_exc())
     return Outcome(seed, failure, run.story, run.scheduler.trace)

@@ -1,4 +1,4 @@
-"""The machinery of a simulated attempt: nothing happens unless the scheduler picks it."""
+"""The machinery of a simulated attempt: work runs only when the scheduler picks it."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _EXECUTE = Lane("executing an epoch")
 
 
 class NotYetError(BaseException):
-    """Some work waits for something that has not happened; the scheduler tries it again later."""
+    """Raised by work that waits for something that has not happened; the scheduler retries it later."""
 
 
 class HangError(Exception):
-    """Nothing can happen any more, or too much happens, and the job has not ended."""
+    """No work can continue, or there are too many steps, and the job has not ended."""
 
 
 @dataclass
 class Work:
-    """Something that another thread or process would do, whenever it gets to it."""
+    """Work that another thread or process would do at some time."""
 
     name: str
     do: Callable[[], None]
-    blocked_at: int = -1  # the step at which it could not go on; it can again only after another step
+    blocked_at: int = -1  # the step at which it was blocked; it is retried only after another step
     frozen_until: float = 0.0  # on the virtual clock: a slow writer
 
 
 @dataclass
 class Plan:
-    """What a seed lets happen from outside, by the number of the step."""
+    """The faults and requests of a seed, by step number."""
 
     deeds: dict[int, Callable[[], None]] = field(default_factory=dict)
 
 
 class Scheduler:
-    """Chooses, by a seed, what happens next. It outlives the attempts and drivers of one run."""
+    """Chooses the next work by a seed. It outlives the attempts and drivers of one run."""
 
     def __init__(self, rng: random.Random, clock: ManualClock) -> None:
         self.rng = rng
@@ -60,8 +60,8 @@ class Scheduler:
         self.steps = 0
         self.plan = Plan()
         self.trace: list[str] = []
-        self.outside: list[Callable[[], Iterator[Work]]] = []  # work of slots, asked for at each step
-        self.freeze_next = 0.0  # seconds for which the next work that is picked does not go on
+        self.outside: list[Callable[[], Iterator[Work]]] = []  # the slots' work, collected at each step
+        self.freeze_next = 0.0  # seconds for which the next picked work is frozen
 
     def note(self, what: str) -> None:
         self.trace.append(f"{self.steps:5} {self.clock.monotonic():8.3f}  {what}")
@@ -105,7 +105,7 @@ class SimulatedLoop(EventLoop):
                 done.set_result(work())
             except NotYetError:
                 raise
-            except BaseException as failure:  # noqa: BLE001  the outcome of the work, whatever it is
+            except BaseException as failure:  # noqa: BLE001  any exception is the outcome of the work
                 done.set_exception(failure)
             queue.remove(started)
             self.post(lambda: self._end(lane, then, done))
@@ -202,7 +202,7 @@ class SimulatedGroup(SlotGroup):
         for slot in self.slots:
             try:
                 answers.append(call(slot))
-            except Exception as error:  # noqa: BLE001  the first is raised when all have answered
+            except Exception as error:  # noqa: BLE001  the first one is raised after all slots have answered
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -212,7 +212,7 @@ class SimulatedGroup(SlotGroup):
         for slot in self.slots:
             try:
                 slot.close()
-            except Exception:  # noqa: BLE001  a slot that is gone is not waited for
+            except Exception:  # noqa: BLE001  a lost slot is not waited for
                 continue
 
     def kill(self) -> None:
@@ -220,11 +220,11 @@ class SimulatedGroup(SlotGroup):
             slot.kill()
 
     def dispose(self) -> None:
-        """Nothing runs beside the scheduler."""
+        """Do nothing: no work runs outside the scheduler."""
 
 
 class SimulatedInput:
-    """Offers the epochs of a simulated engine, each when the scheduler gets to it."""
+    """Offers the epochs of a simulated engine, each when the scheduler picks it."""
 
     def __init__(self, engine: Engine, loop: EventLoop, hangs: HangWatch, listener: EpochListener) -> None:
         self._engine: Any = engine  # a SimulatedEngine

@@ -1,4 +1,4 @@
-"""Slots and engine of a simulated job: the real slot code, whose writers work when the scheduler lets them."""
+"""Slots and engine of a simulated job: the real slot code, whose writers run when the scheduler picks them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _LaterResult(Future[Any]):
-    """A result that is waited for by trying again."""
+    """A result that is awaited by retrying."""
 
     def result(self, timeout: float | None = None) -> Any:
         if not self.done():
@@ -70,7 +70,7 @@ class SimulatedExecutor(Executor):
 
 
 class SimulatedSlot(LocalSlot):
-    """A slot that the scheduler may also cut off: then it works on, and nobody hears of it."""
+    """A slot that the scheduler can also disconnect: it keeps working, but its reports are lost."""
 
     def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
         super().__init__(engine, subtask)
@@ -90,7 +90,7 @@ class SimulatedSlot(LocalSlot):
         return executor
 
     def works(self) -> Iterator[Work]:
-        """Yield what its threads would do next. A slot that was killed does nothing more."""
+        """Yield the next work of its threads. A killed slot has none."""
         if not self._life.is_dead:
             for executor in self.executors:
                 yield from list(executor.tasks)[:1]
@@ -116,7 +116,7 @@ class SimulatedSlot(LocalSlot):
 
 
 class SimulatedEngine(LocalEngine):
-    """Hands out the work of each epoch instead of doing it."""
+    """Returns the work of each epoch instead of doing it."""
 
     scheduler: Scheduler
 

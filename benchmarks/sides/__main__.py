@@ -1,4 +1,4 @@
-"""Runs one side and writes what it measured."""
+"""Runs one side and writes its measurements."""
 
 from __future__ import annotations
 

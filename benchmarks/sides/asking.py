@@ -1,4 +1,4 @@
-"""Asks a job for its state at a steady rate, from a process of its own: `python -m benchmarks.sides.asking …`."""
+"""Queries a job's state at a steady rate, in its own process: `python -m benchmarks.sides.asking …`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONNECTIONS = 16
 
 
 class Asker:
-    """Sends `rate` questions a second, `batch` keys in each; one that is late is sent at once, and counts as late."""
+    """Sends `rate` queries per second with `batch` keys each; a late one is sent at once, and its delay is counted."""
 
     def __init__(self, url: str, job: str, keys: int, rate: float, batch: int) -> None:
         self._client = StateClient(url)
@@ -32,8 +32,8 @@ class Asker:
         self.failures: list[str] = []
 
     def run(self) -> None:
-        """Until standard input ends."""
-        # The first question to a slot lets it publish, when its epoch ends: enough keys for every slot to have one.
+        """Send queries until standard input ends."""
+        # A slot publishes at the end of an epoch after its first query: send enough keys for every slot to get one.
         self._client.get_many(self._job, "count", "count", [word(number) for number in range(64)])
         self._next_at = time.perf_counter()
         threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(_CONNECTIONS)]

@@ -1,4 +1,4 @@
-"""RocksDB with more state than it has memory."""
+"""RocksDB with state larger than its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHECKPOINT_EVERY = 5  # epochs
 
 
 def larger_than_memory(*, budget: int, times: int, value_bytes: int, accesses: int) -> dict[str, Any]:
-    """Fill state with values that do not compress, then read and write keys at random, taking checkpoints."""
+    """Fill state with incompressible values, then read and write keys at random, taking checkpoints."""
     as_in_a_slot()
     draw = random.Random(SEED)
     keys = budget * times // value_bytes

@@ -30,7 +30,7 @@ SETTINGS = {"spark.master": "local[2]", "parallelism.default": 2}
 
 
 class Count(KeyedProcessFunction):
-    """Counts the records of each key: one read and one write a record."""
+    """Counts the records of each key: one read and one write per record."""
 
     count: ValueState[int]
 
@@ -44,7 +44,7 @@ class Count(KeyedProcessFunction):
 
 
 class CountEntries(KeyedProcessFunction):
-    """Counts within each key, line by line of a word and an entry: one entry is read and written a record."""
+    """Counts within each key, from lines of a word and an entry: one entry is read and written per record."""
 
     counts: MapState[str, int]
 
@@ -59,7 +59,7 @@ class CountEntries(KeyedProcessFunction):
 
 
 class Watch(JobListener):
-    """Notes when what happened."""
+    """Records the time of each event."""
 
     def __init__(self) -> None:
         self.restored_at: float | None = None
@@ -95,7 +95,7 @@ def run(
     checkpoints: str | None = None,
     restore_from: str | None = None,
 ) -> dict[str, Any]:
-    """Count the words there; `checkpoints` is where one goes after every epoch, None takes none."""
+    """Count the words in `path`; `checkpoints` is the directory of checkpoints after every epoch, None takes none."""
     watch = Watch()
     set_launch(Launch(Configuration.load(None), restore_path=restore_from, listener=watch))
     env = StreamExecutionEnvironment.get_execution_environment({**SETTINGS, "state.backend.type": backend})

@@ -1,4 +1,4 @@
-"""Every kind of state in one process, without Spark: what the state itself costs for each record."""
+"""Every kind of state in one process, without Spark: the cost of the state itself per record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from checkdam.state.descriptors import (
 
 OnRecord = Callable[[str], object]
 OnEpochEnd = Callable[[], object]
-Record = tuple[str, str]  # a key, and what a map or an aggregate takes in
+Record = tuple[str, str]  # a key, and the input of a map or an aggregate
 
 
 class Mean(AggregateFunction):
@@ -37,7 +37,7 @@ class Mean(AggregateFunction):
 
 
 def run(*, backend: str, keys: int, maps: int, entries: int, records: int, epochs: int) -> dict[str, list[float]]:
-    """The seconds of each epoch but the first, by kind. Every epoch ends with a checkpoint, within its time."""
+    """Return the seconds of each epoch but the first, by kind. They include the checkpoint at the end of each epoch."""
     as_in_a_slot()
     taken = {}
     for kind, make in _KINDS.items():
@@ -61,7 +61,7 @@ def _epoch(subtask: Subtask, batch: Sequence[Record], on_record: OnRecord, on_ep
 
 
 def _batches(keys: int, entries: int, records: int, epochs: int) -> Iterator[list[Record]]:
-    """Made anew for each epoch, as a slot gets them: no key is the same object twice."""
+    """Yield the batches, built anew for each epoch, as a slot gets them: no key is the same object twice."""
     rng = np.random.default_rng(SEED)
     for _ in range(epochs):
         drawn = rng.integers(0, keys, records).tolist(), rng.integers(0, entries, records).tolist()
@@ -101,7 +101,7 @@ def _map(subtask: Subtask) -> tuple[OnRecord, OnEpochEnd]:
 
 
 def _timers(subtask: Subtask) -> tuple[OnRecord, OnEpochEnd]:
-    """Every record registers a timer, which fires at the end of the next epoch: a checkpoint has held it by then."""
+    """Register a timer per record, which fires at the end of the next epoch: a checkpoint has held it by then."""
     timers, times, ends = TimerQueue(subtask.store, TimeDomain.EVENT_TIME), count(), [-1]
 
     def fire_those_of_the_last_epoch() -> None:

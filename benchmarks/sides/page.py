@@ -1,4 +1,4 @@
-"""The web page in a browser: how long until it can be used."""
+"""The web page in a browser: the time until it can be used."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Kept:
 
 
 def interactive(*, checkpoints: int, rounds: int) -> dict[str, Any]:
-    """Milliseconds from the address being entered, with nothing cached, until a view has its data and can be used."""
-    from playwright.sync_api import sync_playwright  # the other sides do without
+    """Return the milliseconds from entering the address, without a cache, until a view has its data and is usable."""
+    from playwright.sync_api import sync_playwright  # the other sides do not need it
 
     chromium = shutil.which("chromium")
     if chromium is None:

@@ -1,4 +1,4 @@
-"""A job that counts words at full load while another process asks it for its state over HTTP."""
+"""A job that counts words at full load while another process queries its state over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class AskedWatch(Watch):
-    """Lets the asking begin when the first epochs are over, and notes what processor time went where by then."""
+    """Starts the queries after the first epochs, and records the processor time that each process has used by then."""
 
     def __init__(self, url: str, *, keys: int, rate: float, batch: int, first: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def run(
     first: int,
     backend: str,
 ) -> Any:
-    """Count the words there; after the first epochs with so many questions a second, of so many keys each."""
+    """Count the words in `path`; after the first epochs, with `rate` queries per second of `batch` keys each."""
     configuration = Configuration.load(None, {"rest.port": "0"})
     with RestServer(configuration) as server:
         watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, first=first)

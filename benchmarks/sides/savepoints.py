@@ -1,4 +1,4 @@
-"""A savepoint of a lot of state: written, restored, and read with no job running."""
+"""A savepoint of large state: written, restored, and read without a running job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def taken(
 ) -> dict[str, Any]:
     """Take a savepoint of counts by number, one subtask after the other in one process.
 
-    With a checkpoint before it what is held lies in files already, as in a job that runs.
+    With a checkpoint before it, the state is already in files, as in a running job.
     """
     as_in_a_slot()
     checkpoints = open_storage(os.path.abspath("checkpoints"))
@@ -98,7 +98,7 @@ def _completed(
 
 
 def restored(*, path: str, backend: str, keys: int, parallelism: int) -> dict[str, Any]:
-    """How long it takes from the savepoint to state that can be read, one subtask after the other."""
+    """Return the time from the savepoint to readable state, one subtask after the other."""
     as_in_a_slot()
     started = time.perf_counter()
     savepoint = Savepoint.load(path)
@@ -122,8 +122,8 @@ def restored(*, path: str, backend: str, keys: int, parallelism: int) -> dict[st
 
 
 def read(*, path: str, keys: int) -> dict[str, Any]:
-    """How long it takes to read all of it as Arrow batches, and as Python pairs."""
-    pa.array([0])  # with the first array pyarrow loads pandas, which is not what is measured
+    """Return the time to read all of it as Arrow batches, and as Python pairs."""
+    pa.array([0])  # the first array makes pyarrow load pandas, which must not be measured
     started = time.perf_counter()
     state = Savepoint.load(path).keyed_state(_UID, "count")
     rows = total = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
+from pyspark.sql import functions as F  # noqa: N812  Spark's convention
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from checkdam.runtime.spark.session import spark_session
@@ -26,9 +26,9 @@ Plan = Callable[[DataFrame], DataFrame]
 
 
 def limit(*, sink: str, path: str, files_per_epoch: int, planned_once: bool = False) -> dict[str, Any]:
-    """Source, shuffle, a function in Python that changes nothing, sink; no state.
+    """Run source, shuffle, a Python function that changes nothing, and sink, without state.
 
-    All of it is done in `foreachBatch`, unless it is to be planned once, as part of the stream.
+    Everything runs in `foreachBatch`, or with `planned_once` as part of the stream.
     """
 
     def plan(batch: DataFrame) -> DataFrame:
@@ -41,14 +41,14 @@ def limit(*, sink: str, path: str, files_per_epoch: int, planned_once: bool = Fa
 
 
 def sql_count(*, sink: str, path: str, files_per_epoch: int, changelog: bool = False) -> dict[str, Any]:
-    """Spark's own aggregation, all of it in the JVM."""
+    """Run Spark's own aggregation, all of it in the JVM."""
     session = _session({**_ROCKSDB, **(_CHANGELOG if changelog else {})})
     counts = _words(session, path, files_per_epoch).groupBy("value").count()
     return _run(session, counts, _as_it_is, sink)
 
 
 def transform_with_state(*, sink: str, path: str, files_per_epoch: int, kind: str = "value") -> dict[str, Any]:
-    """The same function as Checkdam's, in PySpark's API for it, in rows."""
+    """Run the same function as Checkdam's, in PySpark's row API for it."""
     session = _session(_ROCKSDB)
     words = _words(session, path, files_per_epoch)
     if kind == "map":
@@ -60,7 +60,7 @@ def transform_with_state(*, sink: str, path: str, files_per_epoch: int, kind: st
 
 
 class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
-    """One read and one write a record."""
+    """One read and one write per record."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.count = handle.getValueState("count", "count long")
@@ -77,7 +77,7 @@ class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follo
 
 
 class AppendRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
-    """One append a record."""
+    """One append per record."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.seen = handle.getListState("seen", "entry string")
@@ -92,7 +92,7 @@ class AppendRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not foll
 
 
 class CountEntries(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
-    """One entry of a map is read and written a record."""
+    """One map entry read and written per record."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.counts = handle.getMapState("counts", "entry string", "count long")

@@ -1,4 +1,4 @@
-"""State by itself: from files, to files, and in memory."""
+"""State without a job: from files, to files, and in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.words import SEED, word
 from checkdam.state.handles import ValueState
 from checkdam.state.snapshot_handles import KeyedStateHandle
 
-_FIRST_COUNT = 1_000  # beyond the small integers that all of Python shares
+_FIRST_COUNT = 1_000  # beyond the small integers that Python caches
 _LOOKED_AT = 1_000
 
 
@@ -51,7 +51,7 @@ class Counts:
 def write(
     *, directory: str, backend: str, keys: int, changed: int, checkpoints: int, parallelism: int = 1
 ) -> dict[str, Any]:
-    """Checkpoints of so many keys: the first is full, each later one comes after some changes. Tells bytes written."""
+    """Take checkpoints: a full one, then one after each set of changes. Return the bytes written."""
     as_in_a_slot()
     rng = np.random.default_rng(SEED)
     where = np.array(subtasks_of([word(number) for number in range(keys)], parallelism))
@@ -78,7 +78,7 @@ def write(
 
 
 def restore(*, directory: str, backend: str, keys: int, parallelism: int = 1) -> dict[str, Any]:
-    """How long it takes from files to state that can be read, all subtasks one after the other in one process."""
+    """Return the time from files to readable state, all subtasks one after the other in one process."""
     handles = pickle.loads((Path(directory) / "handles").read_bytes())
     looked_at = [word(number) for number in range(0, keys, max(1, keys // _LOOKED_AT))]
     where = subtasks_of(looked_at, parallelism)
@@ -95,7 +95,7 @@ def restore(*, directory: str, backend: str, keys: int, parallelism: int = 1) ->
     if missing:
         raise AssertionError(f"{len(missing)} of {len(looked_at)} keys are not there, {missing[0]} among them")
     held = sum(counts.subtask.store.key_count for counts in restored)
-    if backend == "hashmap" and held != keys:  # the other one only estimates
+    if backend == "hashmap" and held != keys:  # RocksDB only estimates the number
         raise AssertionError(f"{held} keys restored, not {keys}")
     for counts in restored:
         counts.subtask.store.close()
@@ -109,7 +109,7 @@ def memory_of_dict(*, keys: int, traced: bool) -> dict[str, int]:
 
 
 def memory_of_store(*, keys: int, traced: bool) -> dict[str, int]:
-    """State that has been through two checkpoints, the second with some changes."""
+    """Measure state after two checkpoints, the second with some changes."""
     as_in_a_slot()
     warm = _filled(1_000, "warm")
     measure = _Memory(traced=traced)
@@ -127,7 +127,7 @@ def _filled(keys: int, directory: str) -> Counts:
 
 
 class _Memory:
-    """Bytes that have come to be in use: as Python counts them, or as the operating system does."""
+    """The growth of memory in use, as counted by Python or by the operating system."""
 
     def __init__(self, *, traced: bool) -> None:
         self._traced = traced
@@ -137,7 +137,7 @@ class _Memory:
         self._before = self._now()
 
     def since(self, *alive: object) -> dict[str, int]:
-        """What `alive` has cost; the peak is that of the whole process, and only the system's."""
+        """Return the memory that `alive` costs; the peak is that of the whole process, counted by the system only."""
         gc.collect()
         return {"bytes": self._now() - self._before, "peak": most_resident() - self._before}
 

@@ -1,4 +1,4 @@
-"""State by itself, without a job around it: stores of either backend, in a process set up as a slot is."""
+"""State without a job: stores of either backend, in a process set up like a slot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from checkdam.types.type_info import type_info
 
 BACKENDS: dict[str, KeyedStateBackend] = {"hashmap": HashMapStateBackend(), "rocksdb": RocksDBStateBackend()}
 EPOCH = 100_000
-"""Records after which state alone comes to the end of an epoch."""
+"""Records per epoch when state runs without a job."""
 
 _MAX_PARALLELISM = 128
 _UID = OperatorUid("count")
@@ -69,7 +69,7 @@ class Subtask:
         return self.states.get_state(ValueStateDescriptor("count", int, default=0))
 
     def checkpoint(self) -> tuple[KeyedStateHandle, Sealed]:
-        """Take one and see it completed."""
+        """Take a checkpoint and complete it."""
         self._checkpoints += 1
         sealed = self.store.seal(CheckpointId(self._checkpoints))
         handle = sealed.write(self._storage, "shared")
@@ -78,7 +78,7 @@ class Subtask:
 
 
 def subtasks_of(words: Sequence[str], parallelism: int) -> list[int]:
-    """Which subtask has the state of each word."""
+    """Return the subtask that owns the state of each word."""
     groups: list[Any] = key_groups(words, type_info(str), _MAX_PARALLELISM).tolist()
     return [subtask_of(group, parallelism, _MAX_PARALLELISM) for group in groups]
 
@@ -88,11 +88,11 @@ def as_in_a_slot() -> None:
 
 
 def resident() -> int:
-    """Bytes of memory that the process has now."""
+    """Return the bytes of memory that the process has now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def most_resident() -> int:
-    """Bytes of memory that the process ever had."""
+    """Return the peak memory of the process in bytes."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

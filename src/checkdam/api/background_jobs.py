@@ -1,4 +1,4 @@
-"""The jobs that run in the background of this process, and what becomes of them when it ends."""
+"""The background jobs of this process, and their suspension when it ends."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _is_registered = False
 
 
 class JobWatch(JobListener):
-    """Knows how far a job has come, and calls what waits for it to run."""
+    """Tracks a job's status and calls callbacks that wait for it to run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Callable[[], None]] | None = []  # None: the job has run, or has ended before it did
+        self._waiting: list[Callable[[], None]] | None = []  # None: the job has run, or has ended before it ran
         self.status = JobStatus.INITIALIZING
 
     def status_changed(self, status: JobStatus) -> None:
@@ -36,7 +36,7 @@ class JobWatch(JobListener):
             self.wait_no_more()
 
     def once_running(self, call: Callable[[], None]) -> None:
-        """Call this when the job runs for the first time or has ended; at once if that is so already."""
+        """Call the callback when the job first runs or has ended; immediately if it already has."""
         with self._lock:
             if self._waiting is not None:
                 self._waiting.append(call)
@@ -51,7 +51,7 @@ class JobWatch(JobListener):
 
 
 def start_job(execution: JobExecution, watch: JobWatch, grace: timedelta) -> JobHandle:
-    """Start a job in a thread of its own; raises what keeps it from being started."""
+    """Start a job in its own thread. Raise the error that prevents its start."""
     _register()
     begun: Future[JobMaster] = Future()
     done: Future[JobResult] = Future()
@@ -83,7 +83,7 @@ def _forget(handle: JobHandle) -> None:
 
 
 def leave_running_jobs() -> None:
-    """Suspend the jobs of this process that run in its background, all at once, and wait until they have ended."""
+    """Suspend all background jobs of this process at once, and wait until they have ended."""
     with _lock:
         running = list(_running)
     threads = [threading.Thread(target=handle._leave, name="leave-job") for handle in running]
@@ -94,10 +94,10 @@ def leave_running_jobs() -> None:
 
 
 def _register() -> None:
-    """Let the end of the program suspend its jobs.
+    """Register the suspension of background jobs at program exit.
 
-    `atexit` is too late: by then executors take no work any more, and a checkpoint needs some. This hook of
-    `threading` runs before that, and before Python waits for threads.
+    `atexit` is too late: by then executors accept no more work, and a checkpoint needs them. This hook of `threading`
+    runs before that, and before Python waits for threads.
     """
     global _is_registered
     with _lock:

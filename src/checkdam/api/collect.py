@@ -1,4 +1,4 @@
-"""The records of a stream in the hands of the program: what `execute_and_collect` returns."""
+"""The records of a stream, iterated in the program: what `execute_and_collect` returns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class CloseableIterator(Generic[T]):
-    """Gives the records of one stream as they come, with each epoch. Its job ends when it is closed.
+    """Iterates over the records of one stream as each epoch delivers them. Closing it cancels its job.
 
-    It ends with the job, or after `limit` records, and raises what the job failed with. Records wait in the memory of
-    this process until they are read. After a failover some may come again, as with `sink_to_spark`.
+    It ends with the job, or after `limit` records, and raises the job's failure. Unread records wait in the memory of
+    this process. After a failover some records may come again, as with `sink_to_spark`.
     """
 
     def __init__(self, job: JobHandle, arriving: queue.SimpleQueue[list[T] | None], limit: int | None) -> None:
@@ -32,7 +32,7 @@ class CloseableIterator(Generic[T]):
         self.job = job
         self._arriving = arriving
         self._left = limit
-        self._here: list[T] = []  # the next one is the last
+        self._here: list[T] = []  # in reverse: the next record is the last element
         job.when_ended(lambda: arriving.put(None))
 
     def __iter__(self) -> Self:
@@ -58,11 +58,11 @@ class CloseableIterator(Generic[T]):
         return record
 
     def close(self) -> None:
-        """Cancel the job, unless it has ended, and wait for its end. Records that were not read are dropped."""
+        """Cancel the job, unless it has ended, and wait for its end. Unread records are dropped."""
         self._is_over = True
         self._here = []
         self.job.cancel()
-        with suppress(Exception):  # how a job fails that is cancelled anyway
+        with suppress(Exception):  # the failure of a job that is cancelled anyway does not matter
             self.job.wait()
 
     def __enter__(self) -> Self:
@@ -73,13 +73,13 @@ class CloseableIterator(Generic[T]):
 
     def __del__(self) -> None:
         if not self._is_over:
-            with suppress(RuntimeError):  # the interpreter ends, and has suspended the job
-                # Not in this thread, which may be any: also one of the job's own, inside what cancel() waits for.
+            with suppress(RuntimeError):  # the interpreter is exiting, and has suspended the job
+                # Not in this thread: it may be one of the job's own, and cancel() would wait for itself.
                 threading.Thread(target=self.job.cancel, daemon=True, name="cancel").start()
 
 
 def execute_and_collect(stream: Stream[T], job_name: str | None, limit: int | None) -> CloseableIterator[T]:
-    """Run the job that has been built, with the records of this stream brought here."""
+    """Run the job built so far, delivering the records of this stream to the program."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise JobGraphError(f"execute_and_collect: limit is {limit!r}", hint="It is a whole number, at least 1.")
     of = stream.type
@@ -91,7 +91,7 @@ def execute_and_collect(stream: Stream[T], job_name: str | None, limit: int | No
     codec, arriving = serializer(of), queue.SimpleQueue[list[T] | None]()
 
     def arrived(rows: Any, epoch: int) -> None:
-        packed = rows if isinstance(rows, list) else [bytes(row[0]) for row in rows.collect()]  # a DataFrame, on Spark
+        packed = rows if isinstance(rows, list) else [bytes(row[0]) for row in rows.collect()]  # on Spark a DataFrame
         if packed:
             arriving.put([value for each in packed for value in codec.decode(each)])
 

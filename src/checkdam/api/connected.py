@@ -21,11 +21,11 @@ K = TypeVar("K", covariant=True)
 T = TypeVar("T", covariant=True)
 T2 = TypeVar("T2", covariant=True)
 B = TypeVar("B", covariant=True)
-O = TypeVar("O")  # noqa: E741  as Flink: the output
+O = TypeVar("O")  # noqa: E741  Flink's name for the output
 
 
 class BroadcastStream(Generic[B]):
-    """Records that every subtask sees, and the states they may write. Only good for `connect`."""
+    """Records that every subtask sees, and the states they may write. Used only as an argument of `connect`."""
 
     def __init__(self, stream: Stream[B], descriptors: tuple[MapStateDescriptor[Any, Any], ...]) -> None:
         self._stream = stream
@@ -55,7 +55,7 @@ class BroadcastStream(Generic[B]):
 
 
 class BroadcastConnectedStream(Generic[T, B]):
-    """A stream without keys beside a broadcast one."""
+    """A stream without keys, connected with a broadcast one."""
 
     def __init__(self, first: DataStream[T], second: BroadcastStream[B]) -> None:
         _check_same_environment(first, second._stream)
@@ -89,7 +89,7 @@ class BroadcastConnectedStream(Generic[T, B]):
 
 
 class KeyedBroadcastConnectedStream(Generic[K, T, B]):
-    """A keyed stream beside a broadcast one."""
+    """A keyed stream, connected with a broadcast one."""
 
     def __init__(self, first: KeyedStream[K, T], second: BroadcastStream[B]) -> None:
         _check_same_environment(first, second._stream)
@@ -121,7 +121,7 @@ class KeyedBroadcastConnectedStream(Generic[K, T, B]):
 
 
 class ConnectedStreams(Generic[K, T, T2]):
-    """Two streams with keys of the same type, which share the state of a key."""
+    """Two streams with keys of the same type that share the state of each key."""
 
     def __init__(self, first: KeyedStream[K, T], second: KeyedStream[K, T2]) -> None:
         _check_same_environment(first, second)
@@ -149,7 +149,7 @@ class ConnectedStreams(Generic[K, T, T2]):
     ) -> DataStream[O]: ...
 
     def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """Run both through one function; the order between the two is not fixed."""
+        """Run both through one function; the order between the two streams is undefined."""
         defines = "process_element1(value, ctx) and process_element2(value, ctx)"
         check_kind("process() on two keyed streams", function, KeyedCoProcessFunction, defines)
         methods = ["process_element1", "process_element2", "on_timer"]
@@ -161,7 +161,7 @@ _BOTH_ELEMENTS = "process_element(value, ctx) and process_broadcast_element(valu
 
 
 def not_connectable(first: Stream[Any], other: Any) -> JobGraphError:
-    """Why a stream cannot be connected with something that is neither broadcast nor, like the first, keyed."""
+    """Return the error for a stream that is neither broadcast nor, like the first, keyed."""
     if not hasattr(other, "_inputs"):
         return JobGraphError(f"connect() takes a stream, not {type(other).__name__}")
     which = "neither has" if first._key is other._key else "only one has"

@@ -1,4 +1,4 @@
-"""What a call on a stream declares, checked: types, keys, functions and uids."""
+"""Checks and resolves the arguments of calls on streams: types, keys, functions and uids."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from checkdam.types.type_info import TypeInfo, result_type, type_info
 
 
 def declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:
-    """The type the user wrote, else the one found out, else that of values that travel pickled."""
+    """Return the declared type, else the inferred one, else the type of pickled values."""
     if hint is not None:
         return type_info(hint)
     return inferred if inferred is not None else type_info(Any)
 
 
 def produced_type(function: Any, methods: Iterable[str], of: TypeInfo) -> TypeInfo | None:
-    """The type of what several methods of a function yield, by their annotations or its class; None if unknown."""
+    """Return the type that several methods of a function yield, by their annotations or its class; None if unknown."""
     found = {result_type(getattr(function, method), of=of, many=True) for method in methods} - {None}
     return found.pop() if len(found) == 1 else _named(output_hint(function))
 
 
 def yielded_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
-    """The type of each of the records that `call`, of a function, makes of one; None where nothing tells it."""
+    """Return the type of the records that `call` of a function yields for one record; None if unknown."""
     return result_type(call, of=of, many=True) or _named(output_hint(function))
 
 
 def returned_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
-    """The type of what a function makes of a record: from what it picks, the annotation of `call`, or its class."""
+    """Return the type of a function's result: from the fields it picks, the annotation of `call`, or its class."""
     projection = projection_of(function, of)
     if projection is not None:
         return projection.result_type(of)
@@ -41,7 +41,7 @@ def returned_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
 
 
 def accumulator_of(function: Any, of: TypeInfo) -> TypeInfo | None:
-    """The type of what an AggregateFunction gathers records of type `of` in."""
+    """Return the accumulator type of an AggregateFunction over records of type `of`."""
     found = result_type(function.create_accumulator, of=of, many=False)
     return found or _named(accumulator_hint(function))
 
@@ -51,7 +51,7 @@ def _named(hint: Any) -> TypeInfo | None:
 
 
 def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
-    """How to find the key of records of type `of`: a function of the record, or the name or index of a column."""
+    """Return the selector of the key in records of type `of`: a function of the record, or a column's name or index."""
     if isinstance(key, str | int) and not isinstance(key, bool):
         index = of.field_index(key)
         if index is None:
@@ -76,13 +76,13 @@ def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
             "objects never change, write register_type(…, immutable=True).",
         )
     if chosen != inferred:
-        columns = None  # the column has another type than the key is said to have
+        columns = None  # the column's type differs from the declared key type
     is_tuple = projection is not None and projection.is_tuple
     return KeySelector(chosen, key, columns, is_tuple)
 
 
 def check_kind(call: str, function: Any, wanted: type, defines: str, other: str = "") -> None:
-    """The function is of the class that the call takes; `defines` is what a subclass must have."""
+    """Raise unless the function is of the class that the call takes; `defines` is what a subclass must have."""
     if isinstance(function, wanted):
         return
     given = f"the class {function.__name__} itself" if isinstance(function, type) else type(function).__name__
@@ -102,7 +102,7 @@ def check_durable(what: str, of: TypeInfo) -> None:
 
 
 def plain_callable(name: str, function: Any) -> Callable[..., Any]:
-    """The callable behind a user function, whichever form it was given in."""
+    """Return the callable of a user function given in any form."""
     try:
         return callable_of(function)
     except TypeError as error:
@@ -116,7 +116,7 @@ def checked_uid(uid: str) -> OperatorUid:
 
 
 def checked_number(setting: str, number: int) -> int:
-    """A whole number; whether it is in its bounds is known only with the whole job."""
+    """Return the value if it is a whole number; its bounds are checked later, with the whole job."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise JobGraphError(f"{setting}() takes a whole number, not {number!r}", hint=f"Write {setting}(4).")
     return number

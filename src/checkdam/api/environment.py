@@ -1,4 +1,4 @@
-"""The environment: where a program begins, and where it runs."""
+"""The environment: the entry point of a program, which builds and runs its jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from checkdam.types.hints import PickleType, SchemaType
 from checkdam.types.inference import infer_type
 from checkdam.types.type_info import TypeInfo, type_info
 
-if TYPE_CHECKING:  # building a job does not load what runs one
+if TYPE_CHECKING:  # building a job does not load the runtime
     from checkdam.api.execution import JobExecution
     from checkdam.api.job_handle import JobHandle
     from checkdam.runtime.driver.job_master import JobMaster
@@ -58,19 +58,19 @@ T = TypeVar("T")
 
 
 class StreamExecutionEnvironment:
-    """Builds a job and runs it. Settings: what the program sets, then -D, then checkdam.yaml."""
+    """Builds a job and runs it. Precedence of settings: the program, then -D, then checkdam.yaml."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._configuration = launch.configuration
         self._operators: list[Operator] = []
-        self._backend: KeyedStateBackend | None = None  # one of the program's own; None: that of the settings
+        self._backend: KeyedStateBackend | None = None  # set by the program; None: from the settings
         self._restart: RestartStrategy | None = None  # likewise
         self._on_spark: SparkTarget | None = None
 
     @staticmethod
     def get_execution_environment(settings: Mapping[str, object] | None = None) -> StreamExecutionEnvironment:
-        """The environment of this process; `settings` are Flink-style keys that win over all others."""
+        """Return the environment of this process; `settings` are Flink-style keys that override all others."""
         environment = StreamExecutionEnvironment(current_launch())
         for key, value in (settings or {}).items():
             environment._configuration = environment._configuration.with_value(key, value)
@@ -83,9 +83,9 @@ class StreamExecutionEnvironment:
     # -- settings -----------------------------------------------------------------------------------------------
 
     def enable_checkpointing(self, checkpoints: CheckpointConfig | timedelta | int) -> StreamExecutionEnvironment:
-        """Take checkpoints: as the configuration given says, or every so often (a timedelta, or milliseconds).
+        """Take checkpoints as configured, or at an interval (a timedelta, or milliseconds).
 
-        Options that it does not name keep their values: of an earlier call, the command line or the settings file.
+        Options not named here keep their values from an earlier call, the command line or the settings file.
         """
         if isinstance(checkpoints, int) and not isinstance(checkpoints, bool):
             checkpoints = timedelta(milliseconds=checkpoints)
@@ -100,7 +100,7 @@ class StreamExecutionEnvironment:
         return self
 
     def set_state_backend(self, backend: KeyedStateBackend | str) -> StreamExecutionEnvironment:
-        """Keep working state there: a backend, or the name that `state.backend.type` has for it, such as "rocksdb".
+        """Set the backend of working state: a backend, or its name in `state.backend.type`, such as "rocksdb".
 
         Raises:
             ConfigError: there is no such backend.
@@ -123,7 +123,7 @@ class StreamExecutionEnvironment:
     def set_restart_strategy(
         self, strategy: RestartStrategy, *, fail_on_repeated_rejection: bool | None = None
     ) -> StreamExecutionEnvironment:
-        """Say what follows a failure.
+        """Set what happens after a failure.
 
         With `fail_on_repeated_rejection` a record ends the job when a function raises the same error on it again after
         a restart. None leaves that to the settings (execution.fail-on-repeated-rejection).
@@ -162,22 +162,22 @@ class StreamExecutionEnvironment:
     def from_collection(self, values: Iterable[T], type: PickleType[T] | SchemaType) -> DataStream[T]: ...
 
     def from_collection(self, values: Iterable[Any], type: Any = None) -> DataStream[Any]:
-        """Records that the program holds; they arrive in the first epoch, and the source then ends.
+        """Read records that the program holds; they arrive in the first epoch, and the source then ends.
 
-        Without a `type`, it is the one that all records have in common (see docs/state.md).
+        Without a `type`, it is the common type of all records (see docs/state.md).
         """
         held = tuple(values)
         inferred = infer_type(held) if type is None else None
         return self._source("collection", CollectionSource(held), declared(type, inferred))
 
     def from_dataframe(self, dataframe: Any) -> DataStream[Any]:
-        """Any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
+        """Read any Spark DataFrame, batch or streaming; rows arrive as named tuples."""
         from checkdam.runtime.spark.source_frames import dataframe_source, row_type
 
         return self._source("dataframe", dataframe_source(dataframe), row_type(dataframe))
 
     def read_stream(self, format: str, schema: Any = None, **options: Any) -> DataStream[Any]:
-        """Any of Spark's streaming formats, without end; rows arrive as named tuples."""
+        """Read any of Spark's streaming formats, unbounded; rows arrive as named tuples."""
         from checkdam.runtime.spark.source_frames import open_stream, row_type
 
         spec = StreamSource(format, {key: str(value) for key, value in options.items()}, schema)
@@ -186,9 +186,9 @@ class StreamExecutionEnvironment:
     def read_text(
         self, path: str, max_files_per_epoch: int | None = None, errors: Literal["strict", "replace"] = "strict"
     ) -> DataStream[str]:
-        """The lines of the text files there are, as str; the source ends with the last of them.
+        """Read the lines of the existing text files as str; the source ends after the last of them.
 
-        A line that is not UTF-8 is an error of that record; with errors="replace" U+FFFD stands for what is not.
+        A line that is not UTF-8 is an error of that record; with errors="replace" invalid bytes become U+FFFD.
         """
         if errors not in ("strict", "replace"):
             raise JobGraphError(f"read_text: errors is {errors!r}", hint='It must be "strict" or "replace".')
@@ -202,7 +202,7 @@ class StreamExecutionEnvironment:
         return self._source(f"text({path})", StreamSource("text", options, bounded=True, errors=errors), type_info(str))
 
     def socket_text_stream(self, host: str, port: int) -> DataStream[str]:
-        """Lines from a TCP server, as str, without end. A socket cannot be read again: only state survives."""
+        """Read lines from a TCP server as str, unbounded. A socket is not replayable: only state survives a failure."""
         options = {"host": host, "port": str(port)}
         return self._source(f"socket({host}:{port})", StreamSource("socket", options, replayable=False), type_info(str))
 
@@ -216,10 +216,10 @@ class StreamExecutionEnvironment:
     def add_source(self, function: Makes[T], output_type: PickleType[T] | SchemaType) -> DataStream[T]: ...
 
     def add_source(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """Records that a function of your own makes, in as many subtasks as the operator has.
+        """Read the records that a function yields, in as many subtasks as the operator has.
 
-        Their type comes from the annotation of `run`, such as Iterator[int], where it is not given. A source function
-        needs a uid: that it has finished is state, so that a resumed job does not run it again.
+        If not given, their type comes from the annotation of `run`, such as Iterator[int]. A source function needs a
+        uid: its completion is state, so that a resumed job does not run it again.
         """
         check_kind("add_source()", function, SourceFunction, "run(ctx)")
         of = declared(output_type, produced_type(function, ["run"], type_info(Any)))
@@ -237,7 +237,7 @@ class StreamExecutionEnvironment:
 
     @property
     def spark(self) -> Any:
-        """The Spark session the job runs in, made with the first use."""
+        """The Spark session the job runs in, created on first use."""
         return self._spark_target().session
 
     @property
@@ -245,7 +245,7 @@ class StreamExecutionEnvironment:
         return self._launch.target or self._spark_target()
 
     def _close(self) -> None:
-        if self._launch.target is not None or self._on_spark is not None:  # else nothing is held: Spark loads slowly
+        if self._launch.target is not None or self._on_spark is not None:  # else do not load Spark
             self._target.close()
 
     def _spark_target(self) -> SparkTarget:
@@ -256,13 +256,12 @@ class StreamExecutionEnvironment:
         return self._on_spark
 
     def execute(self, job_name: str | None = None) -> JobResult:
-        """Run the job until its input is used up or it is cancelled; raises what restarts did not cure.
+        """Run the job until its input ends or it is cancelled. Raise the failure if restarts did not help.
 
-        Ctrl-C cancels the job. SIGTERM suspends it, and then ends the program: what is behind this call is not for a
-        process that was told to go.
+        Ctrl-C cancels the job. SIGTERM suspends it and then ends the program, without running the code after this call.
 
         Raises:
-            SystemExit: the job was suspended, or SIGTERM came when an earlier one was about to end; the code is 143.
+            SystemExit: the job was suspended, or SIGTERM arrived while an earlier job was ending; the code is 143.
         """
         execution = self._prepare(job_name)
         came: Collection[signal.Signals] = ()
@@ -279,10 +278,10 @@ class StreamExecutionEnvironment:
         return result
 
     def execute_async(self, job_name: str | None = None) -> JobHandle:
-        """Run the job in the background of this process, and return what it is watched and controlled by.
+        """Run the job in the background of this process, and return a handle to watch and control it.
 
-        What is wrong with the program or its settings is raised here; what happens to the running job by `wait`. A
-        program that ends while its job runs suspends it first, as SIGTERM does: see JobHandle.
+        Errors in the program or its settings are raised here, failures of the running job by `wait`. A program that
+        ends while its job runs first suspends it, as SIGTERM does: see JobHandle.
         """
         from checkdam.api.background_jobs import JobWatch, start_job
 
@@ -291,7 +290,7 @@ class StreamExecutionEnvironment:
         return start_job(execution, listener, self._configuration.get(config.SUSPEND_GRACE_PERIOD))
 
     def _prepare(self, job_name: str | None = None, *watchers: JobListener) -> JobExecution:
-        """Make a job of what was built so far; `watchers` hear of its events, too."""
+        """Build the job from the calls so far; `watchers` are notified of its events, too."""
         refuse_if_told_to_go()
         from checkdam.api.execution import JobExecution
         from checkdam.runtime.driver.restore import claimed_storage
@@ -299,7 +298,7 @@ class StreamExecutionEnvironment:
 
         name = job_name or self._configuration.get(config.PIPELINE_NAME) or "checkdam job"
         launch = self._launch
-        operators, self._operators = self._operators, []  # as in Flink: what has run is not run again
+        operators, self._operators = self._operators, []  # as in Flink: operators that have run are not run again
         if launch.examine is not None:
             try:
                 launch.examine(JobToExamine(name, operators, self._configuration))
@@ -310,7 +309,7 @@ class StreamExecutionEnvironment:
         settings = self._with_start(self._with_checkpoints(self._with_server(self._configuration)))
         checkpoints = CheckpointConfig.from_configuration(settings)
         if checkpoints.storage is not None:
-            open_storage(checkpoints.storage).check_writable()  # before Spark takes its seconds to start
+            open_storage(checkpoints.storage).check_writable()  # fail before Spark starts, which takes seconds
         self._refuse_lost_memory(settings)
         restored = self._find_restored(name, settings)
         if restored is not None and restored.claim:
@@ -328,7 +327,7 @@ class StreamExecutionEnvironment:
             raise
 
     def _with_server(self, settings: Configuration) -> Configuration:
-        """The settings with those of the server that serves the job: it is up before the program can set any."""
+        """Return the settings with those of the job's server, which is up before the program can set any."""
         launch = self._launch
         if launch.host is None:
             return settings
@@ -344,7 +343,7 @@ class StreamExecutionEnvironment:
         return settings
 
     def _with_start(self, settings: Configuration) -> Configuration:
-        """The settings with what the command line says about where the job starts from."""
+        """Return the settings with the command line's choice of where the job starts from."""
         launch = self._launch
         if launch.restore_path is not None or launch.resume is not None:
             settings = settings.settled(config.RESTORE_PATH, launch.restore_path, Origin.COMMAND_LINE)
@@ -389,7 +388,7 @@ class StreamExecutionEnvironment:
         raise JobGraphError(f'no checkpoint of job "{name}" can be restored')
 
     def _with_checkpoints(self, settings: Configuration) -> Configuration:
-        """The settings with what follows from those about checkpoints. Raises ConfigError."""
+        """Return the settings with those that follow from the checkpoint settings. Raise ConfigError."""
         settings = settle_checkpoints(settings)
         storage = settings.get(config.CHECKPOINT_DIR)
         if storage is None and settings.get(config.CHECKPOINT_INTERVAL) is not None:
@@ -401,7 +400,7 @@ class StreamExecutionEnvironment:
             set_max_state_size(storage, settings.get(config.MEMORY_STORAGE_MAX_SIZE))
         is_chosen = settings.setting(config.INCREMENTAL_CHECKPOINTS).origin is not Origin.DEFAULT
         if storage is not None and is_in_memory(storage) and not is_chosen:
-            # As Flink: what is kept is then no more than the state, and the limit is one on its size.
+            # As in Flink: only the state is kept then, and the limit applies to its size.
             origin = settings.setting(config.CHECKPOINT_DIR).origin
             settings = settings.settled(config.INCREMENTAL_CHECKPOINTS, "false", origin)
         return settings
@@ -409,11 +408,11 @@ class StreamExecutionEnvironment:
     def _job(
         self, name: str, operators: Sequence[Operator], settings: Configuration, restored: Restored | None
     ) -> tuple[Job, Configuration]:
-        """The job, and the settings with which it runs."""
+        """Return the job and the settings with which it runs."""
         from checkdam.runtime.driver.restore import check_fit, keep_max_parallelism, max_parallelism_for
         from checkdam.runtime.job import Job
 
-        heartbeat = Heartbeat.from_configuration(settings)  # before Spark takes its seconds to start
+        heartbeat = Heartbeat.from_configuration(settings)  # fail before Spark starts, which takes seconds
         parallelism = settings.get(config.DEFAULT_PARALLELISM) or self._target.default_parallelism
         asked = settings.get(config.MAX_PARALLELISM) if settings.is_set(config.MAX_PARALLELISM) else None
         groups = max_parallelism_for(restored, asked, parallelism)

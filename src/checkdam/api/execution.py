@@ -1,4 +1,4 @@
-"""One job on its way through a target: built, handed to its host, run to its end."""
+"""One execution of a job on a target: built, handed to its host, run to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkdam.runtime.job_result import JobResult
 
 
 class JobExecution:
-    """A job that is ready to run, once, in whatever thread `run` is called."""
+    """A job that is ready to run once, in the thread that calls `run`."""
 
     def __init__(
         self, launch: Launch, job: Job, settings: Configuration, restored: Restored | None, target: ExecutionTarget
@@ -30,7 +30,7 @@ class JobExecution:
         self._running = target.running(job)
 
     def run(self, around: Callable[[JobMaster], AbstractContextManager[Any]]) -> JobResult:
-        """Run the job to its end, within what `around` makes of its master; raises what restarts did not cure."""
+        """Run the job to its end inside the context `around(master)`. Raise the failure if restarts did not help."""
         launch, restored = self._launch, self.restored
         resumes = restored is not None and restored.claim
         try:
@@ -53,5 +53,5 @@ class JobExecution:
             self._target.close()
 
     def ended_with(self, result: JobResult) -> None:
-        """Let the end of the job count as that of the program."""
+        """Record the job's result for the launch, as the outcome of the program."""
         self._launch.results.append(result)

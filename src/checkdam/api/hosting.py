@@ -1,4 +1,4 @@
-"""A job and whoever serves it: the host hears of its start and, whatever happens, of its end."""
+"""Connects a job to its host: notifies the host of the job's start and, whatever happens, of its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkdam.runtime.monitor.listeners import JointListener
 
 
 class Served:
-    """What a job is given on its way to a host; without one it tells the launch's own listener, and nobody else."""
+    """The listener and monitor of a job for its host. Without a host, only the launch's own listener is notified."""
 
     def __init__(self, launch: Launch, job: Job, configuration: Configuration) -> None:
         self._host = launch.host

@@ -1,4 +1,4 @@
-"""A job that runs in the background of the program: what `execute_async` returns."""
+"""A job running in the background of the program: what `execute_async` returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from checkdam.runtime.job_result import JobResult
 from checkdam.runtime.job_status import JobStatus
 from checkdam.state.snapshot_handles import SavepointFormat
 
-if TYPE_CHECKING:  # what runs a job is loaded with the first one
+if TYPE_CHECKING:  # the runtime is loaded with the first job
     from checkdam.api.background_jobs import JobWatch
     from checkdam.api.execution import JobExecution
     from checkdam.runtime.driver.job_master import JobMaster
@@ -25,13 +25,14 @@ T = TypeVar("T")
 
 
 class JobHandle:
-    """Watches and controls one job of this process. Every method may be called from any thread.
+    """Watches and controls one job of this process. Thread-safe.
 
-    The verbs return futures at once; a future fails with a CheckdamError if its job does not do what was asked. What is
-    asked before the job runs is done when it does.
+    The verbs return futures immediately; a future fails with a CheckdamError if its job does not do what was requested.
+    A request made before the job runs is executed once it does.
 
-    The job belongs to the program: when that ends while the job runs, the job is suspended as by SIGTERM. It takes a
-    last checkpoint within `execution.suspend.grace-period`, all its checkpoints are kept, and the process ends then.
+    The job belongs to the program: when the program ends while the job runs, the job is suspended as by SIGTERM. It
+    takes a last checkpoint within `execution.suspend.grace-period`, keeps all its checkpoints, and then the process
+    ends.
     """
 
     def __init__(
@@ -50,16 +51,16 @@ class JobHandle:
 
     @property
     def status(self) -> JobStatus:
-        """Flink's name for how the job stands, such as RUNNING."""
+        """Flink's name for the job's status, such as RUNNING."""
         return self._watch.status
 
     def wait(self, timeout: timedelta | float | None = None) -> JobResult:
-        """Wait until the job has ended; a number counts seconds. Raises what `execute` would raise.
+        """Wait until the job has ended; a number counts seconds. Raise the errors of `execute`.
 
         While the main thread waits here, Ctrl-C cancels the job and SIGTERM suspends it, as in `execute`.
 
         Raises:
-            TimeoutError: the job runs on.
+            TimeoutError: the job is still running.
             SystemExit: SIGTERM has suspended the job; the code is 143.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -71,17 +72,17 @@ class JobHandle:
         return result
 
     def when_ended(self, call: Callable[[], None]) -> None:
-        """Call this, in some thread, when the job has ended; at once if it has."""
+        """Call the callback, in some thread, when the job has ended; immediately if it already has."""
         self._done.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:
-        """End the job in order; the retention of its checkpoints decides what stays. `wait` tells when it has ended."""
+        """Cancel the job; the retention of its checkpoints decides which stay. Use `wait` to wait for its end."""
         self._master.cancel()
 
     def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
-        """Take a checkpoint after the epoch that runs; done when it is complete. A `full` one needs no other's files.
+        """Take a checkpoint after the current epoch; done when it is complete. A `full` one refers to no earlier files.
 
-        Fails without a directory for checkpoints.
+        Fails without a checkpoint directory.
         """
         return self._ask(lambda: self._master.trigger_checkpoint(full=full))
 
@@ -100,19 +101,19 @@ class JobHandle:
     ) -> Future[str]:
         """Write a savepoint, publish all output and end as FINISHED; done when the job has ended.
 
-        With `drain` event time ends first, so that every timer fires. If the savepoint fails the job goes on.
+        With `drain` event time ends first, so that every timer fires. If the savepoint fails, the job continues.
         """
         return self._ask_with_target(target, lambda place: self._master.stop_with_savepoint(place, format, drain=drain))
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on at another parallelism, from a checkpoint; done when the job runs again.
+        """Continue at another parallelism, from a checkpoint; done when the job runs again.
 
-        Operators with a parallelism of their own keep it. Fails without a directory for checkpoints.
+        Operators with a parallelism of their own keep it. Fails without a checkpoint directory.
         """
         return self._ask(lambda: self._master.rescale(parallelism))
 
     def _leave(self) -> None:
-        """Suspend the job and wait until it has ended, however it ends."""
+        """Suspend the job and wait until it has ended, in whatever way."""
         self._master.suspend(self._grace)
         self._done.exception()
 

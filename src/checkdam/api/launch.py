@@ -1,4 +1,4 @@
-"""What the command line tells a program before it runs it."""
+"""Launch options: what the command line sets for a program before it runs it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CONFIG_HELP = (
 
 
 class Resume(StrEnum):
-    """How `--resume` looks for what the job left behind."""
+    """How `--resume` looks for an earlier run's checkpoint."""
 
-    LATEST = "latest"  # nothing to resume from is an error
-    AUTO = "auto"  # nothing to resume from: the job starts anew
+    LATEST = "latest"  # fail if there is nothing to resume from
+    AUTO = "auto"  # start from the beginning if there is nothing to resume from
 
 
 @dataclass(frozen=True)
 class JobToExamine:
-    """A job as its program has built it, at the point where it would run."""
+    """A job as built by its program, at the point where it would run."""
 
     name: str
     operators: Sequence[Operator]
@@ -58,17 +58,17 @@ class Launch:
     resume: Resume | None = None
     allow_non_restored_state: bool = False
     source_positions: Mapping[OperatorUid, SourceStart] = field(default_factory=dict)
-    """Where sources go on that have changed since the checkpoint, by uid."""
+    """Where to resume sources that have changed since the checkpoint, by uid."""
     take_over: bool = False
-    """Take the job also from a process that is known to run."""
+    """Take over the job even from a process that is known to run."""
     listener: JobListener = field(default_factory=_printing_listener)
     results: list[JobResult] = field(default_factory=list)
     examine: Callable[[JobToExamine], NoReturn] | None = None
-    """Takes the job in place of running it, and ends the program there."""
+    """Called with the job instead of running it; ends the program there."""
     host: JobHost | None = None
     """Serves the job while it runs."""
     watchers: Callable[[Job, JobMonitor], Sequence[JobListener]] = lambda job, monitor: ()
-    """More listeners for a job that is served; they hear of each event when the monitor has."""
+    """More listeners for a served job, notified of each event after the monitor."""
 
     target: ExecutionTarget | None = None
     """Where the jobs run; None: on Spark."""

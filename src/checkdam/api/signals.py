@@ -1,4 +1,4 @@
-"""What signals do to a process that runs a job: Ctrl-C cancels the job, SIGTERM suspends it."""
+"""Signal handling of a process that runs a job: Ctrl-C cancels the job, SIGTERM suspends it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _is_told_to_go = threading.Event()
 
 
 def refuse_if_told_to_go() -> None:
-    """Raise SystemExit if SIGTERM came while a job was about to end, and the process still runs."""
+    """Raise SystemExit if SIGTERM arrived while a job was ending and the process still runs."""
     if _is_told_to_go.is_set():
         raise SystemExit(EXIT_SUSPENDED)
 
 
 def leave_if_told_to_go(result: JobResult, came: Collection[signal.Signals]) -> None:
-    """End the program if SIGTERM has suspended its job; if it came too late for that, before the next job."""
+    """End the program if SIGTERM has suspended its job; if it came too late for that, end before the next job."""
     if signal.SIGTERM in came:
         if result.end is JobEnd.SUSPENDED:
             raise SystemExit(EXIT_SUSPENDED)
@@ -40,9 +40,9 @@ def leave_if_told_to_go(result: JobResult, came: Collection[signal.Signals]) -> 
 
 @contextmanager
 def ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[Collection[signal.Signals]]:
-    """Let Ctrl-C cancel the job and SIGTERM suspend it; the same signal again ends the process at once.
+    """Let Ctrl-C cancel the job and SIGTERM suspend it; a repeated signal ends the process at once.
 
-    Gives the signals that have come. Changes nothing in another thread than the main one: signals reach no other.
+    Yields the signals received so far. Does nothing outside the main thread: signals reach no other thread.
     """
     came: set[signal.Signals] = set()
     if threading.current_thread() is not threading.main_thread():
@@ -67,5 +67,5 @@ def ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[Collection
 
 
 def _exit_at_once(number: int, frame: Any) -> None:
-    """End a process that the kernel protects from signals it does not handle: the first of a container."""
+    """End the process explicitly: the kernel ignores unhandled signals for a container's first process."""
     os._exit(128 + number)

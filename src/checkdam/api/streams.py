@@ -1,4 +1,4 @@
-"""Streams: each call adds an operator to the environment's graph and returns the stream behind it."""
+"""Streams: each call adds an operator to the environment's graph and returns its output stream."""
 
 from __future__ import annotations
 
@@ -85,18 +85,18 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 A = TypeVar("A")
 B = TypeVar("B")
-O = TypeVar("O")  # noqa: E741  as Flink: the output
+O = TypeVar("O")  # noqa: E741  Flink's name for the output
 
 
 class _Step:
-    """The operator a call has just added, open for a name, a uid and a parallelism."""
+    """The operator that a call has just added: sets its name, uid and parallelism."""
 
     def __init__(self, environment: StreamExecutionEnvironment, operator: int) -> None:
         self._environment = environment
         self._operator_id = operator
 
     def uid(self, uid: str) -> Self:
-        """The name under which the operator finds its state again: keyed state, a source's position, a sink's output.
+        """Set the id by which the operator finds its state again: keyed state, a source's position, a sink's output.
 
         Required with state.
         """
@@ -104,17 +104,17 @@ class _Step:
         return self
 
     def name(self, name: str) -> Self:
-        """What the operator is called in messages; no meaning beyond that."""
+        """Set the operator's name in messages; it has no other meaning."""
         self._change(name=name)
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """How many subtasks the operator has; on the source side Spark's partitions decide instead."""
+        """Set the number of subtasks; on the source side Spark's partitions decide instead."""
         self._change(parallelism=checked_number("set_parallelism", parallelism))
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """How many key groups the operator's state has, and so how many subtasks it can ever have."""
+        """Set the number of key groups of the operator's state, which is the upper limit of its parallelism."""
         self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
         return self
 
@@ -128,7 +128,7 @@ class DataStreamSink(_Step):
 
 
 class Stream(Generic[T]):
-    """Records of type T: what streams with and without keys have in common."""
+    """Records of type T: the common part of streams with and without keys."""
 
     def __init__(self, environment: StreamExecutionEnvironment, operator: int, also: tuple[int, ...] = ()) -> None:
         self._environment = environment
@@ -149,7 +149,7 @@ class Stream(Generic[T]):
     def map(self, function: Mapper[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
 
     def map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """One record in, one out."""
+        """Transform each record into one."""
         inferred = returned_type(function, plain_callable("map", function), self.type)
         return self._add("map", MapKind(function), declared(output_type, inferred))
 
@@ -168,19 +168,19 @@ class Stream(Generic[T]):
     def flat_map(self, function: FlatMapper[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
 
     def flat_map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """One record in, any number out."""
+        """Transform each record into any number of records."""
         inferred = yielded_type(function, plain_callable("flat_map", function), self.type)
         return self._add("flat_map", FlatMapKind(function), declared(output_type, inferred))
 
     def filter(self, function: Filter[T]) -> DataStream[T]:
-        """Only the records for which the function is true."""
+        """Keep only the records for which the function is true."""
         plain_callable("filter", function)
         return self._add("filter", FilterKind(function), self.type)
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[T]) -> DataStream[T]:
-        """Give every record its event time; event time behind this follows from what has been seen here.
+        """Assign an event time to every record and generate watermarks for the downstream operators.
 
-        Takes the place of an assignment further in front. The result has no keys: assign before key_by.
+        Replaces an assignment further upstream. The result has no keys: assign before key_by.
         """
         if not isinstance(strategy, WatermarkStrategy):
             raise JobGraphError(
@@ -192,11 +192,11 @@ class Stream(Generic[T]):
         )
 
     def broadcast(self, *descriptors: MapStateDescriptor[Any, Any]) -> BroadcastStream[T]:
-        """Every record to every subtask, for the second side of `connect`; the descriptors name what it may write."""
+        """Send every record to every subtask, for `connect`; the descriptors declare the states it may write."""
         return BroadcastStream(self, descriptors)
 
     def union(self, *others: Stream[T]) -> DataStream[T]:
-        """The records of all, in no particular order; their types must be the same."""
+        """Merge the records of all streams, in no particular order; their types must be the same."""
         for other in others:
             if other._environment is not self._environment:
                 raise JobGraphError("streams of different environments cannot be united")
@@ -211,10 +211,10 @@ class Stream(Generic[T]):
         return _Union(self._environment, self._operator_id, self._inputs[1:] + also)
 
     def rebalance(self) -> DataStream[T]:
-        """Deal the records out evenly over the subtasks of the next operator, which is not chained then.
+        """Distribute the records evenly over the subtasks of the next operator, which is then not chained.
 
-        Without it they stay together by origin, and in order: what one subtask, or one partition of a source, gives
-        goes to one subtask. Rebalance where too few origins keep too few subtasks busy, and order does not matter.
+        Without it, records of one origin stay together and in order: those of one subtask, or of one partition of a
+        source, go to one subtask. Use it where too few origins keep too few subtasks busy and order does not matter.
         """
         return _Rebalanced(self._environment, self._operator_id, self._inputs[1:])
 
@@ -240,7 +240,7 @@ class Stream(Generic[T]):
         )
 
     def print(self, label: str = "") -> DataStreamSink:
-        """Show the records on the driver's standard output, with each epoch."""
+        """Print the records of each epoch on the driver's standard output."""
         return self._sink("print", PrintSink(label))
 
     def sink_to_files(self, path: str, format: str = "json") -> DataStreamSink:
@@ -251,9 +251,9 @@ class Stream(Generic[T]):
     def sink_to_spark(self, function: Callable[[Any, int], None]) -> DataStreamSink:
         """Call `function(dataframe, epoch)` in the driver with each epoch's records.
 
-        An epoch may be seen again after a failover, under the same number: use it to write only once. Not so in a job
-        with timers, source functions or event time, whose epochs without records come by the clock: there the numbers
-        may shift, and output is at least once.
+        After a failover an epoch may come again under the same number: use it to make writes idempotent. In a job with
+        timers, source functions or event time, the clock triggers epochs without records: there the numbers may shift,
+        and output is at least once.
         """
         if self.type.is_opaque:
             raise JobGraphError(
@@ -263,7 +263,7 @@ class Stream(Generic[T]):
         return self._sink("spark", SparkSink(function))
 
     def add_sink(self, function: Takes[T]) -> DataStreamSink:
-        """Hand every record to a sink of your own; after a failover records may come again."""
+        """Pass every record to a sink function; after a failover records may come again."""
         check_kind("add_sink()", function, SinkFunction, "invoke(value, ctx)")
         operator = self._new(type(function).__name__, SinkFunctionKind(function), self.type)
         return DataStreamSink(self._environment, operator)
@@ -271,8 +271,8 @@ class Stream(Generic[T]):
     def execute_and_collect(self, job_name: str | None = None, limit: int | None = None) -> CloseableIterator[T]:
         """Run the job in the background and iterate over the records of this stream as they come.
 
-        The job is cancelled when the iterator is closed, as by a with block, or has given `limit` records; what the job
-        fails with is raised while iterating.
+        The job is cancelled when the iterator is closed, as by a with block, or has returned `limit` records. Iterating
+        raises the job's failure.
         """
         return execute_and_collect(self, job_name, limit)
 
@@ -314,7 +314,7 @@ class Stream(Generic[T]):
 
 
 class DataStream(Stream[T], _Step):
-    """Records of type T; `uid`, `name` and the like are about the operator that makes them."""
+    """Records of type T; `uid`, `name` and the like apply to the operator that produces them."""
 
     @overload
     def process(self, function: ProcessFunction[T, O]) -> DataStream[O]: ...
@@ -329,14 +329,14 @@ class DataStream(Stream[T], _Step):
     def process(self, function: Processes[T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
 
     def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """Full control over each record. Takes a ProcessFunction."""
+        """Process each record with a ProcessFunction."""
         other = "One with keys goes behind key_by." if isinstance(function, KeyedProcessFunction) else ""
         check_kind("process() without keys", function, ProcessFunction, "process_element(value, ctx)", other)
         inferred = produced_type(function, ["process_element"], self.type)
         return self._add("process", ProcessKind(function), declared(output_type, inferred))
 
     def get_side_output(self, tag: OutputTag[Value]) -> DataStream[Value]:
-        """What the function of this operator emits with `ctx.output(tag, value)`."""
+        """Return the stream of values that this operator's function emits with `ctx.output(tag, value)`."""
         if not isinstance(tag, OutputTag):
             raise JobGraphError(f"get_side_output() takes an OutputTag, not {tag!r}", hint='Write OutputTag("late").')
         self._check_has_side_outputs()
@@ -353,7 +353,7 @@ class DataStream(Stream[T], _Step):
         return _SideOutput(self._environment, self._new(f"side output {tag.name}", kind, of))
 
     def connect(self, other: BroadcastStream[B]) -> BroadcastConnectedStream[T, B]:
-        """This stream beside a broadcast one, in one function."""
+        """Connect this stream with a broadcast one, in one function."""
         if isinstance(other, BroadcastStream):
             return BroadcastConnectedStream(self, other)
         raise not_connectable(self, other)
@@ -368,14 +368,14 @@ class DataStream(Stream[T], _Step):
 
 
 class _Union(DataStream[T]):
-    """Several streams read as one; not an operator, so there is nothing to name."""
+    """Several streams read as one; not an operator, so it has no name or uid."""
 
     def _change(self, **changes: Any) -> None:
         raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator behind the union.")
 
 
 class _SideOutput(DataStream[T]):
-    """What a function emits aside; runs with its operator, so there is nothing to set."""
+    """The side output of a function; part of its operator, so it has no settings."""
 
     def _change(self, **changes: Any) -> None:
         raise JobGraphError(
@@ -384,7 +384,7 @@ class _SideOutput(DataStream[T]):
 
 
 class _Rebalanced(DataStream[T]):
-    """Records on their way to whichever subtask is next; not an operator, so there is nothing to name."""
+    """Records on their way to any subtask of the next operator; not an operator, so it has no name or uid."""
 
     _is_rebalanced = True
 
@@ -398,9 +398,9 @@ class _Rebalanced(DataStream[T]):
 
 
 class KeyedStream(Stream[T], Generic[K, T]):
-    """Records partitioned by a key of type K: all of a key reach the same subtask, where the key's state is.
+    """Records partitioned by a key of type K: all records of a key reach the same subtask, which holds the key's state.
 
-    Not an operator, so there is nothing to name: `uid` and the like go behind the operator that comes next.
+    Not an operator, so it has no name: set `uid` and the like on the next operator.
     """
 
     _key: KeySelector
@@ -439,7 +439,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
     def process(self, function: KeyedProcesses[K, T, O], output_type: PickleType[O] | SchemaType) -> DataStream[O]: ...
 
     def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
-        """Full control over each record, and over the key's state and timers. Takes a KeyedProcessFunction."""
+        """Process each record with a KeyedProcessFunction, which has access to the key's state and timers."""
         check_kind("process() on a keyed stream", function, KeyedProcessFunction, "process_element(value, ctx)")
         inferred = produced_type(function, ["process_element", "on_timer"], self.type)
         return self._add("process", ProcessKind(function), declared(output_type, inferred))
@@ -453,7 +453,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
     def connect(
         self, other: BroadcastStream[B] | KeyedStream[K, B]
     ) -> KeyedBroadcastConnectedStream[K, T, B] | ConnectedStreams[K, T, B]:
-        """Two streams in one function: this one beside a broadcast one, or two with keys of the same type."""
+        """Connect this stream with a broadcast one, or with another keyed by the same type, in one function."""
         if isinstance(other, BroadcastStream):
             return KeyedBroadcastConnectedStream(self, other)
         if not isinstance(other, KeyedStream):
@@ -485,9 +485,9 @@ class KeyedStream(Stream[T], Generic[K, T]):
     ) -> DataStream[O]: ...
 
     def aggregate(self, function: Any, accumulator_type: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """The records of a key gathered in an accumulator, which is its state; emits the result with each record.
+        """Aggregate the records of a key in an accumulator, which is its state; emit the result with each record.
 
-        The types come from the annotations of `create_accumulator` and `get_result` where they are not given.
+        If not given, the types come from the annotations of `create_accumulator` and `get_result`.
         """
         check_kind("aggregate()", function, AggregateFunction, "create_accumulator(), add() and get_result()")
         of = declared(accumulator_type, accumulator_of(function, self.type))
@@ -500,24 +500,24 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._add("aggregate", AggregateFunctionKind(function, of), declared(output_type, inferred))
 
     def reduce(self, function: Reducer[T]) -> DataStream[T]:
-        """The records of a key combined one after the other; emits the result so far with each record."""
+        """Combine the records of a key one after the other; emit the result so far with each record."""
         plain_callable("reduce", function)
         check_durable("reduce", self.type)
         return self._add("reduce", ReduceKind(function), self.type)
 
     def sum(self, field: int | str = 0) -> DataStream[T]:
-        """The running sum of one field; the other fields stay those of the key's first record.
+        """Emit the running sum of one field; the other fields stay those of the key's first record.
 
         Plain numbers have one field, 0.
         """
         return self._aggregate("sum", field)
 
     def min(self, field: int | str = 0) -> DataStream[T]:
-        """The running minimum of one field."""
+        """Emit the running minimum of one field."""
         return self._aggregate("min", field)
 
     def max(self, field: int | str = 0) -> DataStream[T]:
-        """The running maximum of one field."""
+        """Emit the running maximum of one field."""
         return self._aggregate("max", field)
 
     def _aggregate(self, how: str, field: int | str) -> DataStream[T]:

@@ -1,4 +1,4 @@
-"""`checkdam check`: whether a job can start from a checkpoint, and what becomes of each state, with nothing run."""
+"""`checkdam check`: shows whether a job can start from a checkpoint and what happens to each state; runs nothing."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def check(
 
 
 class _Built(BaseException):
-    """Ends the user's program where the job is built; no `except Exception` of theirs takes it for an error."""
+    """Ends the user's program once the job is built; a BaseException, so that no `except Exception` catches it."""
 
     def __init__(self, job: JobToExamine) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def _stop(job: JobToExamine) -> NoReturn:
 
 
 def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> JobToExamine | None:
-    """The job that the program builds; None after telling what the program itself raised. Raises CheckdamError."""
+    """Return the job that the program builds; None if the program raised, which is printed. Raise CheckdamError."""
     launch.examine = _stop
     try:
         if not run_and_tell(job, arguments, launch, verbose=verbose):
@@ -134,7 +134,7 @@ def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool
 
 
 def _plan(job: JobToExamine, restored: Restored) -> JobPlan:
-    """The job as it would be restored; checks the graph as a run does."""
+    """Return the job as it would be restored; checks the graph as a run does."""
     parallelism = job.configuration.get(DEFAULT_PARALLELISM) or 1
     asked = job.configuration.get(MAX_PARALLELISM) if job.configuration.is_set(MAX_PARALLELISM) else None
     groups = max_parallelism_for(restored, asked, parallelism)
@@ -143,7 +143,7 @@ def _plan(job: JobToExamine, restored: Restored) -> JobPlan:
 
 
 def show(reports: Sequence[StateReport]) -> None:
-    """A table on a terminal; a line for each state elsewhere."""
+    """Print a table on a terminal; elsewhere a line for each state."""
     if sys.stdout.isatty():
         Console(highlight=False).print(_table(reports))
     else:

@@ -1,4 +1,4 @@
-"""`checkdam checkpoint`: cut one now."""
+"""`checkdam checkpoint`: takes a checkpoint now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as the user sees them: one line that says what and what to do; their own traceback where their code raised."""
+"""Error messages: one line with the problem and the remedy; a traceback of the user's frames if their code raised."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _FOREIGN_PACKAGES = ("pyspark", "py4j")
 
 
 def say(line: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201  status of the command line
 
 
 @contextmanager
 def told_to_user(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
-    """Turn Checkdam's errors into a line, or the JSON of Flink's, and an exit code; `verbose` adds the whole stack."""
+    """Turn Checkdam's errors into a line, or Flink's JSON form, and an exit code; `verbose` adds the whole stack."""
     try:
         yield
     except CheckdamError as error:
@@ -45,12 +45,12 @@ def told_to_user(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
 
 
 def errors_as_json(message: str) -> str:
-    """Flink's error form, for scripts."""
+    """Return Flink's error form, for scripts."""
     return msgspec.json.encode({"errors": [_on_one_line(message)]}).decode()
 
 
 def rendered(error: CheckdamError) -> str:
-    """The error as one line; before it the user's own frames, if it was their code that raised."""
+    """Return the error as one line, preceded by the user's own frames if their code raised it."""
     line = f"error: {_on_one_line(str(error))}"
     if isinstance(error, UserFunctionError):
         return f"{error.user_traceback.rstrip()}\n{line}"
@@ -58,19 +58,19 @@ def rendered(error: CheckdamError) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """What Python would print if nothing but the user's code stood between them and the error."""
+    """Return the traceback as Python prints it, with the frames of the user's code only."""
     told = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = told
     while link is not None:
         link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if not _is_foreign(frame)])
         link = link.__cause__ or link.__context__
     if type(error).__module__.startswith(_FOREIGN_PACKAGES):
-        return f"{_frames(told.stack)}{headline(error)}"  # its text goes on with the stack of the JVM
+        return f"{_frames(told.stack)}{headline(error)}"  # its text continues with the JVM's stack
     return "".join(told.format()).rstrip()
 
 
 def headline(error: BaseException) -> str:
-    """Name and first line of any exception; of one that quotes a Python traceback, what that ends with."""
+    """Return name and first line of an exception; for one that quotes a Python traceback, the last line of that."""
     lines = str(error).strip().splitlines()
     if _QUOTED in map(str.strip, lines):
         quoted = lines[[line.strip() for line in lines].index(_QUOTED) + 1 :]
@@ -83,7 +83,7 @@ def _frames(stack: traceback.StackSummary) -> str:
 
 
 def _is_foreign(frame: traceback.FrameSummary) -> bool:
-    """Whether a frame belongs to what runs the user's code, rather than to their code or a library they chose."""
+    """Return whether a frame belongs to what runs the user's code, not to their code or a library they chose."""
     name = frame.filename
     if name.startswith(("<frozen ", _OWN_PACKAGE)) or name.endswith("runpy.py"):
         return True

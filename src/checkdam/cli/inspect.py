@@ -1,4 +1,4 @@
-"""`checkdam inspect`: what a checkpoint holds."""
+"""`checkdam inspect`: shows the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from checkdam.state_reader.flink_snapshot import (
 from checkdam.state_reader.savepoint_reader import Savepoint
 
 READ_IN_FULL_BYTES = 16_000_000
-"""Operators whose files are no larger are read to the last byte: entries are exact and every checksum is checked."""
+"""Operators whose files are at most this large are read completely: entries are exact, every checksum is checked."""
 
 _SHOWN_POSITION = 100
 
@@ -53,22 +53,22 @@ def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
 
 @dataclass(frozen=True)
 class Inspected:
-    """A snapshot of Checkdam's and the states of each of its operators."""
+    """A snapshot written by Checkdam, and the states of each of its operators."""
 
     snapshot: Savepoint
     states: dict[str, tuple[StateDescription, ...]]
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where each source stands, in its own words."""
+        """The position of each source, in the source's own form."""
         return _positions(self.snapshot.source_position)
 
 
 def look_into(path: str, *, in_full: bool = False) -> Inspected | FlinkSnapshot:
-    """The checkpoint in `path`, whoever wrote it; `in_full` reads every state file, however large.
+    """Read the checkpoint in `path`, of Checkdam or Flink; `in_full` reads every state file, however large.
 
     Raises:
-        CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError: there is nothing whole to look into.
+        CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError: there is no readable checkpoint.
     """
     try:
         snapshot = Savepoint.load(path)
@@ -84,7 +84,7 @@ def look_into(path: str, *, in_full: bool = False) -> Inspected | FlinkSnapshot:
 
 
 def as_plain_data(found: Inspected | FlinkSnapshot) -> Any:
-    """The same for JSON."""
+    """Return the content for JSON."""
     if isinstance(found, FlinkSnapshot):
         return found
     snapshot = found.snapshot
@@ -140,14 +140,14 @@ def _key_type(states: tuple[StateDescription, ...]) -> str | None:
 
 
 def _type(state: StateDescription) -> str:
-    """The type of all that a state holds: of a map with its keys, of broadcast state that of its entries."""
+    """Return the type of a state's content: for a map with its keys, for broadcast state that of its entries."""
     if state.map_key_type is None or state.is_timers:
         return state.type
     return f"{'tuple' if state.is_broadcast else 'dict'}[{state.map_key_type}, {state.type}]"
 
 
 def _positions(encoded: bytes) -> tuple[str, ...]:
-    """The last line of Spark's offset log for each source, with its uid where the checkpoint has it."""
+    """Return the last line of Spark's offset log for each source, with its uid where the checkpoint has it."""
     if not encoded:
         return ()
     try:
@@ -155,7 +155,7 @@ def _positions(encoded: bytes) -> tuple[str, ...]:
     except (CheckpointDamagedError, FormatTooNewError):
         return (f"{len(encoded)} bytes",)
     offsets = position.files.get(f"offsets/{position.batch}", b"").decode(errors="replace")
-    lines = offsets.splitlines()[2:]  # after the version and the query's own settings
+    lines = offsets.splitlines()[2:]  # skip the version and the query's own settings
     if not position.held:
         return tuple(f"at {line}" for line in lines)
     return tuple(_held(source, lines) for source in position.held)
@@ -167,7 +167,7 @@ def _held(source: HeldSource, lines: list[str]) -> str:
 
 
 def show(found: Inspected | FlinkSnapshot, console: Console) -> None:
-    """Facts first, then a row for each state of each operator."""
+    """Print the facts, then a row for each state of each operator."""
     if isinstance(found, Inspected):
         facts, table = _facts(found), _operators(found)
     else:

@@ -1,4 +1,4 @@
-"""Running a user's job file as the program it is, inside this process."""
+"""Runs a user's job file as a program inside this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from checkdam.errors import CheckdamError, JobFileError
 
 
 def run_job_file(path: Path, arguments: Sequence[str]) -> None:
-    """Run the file as `__main__`; what it raises comes out, but for what kept it from being loaded at all.
+    """Run the file as `__main__`. Its exceptions pass through, except those that prevent it from being loaded.
 
     Its directory is importable here and in every process that Spark starts, so that functions from modules beside
     it can be called in slots.
@@ -37,7 +37,7 @@ def run_job_file(path: Path, arguments: Sequence[str]) -> None:
 
 
 def run_and_tell(path: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> bool:
-    """Run the file under this launch; False if the program itself raised, which has been told then.
+    """Run the file under this launch. Return False if the program itself raised, after printing the error.
 
     Raises:
         CheckdamError: the job, or its file, is at fault.
@@ -51,7 +51,7 @@ def run_and_tell(path: Path, arguments: Sequence[str], launch: Launch, *, verbos
         raise
     except CheckdamError:
         raise
-    except Exception as error:  # noqa: BLE001  whatever a user's program raises is theirs to see
+    except Exception as error:  # noqa: BLE001  print any exception of the user's program
         say("".join(traceback.format_exception(error)).rstrip() if verbose else user_traceback(error))
         return False
     finally:

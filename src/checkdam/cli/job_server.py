@@ -1,4 +1,4 @@
-"""The server of a process, with what makes it useful: the page, the jobs that ended, and a way to be found."""
+"""The REST server of a process with the page, the archived jobs, and an entry in the registry of servers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from checkdam.server.catalog.archive import archiving
 from checkdam.server.catalog.job_index import JobIndex
 
 _PATIENCE = timedelta(seconds=1)
-"""How long an answer waits for jobs that do not run here: a job must be cancelled also while its storage hangs."""
+"""How long an answer waits for jobs that do not run here: cancelling must work even while their storage hangs."""
 
 
 class Hosting:
-    """A JobHost. Serves this process's jobs, and those that left something in the same checkpoint directories."""
+    """A JobHost. Serves this process's jobs, and those found in the same checkpoint directories."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Hosting:
         self._registration: registry.Registration | None = None
 
     def start(self) -> None:
-        """Serve, and be found. Raises CheckdamError: an address that is not safe, or no port to have."""
+        """Start serving and register the server. Raise CheckdamError for an unsafe address, or if no port is free."""
         self._server.start()
         self._registration = registry.register(self._server.url, self._server.token, self._registry_directory)
 
@@ -54,7 +54,7 @@ class Hosting:
     def job_started(self, job: RunningJob) -> None:
         storage = job.monitor.record().settings.storage
         with self._lock:
-            if storage is not None and storage not in self._directories:  # the program itself has set it
+            if storage is not None and storage not in self._directories:  # set by the program itself
                 self._directories.append(storage)
                 self._index = JobIndex(self._directories, patience=_PATIENCE)
         self._server.job_started(job)
@@ -65,24 +65,24 @@ class Hosting:
         self._server.job_ended(job_id)
 
     def watchers(self, job: Job, monitor: JobMonitor) -> Sequence[JobListener]:
-        """Who is told of a job after its monitor: the archive, which remembers it beside its checkpoints."""
+        """Return the listeners after the monitor: the one that archives the job next to its checkpoints."""
         if isinstance(monitor, MonitorOfJob):
             monitor.serve_at(self.url)
         archive = archiving(job.checkpoints.storage, monitor)
         return [archive] if archive is not None else []
 
     def records(self) -> Sequence[JobRecord]:
-        """The jobs that do not run here."""
+        """Return the jobs that do not run here."""
         return self._index.records()
 
     def record(self, job_id: str) -> JobRecord | None:
         return self._index.record(job_id)
 
     def close(self) -> None:
-        """Stop serving, as soon as clients have what they are waiting for."""
+        """Stop serving once clients have the results they are waiting for."""
         try:
             self._server.close()
-        finally:  # Ctrl-C ends the waiting: nobody is to look for this server any more
+        finally:  # Ctrl-C ends the wait; the server must not be found any more
             if self._registration is not None:
                 self._registration.close()
 

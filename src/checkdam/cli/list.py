@@ -1,4 +1,4 @@
-"""`checkdam list`: jobs, and the checkpoints and savepoints they can start from."""
+"""`checkdam list`: lists jobs, and the checkpoints and savepoints they can start from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkdam.errors import RequestRefusedError
 from checkdam.runtime.job_status import JobStatus
 
 _SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
-_EVERY_JOB = ""  # an option without the job it may name
+_EVERY_JOB = ""  # the option is given without a job
 
 
 @click.command("list")
@@ -71,7 +71,7 @@ def list_command(
         _tell_snapshots(remote, "savepoint", _savepoints(remote, jobs, savepoints_of, directory))
     else:
         active = not (running or scheduled)
-        everything = everything or (active and directory is not None)  # few jobs run in a directory
+        everything = everything or (active and directory is not None)  # most jobs in a directory have ended
         _tell_jobs(
             remote,
             [job for job in jobs if _is_wanted(job, running or active, scheduled or active, everything)],
@@ -90,7 +90,7 @@ def _is_wanted(job: ListedJob, running: bool, scheduled: bool, everything: bool)
 
 
 def _chosen(jobs: Sequence[ListedJob], wanted: str) -> Sequence[ListedJob]:
-    """All jobs with this id, this name, or an id that begins like this; a name may be that of several."""
+    """Return all jobs with this id, name or prefix of an id; several jobs may have one name."""
     if wanted == _EVERY_JOB:
         return jobs
     for fits in (
@@ -103,7 +103,7 @@ def _chosen(jobs: Sequence[ListedJob], wanted: str) -> Sequence[ListedJob]:
 
 
 def _savepoints(remote: Remote, jobs: Sequence[ListedJob], wanted: str, directory: str | None) -> list[ListedSnapshot]:
-    """What jobs remember of theirs, and what lies in the directory of savepoints: each once."""
+    """Return the savepoints that jobs remember and those in the savepoint directory, each once."""
     found = found_savepoints(remote, directory)
     if wanted != _EVERY_JOB:
         found = [each for each in found if wanted == each.name or each.job.startswith(wanted.lower())]
@@ -133,7 +133,7 @@ def _tell_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everythi
 def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
     last = overview.get("last-checkpoint")
     status = JobStatus(overview["state"])
-    known = status is not JobStatus.SUSPENDED  # of one that was killed nobody knows when its driver went
+    known = status is not JobStatus.SUSPENDED  # it is unknown when a killed driver ended
     return (
         overview["jid"],
         overview["name"],
@@ -172,7 +172,7 @@ def _instant(milliseconds: int) -> str:
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns, of which nothing is ever cut off or folded: ids and paths are there to be copied."""
+    """Print columns without cutting or folding anything: ids and paths are there to be copied."""
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     for index, row in enumerate((names, *rows)):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""The jobs there are, with their checkpoints and savepoints: as servers tell, or as storage holds them."""
+"""The known jobs with their checkpoints and savepoints, from servers or from storage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from checkdam.storage.filesystem import open_storage
 
 
 class ListedSnapshot(msgspec.Struct, frozen=True):
-    """A checkpoint or savepoint that a job can start from, or the reason why none can."""
+    """A checkpoint or savepoint that a job can start from, or the reason why it cannot be used."""
 
     job: str
     name: str
@@ -40,11 +40,11 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 class ListedJob(Protocol):
     @property
     def overview(self) -> dict[str, Any]:
-        """As in GET /jobs/overview."""
+        """The overview as in GET /jobs/overview."""
 
     @property
     def where(self) -> str:
-        """The server that tells of it, or the directory that it was found in."""
+        """The server that serves the job, or the directory in which it was found."""
 
     def checkpoints(self) -> list[ListedSnapshot]: ...
 
@@ -125,7 +125,7 @@ class StoredJob:
         return [self._savepoint(each, each.path) for each in self.record.savepoints if each.path is not None]
 
     def _savepoint(self, remembered: CheckpointRecord, path: str) -> ListedSnapshot:
-        """As it lies there: it may have been disposed of, or damaged."""
+        """Return the savepoint as found on storage: it may have been disposed of, or damaged."""
         try:
             return _snapshot(load_checkpoint(path)[0], path)
         except RestoreError as error:
@@ -143,10 +143,10 @@ class StoredJob:
 
 
 def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
-    """Those of `directory` alone if one is given; else what servers tell, and what the settings' directory holds.
+    """Return the jobs of `directory` if one is given; else those of the servers and of the configured directory.
 
     Raises:
-        ServerUnreachableError: the server that was asked for does not answer.
+        ServerUnreachableError: the requested server does not answer.
     """
     if directory is not None:
         check_directory(directory)
@@ -165,13 +165,13 @@ def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
 
 
 def check_directory(directory: str) -> None:
-    """Raises StorageError if there is nothing: a misspelt path would look like a place without jobs."""
+    """Raise StorageError if the directory does not exist: a misspelt path would look like a place without jobs."""
     if not open_storage(directory).list(""):
         raise StorageError(f'there is nothing in "{directory}"', hint="Name a directory that holds checkpoints.")
 
 
 def found_savepoints(remote: Remote, directory: str | None) -> list[ListedSnapshot]:
-    """Those that lie in a directory of savepoints, whichever job wrote them."""
+    """Return the savepoints in a directory, of any job."""
     place = directory or (remote.configuration.get(SAVEPOINT_DIR) if remote.address is None else None)
     return [_found(each) for each in list_savepoints(place)] if place is not None else []
 

@@ -27,7 +27,7 @@ _VERBS = {
 
 
 class _Verbs(click.Group):
-    """Loads a command's module when it is called, so that --help and one command do not wait for all the others."""
+    """Loads a command's module when it is called, so that --help and each command start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
@@ -83,7 +83,7 @@ def commands() -> None:
 
 
 def command_line(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the result is the exit code: 0, 1 failed, 2 wrong use, 130 cancelled."""
+    """Run one command and return the exit code: 0, 1 failed, 2 wrong use, 130 cancelled."""
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = commands.main(arguments, prog_name="checkdam", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formats figures for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 def size(count: int) -> str:
-    """Bytes with three significant digits: 812 B, 1.25 MB."""
+    """Format bytes with three significant digits: 812 B, 1.25 MB."""
     if count < 1000:
         return f"{count} B"
     value = float(count)
@@ -20,7 +20,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """One unit below a minute, two above: 85 ms, 2.4 s, 3 min 5 s, 2 h 10 min."""
+    """Format with one unit below a minute, two above: 85 ms, 2.4 s, 3 min 5 s, 2 h 10 min."""
     if seconds < 0.9995:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:
@@ -38,5 +38,5 @@ def number(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """1 slot, 2 slots."""
+    """Format a count with its noun: 1 slot, 2 slots."""
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"

@@ -1,4 +1,4 @@
-"""How far long work is: a line that changes on a terminal, lines in a log. Always on standard error."""
+"""Progress of long work on standard error: a changing line on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.text import Text
 from checkdam.cli import number_format
 from checkdam.cli.error_messages import say
 
-_ASK_EVERY = 0.5  # seconds between two looks at how far it is
+_ASK_EVERY = 0.5  # seconds between two polls
 _FIRST_PAUSE = 0.05
 _LAST_PAUSE = 1.0
 
 
 class Progress:
-    """Shows what it is told while it is open; what is the same as before is not told again in a log."""
+    """Shows progress while it is open; a log does not repeat an unchanged line."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Progress:
         self._next_pause = _FIRST_PAUSE
 
     def is_due(self) -> bool:
-        """Whether it is time to look again how far the work is; short work is never looked at."""
+        """Return whether it is time to poll the work's progress again; short work is never polled."""
         if self._monotonic() - self._asked_at < _ASK_EVERY:
             return False
         self._asked_at = self._monotonic()
         return True
 
     def show(self, what: str | None) -> None:
-        """What is being done now; None: nothing to tell of."""
+        """Show the current work; None: nothing is in progress."""
         if what is None:
             return
         if self._is_live:
@@ -60,7 +60,7 @@ class Progress:
         self._shown = what
 
     def rest(self) -> None:
-        """Wait a little before looking again, longer each time."""
+        """Wait before the next poll, longer each time."""
         self._pause(self._next_pause)
         self._next_pause = min(self._next_pause * 2, _LAST_PAUSE)
 

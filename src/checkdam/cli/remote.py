@@ -1,4 +1,4 @@
-"""Where a job is that a command is about: the options every such command has, and how they are understood."""
+"""Finds the server and job that a command addresses: the options common to such commands, and their meaning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True)
 class RemoteJob:
-    """A job that a server knows, as GET /jobs/overview tells of it."""
+    """A job that a server knows, with its entry of GET /jobs/overview."""
 
     client: RestClient
     overview: dict[str, Any]
@@ -65,7 +65,7 @@ class RemoteJob:
 
 @dataclass(frozen=True)
 class Remote:
-    """The servers a command may ask, and how it tells its result: as words, or as JSON and nothing else."""
+    """The servers a command may query, and how it prints its result: as text, or only as JSON."""
 
     configuration: Configuration
     address: str | None = None
@@ -75,9 +75,9 @@ class Remote:
     unreachable: list[ServerUnreachableError] = field(default_factory=list)
 
     def clients(self) -> Sequence[tuple[RestClient, tuple[str, ...]]]:
-        """The server that -m names; else those that run on this machine; else where one would be by default.
+        """Return the server that -m names; else those running on this machine; else the default address.
 
-        With each come the ids of the jobs that are known to run in its process.
+        Each comes with the ids of the jobs known to run in its process.
         """
         if self.address is not None:
             return [(RestClient(self.address, token=self._token(None)), ())]
@@ -87,11 +87,11 @@ class Remote:
         return [(RestClient(self._default_address(), token=self._token(None)), ())]
 
     def jobs(self) -> list[RemoteJob]:
-        """Every job the servers know, once each: from the server it runs on, if that is among them.
+        """Return every job the servers know, once each: from the server it runs on, if that is among them.
 
         Raises:
-            ServerUnreachableError: none of the servers answers. Those that do not, while others do, are warned of.
-            RequestRefusedError: the only one does not tell.
+            ServerUnreachableError: no server answers. If only some do not, a warning is printed.
+            RequestRefusedError: the only server refuses.
         """
         found: dict[str, RemoteJob] = {}
         clients = self.clients()
@@ -116,13 +116,13 @@ class Remote:
         return list(found.values())
 
     def find(self, job: str) -> RemoteJob:
-        """The job with this id, this name, or an id that begins like this; one that runs before one that ended.
+        """Return the job with this id, name or prefix of an id; a running one takes precedence over an ended one.
 
         Raises:
-            UsageError: it could be several, or the word is empty.
-            RequestRefusedError: it is none.
+            UsageError: it is ambiguous or empty.
+            RequestRefusedError: there is no such job.
         """
-        if not job:  # which every id begins with: a variable that a script has not set must not hit a job
+        if not job:  # a prefix of every id: an unset variable in a script must not select a job
             raise UsageError("the job is named by an empty word", hint="Give its id, the beginning of it, or its name.")
         known = self.jobs()
         active = [each for each in known if each.is_active]
@@ -143,12 +143,12 @@ class Remote:
         raise error
 
     def follow(self, job: RemoteJob, status_path: str) -> dict[str, Any]:
-        """Wait for asynchronous work on a job, showing how far it is; the result is Flink's "operation"."""
+        """Wait for asynchronous work on a job, showing its progress; return Flink's "operation"."""
         with Progress() as progress:
 
             def tell() -> None:
                 if progress.is_due():
-                    with suppress(CheckdamError):  # the work goes on whether or not this look at it succeeds
+                    with suppress(CheckdamError):  # the work continues even if this poll fails
                         progress.show(job.client.get(job.path()).get("progress"))
 
             return job.client.wait(status_path, telling=tell)
@@ -156,7 +156,7 @@ class Remote:
     def trigger_savepoint(
         self, job: RemoteJob, path: str, body: Mapping[str, Any], *, directory: tuple[str, str | None]
     ) -> str:
-        """Start what writes a savepoint; `directory` is where to, under the name that the request has for it."""
+        """Start an operation that writes a savepoint; `directory` is the target, under the request's name for it."""
         name, place = directory
         try:
             return job.client.trigger(job.path(path), {**body, name: place})
@@ -169,17 +169,17 @@ class Remote:
             ) from error
 
     def tell(self, line: str) -> None:
-        """A line of words; nothing where JSON is asked for."""
+        """Print a line of text, unless JSON is requested."""
         if not self.as_json:
             click.echo(line)
 
     def answer(self, result: Any) -> None:
-        """The result as JSON, where that is asked for."""
+        """Print the result as JSON, if that is requested."""
         if self.as_json:
             echo_json(result)
 
     def _token(self, of_server: str | None) -> str | None:
-        """What a server of this machine has told of itself is right; the user may mean another one."""
+        """Return the token of a registered server of this machine if there is one, else the user's."""
         return of_server or self.token or rest_token(self.configuration)
 
     def _default_address(self) -> str:
@@ -195,7 +195,7 @@ class Remote:
 
 
 def connection(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options below; it gets a `Remote` in place of them, and its errors are told to the user."""
+    """Give a command the options below: it gets a `Remote` in place of them, and its errors are printed."""
 
     @click.option(
         "-m", "--jobmanager", "address", metavar="HOST:PORT", help="The job's server. Default: found by itself."
@@ -236,12 +236,12 @@ def echo_json(result: Any) -> None:
 
 
 def absolute(directory: str) -> str:
-    """A place as the job sees it, which has a working directory of its own; a URI stays as it is."""
+    """Return the absolute path, because the job has its own working directory; a URI stays as it is."""
     return directory if "://" in directory or directory.startswith("file:") else os.path.abspath(directory)
 
 
 def wait_for_end(job: RemoteJob) -> JobStatus | None:
-    """How the job ended; None if its server is gone with it before it could say."""
+    """Return how the job ended; None if its server ended before it could answer."""
     with Progress() as progress:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a running job shows: plain lines in a log, a live panel on a terminal, and `print()` output on stdout."""
+"""Output of a running job: plain lines in a log, a live panel on a terminal, and `print()` output on stdout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PROGRESS_SECONDS = 2.0
 
 
 class StatusReporter(JobListener):
-    """Tells a job's story in lines; standard output is left to `print()` sinks."""
+    """Reports a job's events in lines; standard output is left to `print()` sinks."""
 
     def __init__(
         self,
@@ -52,22 +52,22 @@ class StatusReporter(JobListener):
         self._tell = tell
         self._monotonic = monotonic
         self._url: str | None = None
-        self._work: str | None = None  # that takes long, and is under way
+        self._work: str | None = None  # long work in progress
         self._progress_told_at = 0.0
-        self._resume = resume  # the command that goes on from a checkpoint; None: as the same job, from its newest
+        self._resume = resume  # the command that resumes from a checkpoint; None: the same job, from its newest
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
         self._skipped: set[str] = set()
-        self._restored: str | None = None  # what to tell once all slots have their state
+        self._restored: str | None = None  # printed once all slots have their state
         self._stopped_with: str | None = None  # the savepoint
-        self._newest_savepoint: str | None = None  # if no checkpoint has completed since
+        self._newest_savepoint: str | None = None  # None once a later checkpoint has completed
         self._has_checkpoints_in_memory = False
-        self._unknown: CheckdamError | None = None  # why it could not be seen which checkpoint is left
-        self._is_replaced = False  # another driver has the job
+        self._unknown: CheckdamError | None = None  # why the remaining checkpoint is unknown
+        self._is_replaced = False  # another driver has taken over the job
         self.started_any = False
 
     def serving(self, url: str) -> None:
-        """Where the jobs of this process can be seen and told what to do; said once."""
+        """Print, once, the URL at which the jobs of this process can be watched and controlled."""
         if url != self._url:
             self._url = url
             self._tell(f"web page and REST: {url}")
@@ -85,7 +85,7 @@ class StatusReporter(JobListener):
         self._tell(f"WARNING: taken over from {owner}, which may still run: it stops by itself when it notices")
 
     def progressed(self, what: str | None) -> None:
-        """Told when work begins ("savepoint 12: 0 of 2 slots"), and how far it is once in a while."""
+        """Report when work begins ("savepoint 12: 0 of 2 slots"), and its progress from time to time."""
         work = None if what is None else what.partition(":")[0]
         now = self._monotonic()
         if what is not None and (work != self._work or now - self._progress_told_at >= _PROGRESS_SECONDS):
@@ -99,7 +99,7 @@ class StatusReporter(JobListener):
         self._tell(f"{reason.message}: starting anew")
 
     def restored(self, path: str, epoch: Epoch) -> None:
-        """Told of when it is decided; the state is there when `progressed` says that nothing takes long any more."""
+        """Remember the checkpoint; it is reported once `progressed` shows that the state has been loaded."""
         self._restored = f"restored {path}, continuing after epoch {epoch}"
 
     def _tell_restored(self) -> None:
@@ -108,7 +108,7 @@ class StatusReporter(JobListener):
             self._restored = None
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
-        if path not in self._skipped:  # every look for the newest whole checkpoint comes past it again
+        if path not in self._skipped:  # every search for the newest usable checkpoint finds it again
             self._skipped.add(path)
             self._tell(f"WARNING: {told_skipped(path, reason)}")
 
@@ -126,12 +126,12 @@ class StatusReporter(JobListener):
             if not self._stdout_is_open:
                 return
             try:
-                print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+                print("\n".join(lines), flush=True)  # noqa: T201  the purpose of this sink
             except BrokenPipeError:
-                # The reader has gone (`| head`); the job's state and other sinks are still wanted.
+                # The reader has gone (`| head`); the job continues for its state and other sinks.
                 self._stdout_is_open = False
                 with open(os.devnull, "w", encoding="utf-8") as nowhere:
-                    os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is still buffered must go somewhere at exit
+                    os.dup2(nowhere.fileno(), sys.stdout.fileno())  # buffered output must go somewhere at exit
                 self._tell("WARNING: standard output is closed, the job goes on without printing")
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
@@ -173,7 +173,7 @@ class StatusReporter(JobListener):
             self._tell_suspended(last_checkpoint)
             return
         self._tell(f"job {end.value}")
-        # Who stops or cancels a job with a savepoint wants to go on from that one.
+        # A user who stops or cancels a job with a savepoint wants to resume from that savepoint.
         wanted = {JobEnd.FINISHED: self._stopped_with, JobEnd.CANCELLED: self._newest_savepoint}.get(end)
         path = wanted or last_checkpoint
         self._restored = self._stopped_with = self._newest_savepoint = None
@@ -205,7 +205,7 @@ class StatusReporter(JobListener):
 
 
 class PlainReporter(StatusReporter):
-    """One line an event, each with its time, for logs and pipes."""
+    """Prints one line per event, each with its time, for logs and pipes."""
 
     def __init__(self, *, resume: Callable[[str | None], str], clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -216,7 +216,7 @@ class PlainReporter(StatusReporter):
 
 
 class LiveReporter(StatusReporter):
-    """A panel that stays at the bottom of the terminal; rare events scroll by above it."""
+    """Shows a panel at the bottom of the terminal; rare events scroll by above it."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class LiveReporter(StatusReporter):
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         super().job_started(job_id, name, slots)
         self._name = name
-        # Only when stdout is the same terminal must its lines be steered around the panel.
+        # If stdout is the same terminal, its lines must be printed above the panel.
         self._live = Live(
             console=self._console,
             get_renderable=self.panel,
@@ -273,7 +273,7 @@ class LiveReporter(StatusReporter):
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         if stats.kind.is_savepoint:
-            super().checkpoint_completed(stats)  # somebody has asked for it and wants to know where it is
+            super().checkpoint_completed(stats)  # the user requested it and wants its path
             return
         with self._lock:
             self._checkpoint = (stats, self._monotonic())
@@ -295,13 +295,13 @@ class LiveReporter(StatusReporter):
         super().job_ended(end, last_checkpoint)
 
     def close(self) -> None:
-        """Take the panel away; the lines above it stay."""
+        """Remove the panel; the lines above it stay."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def panel(self) -> Panel:
-        """The job at a glance."""
+        """Return the panel with the job's current figures."""
         with self._lock:
             now = self._monotonic()
             left = Table.grid(padding=(0, 2))

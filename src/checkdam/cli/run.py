@@ -1,4 +1,4 @@
-"""`checkdam run`: a job file, on embedded Spark or a cluster, from its start or from a checkpoint."""
+"""`checkdam run`: runs a job file, on embedded Spark or a cluster, from its start or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def run(
                 take_over=take_over,
                 listener=reporter,
             )
-            restore_mode(launch.configuration.get(RESTORE_MODE))  # to refuse LEGACY before the program runs
+            restore_mode(launch.configuration.get(RESTORE_MODE))  # refuses LEGACY before the program runs
             with nullcontext() if no_rest else _served(launch, reporter):
                 code = _run(job, arguments, launch, reporter, verbose=verbose)
             ctx.exit(code)
@@ -170,12 +170,12 @@ def run(
 @contextmanager
 def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
     """Serve the jobs of this process from before they start until clients know how they ended."""
-    from checkdam.cli.job_server import Hosting  # what it takes to serve is slow to import
+    from checkdam.cli.job_server import Hosting  # the server is slow to import
 
     with Hosting(launch.configuration) as host:
 
         def watchers(job: Job, monitor: JobMonitor) -> Sequence[JobListener]:
-            reporter.serving(host.url)  # not before: a program that is at fault has nothing to show
+            reporter.serving(host.url)  # not earlier: a faulty program has nothing to show
             return host.watchers(job, monitor)
 
         launch.host, launch.watchers = host, watchers
@@ -185,7 +185,7 @@ def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
 def configuration(
     settings: Sequence[str], overrides: dict[str, str | None], file: Path | None, *, verbose: bool
 ) -> Configuration:
-    """The settings file with the command line's settings over it. Raises ConfigError."""
+    """Return the settings file overridden by the command line's settings. Raise ConfigError."""
     given = dict(map(parse_override, settings))
     given |= {key: value for key, value in overrides.items() if value is not None}
     if verbose:
@@ -194,8 +194,8 @@ def configuration(
 
 
 def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:
-    """Run the file to its end; the exit code tells how that was. Raises CheckdamError."""
-    from checkdam.api.background_jobs import leave_running_jobs  # with what runs jobs; the help does without
+    """Run the file to its end and return the exit code. Raise CheckdamError."""
+    from checkdam.api.background_jobs import leave_running_jobs  # loads the runtime, which --help does not need
 
     if not verbose:
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
@@ -218,7 +218,7 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
 
 @contextmanager
 def _terminated_in_order(reporter: StatusReporter) -> Iterator[None]:
-    """Let SIGTERM end the program while no job of it runs; one that runs is suspended by its environment."""
+    """Let SIGTERM end the program while none of its jobs runs; a running job is suspended by its environment."""
 
     def on_signal(number: int, frame: object) -> None:
         if not reporter.started_any:
@@ -242,7 +242,7 @@ def command_with(
     options: Mapping[str, object],
     arguments: Sequence[str],
 ) -> str:
-    """What to type to run the job again, resumed like this."""
+    """Return the command that runs the job again, resumed like this."""
     words = ["checkdam", "run"]
     words += [word for setting in settings for word in ("-D", setting)]
     words += [word for option, value in options.items() if value is not None for word in (option, str(value))]

@@ -1,4 +1,4 @@
-"""`checkdam savepoint`: take one of a running job, or dispose of one."""
+"""`checkdam savepoint`: takes a savepoint of a running job, or disposes of one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def savepoint(
 
 
 def _dispose(remote: Remote, path: str) -> None:
-    """On the server that -m names, where the path may mean another place; else from here."""
+    """Dispose on the server that -m names, where the path may mean another place; else from here."""
     remote.tell(f"Disposing savepoint '{path}'.")
     if remote.address is None:
         dispose(path)

@@ -1,4 +1,4 @@
-"""`checkdam serve`: the page and REST for jobs that ended, without a job."""
+"""`checkdam serve`: the page and REST for jobs that have ended, without a running job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serve(
         ended = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
-        from checkdam.cli.job_server import Hosting  # what it takes to serve is slow to import
+        from checkdam.cli.job_server import Hosting  # the server is slow to import
 
         with Hosting(given, directories) as host:
             say(f"web page and REST: {host.url} (Ctrl-C ends)")

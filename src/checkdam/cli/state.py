@@ -1,4 +1,4 @@
-"""`checkdam state`: what a running job holds under a key, and what checkpoints and savepoints hold."""
+"""`checkdam state`: shows the state of a running job by key, and the content of checkpoints and savepoints."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -
 
 
 def _rows_of_key(content: StateContent, text: str) -> Iterator[dict[str, Any]]:
-    """The rows of one key, reading its key group alone."""
+    """Return the rows of one key, reading only its key group."""
     if not isinstance(content, KeyedState):
         raise UsageError(
             f'"{content.description.name}" of operator "{content.description.uid}" is not found by key',

@@ -1,4 +1,4 @@
-"""State as tables for people."""
+"""Formats state as tables for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST = 200  # characters of a value
 
 
 def states_table(savepoint: Savepoint, states: Mapping[str, Sequence[StateDescription]]) -> RenderableType:
-    """Whose state it is, then a row for each state of each operator."""
+    """Return the owner of the state, then a row for each state of each operator."""
     head = (
         f"{savepoint.job_name} ({savepoint.job_id}), checkpoint {savepoint.checkpoint_id} after epoch "
         f"{savepoint.epoch}, {savepoint.completed_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -49,7 +49,7 @@ def _cells(state: StateDescription) -> tuple[str, ...]:
 
 
 def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Entries, a column for each part of them."""
+    """Return entries with a column for each of their parts."""
     state = content.description
     of = "timers" if state.is_timers else f"{state.name}, {state.kind} state of {state.type}"
     head = f"{of}, by {state.key_type}" if state.key_type else of
@@ -63,7 +63,7 @@ def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> Rend
 
 
 def diff_table(found: Sequence[StateDiff]) -> RenderableType:
-    """Counts of each state, and examples below those that differ."""
+    """Return the counts of each state, with examples below those that differ."""
     table = table_of("uid", "state", "added", "changed", "removed", "unchanged")
     for each in found:
         counts = (each.added, each.changed, each.removed, each.unchanged)
@@ -92,7 +92,7 @@ def _short(value: Any) -> str:
 
 
 def _time(touched: Any) -> str:
-    """Milliseconds since 1970 as a time; of event time whatever number it is."""
+    """Format milliseconds since 1970 as a time; event time may be any number."""
     if isinstance(touched, list):
         return ", ".join(map(_time, touched))
     try:

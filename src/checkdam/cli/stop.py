@@ -1,4 +1,4 @@
-"""`checkdam stop`: end a job with a savepoint, so that it can go on later."""
+"""`checkdam stop`: ends a job with a savepoint, from which it can resume later."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stop(
 
 
 def job_and_directory(job: str | None, directory: str | None) -> tuple[str, str | None]:
-    """What was meant by an option whose value may be left out, and which has taken the job's place then."""
+    """Resolve an option whose value may be left out, and which has then consumed the job's argument."""
     if job is None and directory:
         job, directory = directory, None
     if job is None:

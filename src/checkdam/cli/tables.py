@@ -15,12 +15,12 @@ _FIGURES = frozenset({"added", "changed", "entries", "files", "key group", "remo
 
 
 def console_for_output() -> Console:
-    """Standard output; where it is no terminal there is no edge to fold tables at."""
+    """Return a console on standard output; if it is not a terminal, tables are not folded."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def table_of(*names: str, whole: Collection[str] = ()) -> Table:
-    """An empty table whose texts fold on a narrow terminal, but for its figures and the columns in `whole`."""
+    """Return an empty table that folds texts on a narrow terminal, except figures and the columns in `whole`."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         is_figure = name in _FIGURES

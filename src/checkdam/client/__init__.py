@@ -1,4 +1,4 @@
-"""The other side of a job's REST server: ask a running job for its state from any Python program."""
+"""Client of a job's REST server: queries a running job's state from any Python program."""
 
 from checkdam.client.state_client import StateAnswer, StateClient
 

@@ -1,4 +1,4 @@
-"""A client of the REST server: Checkdam's own, and as far as the paths are Flink's, Flink's too."""
+"""Client of Checkdam's REST server; also works with Flink's where the paths are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 from checkdam.errors import RequestRefusedError, ServerUnreachableError, UsageError
 
-DEFAULT_TIMEOUT = timedelta(seconds=30)  # for one answer, not for the work behind it
+DEFAULT_TIMEOUT = timedelta(seconds=30)  # for one response, not for the work behind it
 
 _FIRST_PAUSE = 0.01
 _LAST_PAUSE = 2.0
@@ -26,10 +26,10 @@ _INTERNAL = "Internal server error."
 
 
 class RestClient:
-    """Calls raise ServerUnreachableError or RequestRefusedError. Safe from any thread: each call is a connection.
+    """Sends requests to one server. Thread-safe: each call opens its own connection.
 
-    A call that can be repeated without harm is repeated when the connection broke, or the server was not ready: reads,
-    and work that is started under an id of the client's choice.
+    Calls raise ServerUnreachableError or RequestRefusedError. Idempotent calls are retried when the connection broke or
+    the server was not ready: reads, and work started under an id that the client chose.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class RestClient:
         return self._repeatedly("GET", path, query)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Only once: whether it has happened is not known when the connection breaks."""
+        """Send once, without a retry: if the connection breaks, the request may or may not have taken effect."""
         return self._call("POST", path, {}, body)
 
     def patch(self, path: str, **query: Any) -> Any:
-        """Only once, as above."""
+        """Send once, without a retry, as `post`."""
         return self._call("PATCH", path, query)
 
     def trigger(self, path: str, body: Mapping[str, Any]) -> str:
-        """Start asynchronous work, exactly once however often it has to be sent; the result is its trigger id."""
+        """Start asynchronous work and return its trigger id. Retries are safe: the work starts exactly once."""
         given = {key: value for key, value in body.items() if value is not None}
         answer = self._repeatedly("POST", path, {}, {**given, "triggerId": secrets.token_hex(16)})
         return str(answer["request-id"])
 
     def wait(self, path: str, *, telling: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Ask for the status of asynchronous work until it ends; `telling` is called between two questions.
+        """Poll the status of asynchronous work until it ends; call `telling` between polls.
 
         Raises:
-            RequestRefusedError: the work has failed, or nobody knows of it.
+            RequestRefusedError: the work has failed, or the server does not know it.
         """
         pause = _FIRST_PAUSE
         while (answer := self.get(path))["status"]["id"] != "COMPLETED":
@@ -90,7 +90,7 @@ class RestClient:
                 return self._call(method, path, query, body)
             except ServerUnreachableError as error:
                 if isinstance(error.__cause__, ConnectionRefusedError):
-                    raise  # nobody is there, which a moment will not change
+                    raise  # no server is listening: a retry does not help
             except RequestRefusedError as error:
                 if error.status != _BUSY:
                     raise
@@ -106,8 +106,8 @@ class RestClient:
             connection.close()
 
     def connection(self) -> http.client.HTTPConnection:
-        """Return a connection to the server, which `ask` opens, and opens again after it was closed."""
-        # Not urllib: it would send what is meant for this machine to a proxy that the environment names.
+        """Return a connection to the server. `ask` opens it, and reopens it after it was closed."""
+        # Not urllib: it would send requests for this machine to the proxy named by the environment.
         parts = urlsplit(self.url)
         if parts.scheme == "https":
             return http.client.HTTPSConnection(
@@ -122,7 +122,7 @@ class RestClient:
         path: str,
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Send one request on this connection and return its answer; close the connection if it breaks."""
+        """Send one request on this connection and return its response; close the connection if it breaks."""
         headers = {"Accept": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -137,7 +137,7 @@ class RestClient:
             connection.close()
             raise self._unreachable(error) from error
         except BaseException:
-            connection.close()  # what is left of the answer must not be taken for that of the next request
+            connection.close()  # the rest of this response must not be read as the response to the next request
             raise
         return self._read(status, answer)
 
@@ -149,7 +149,7 @@ class RestClient:
 
     def _read(self, status: int, content: bytes) -> Any:
         try:
-            answer = json.loads(content)  # "NaN" and the like are told as they are
+            answer = json.loads(content)  # accepts "NaN" and the like
         except ValueError as error:
             raise _refused(status, f"{self.url} answered with something that is not JSON: is it Checkdam?") from error
         if status >= 400 or not isinstance(answer, dict | list):
@@ -158,7 +158,7 @@ class RestClient:
 
 
 def url_of(address: str) -> str:
-    """The whole address that "host:port" or a URL stands for. Raises UsageError."""
+    """Return the full URL for "host:port" or a URL. Raise UsageError."""
     url = address if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(url)
@@ -171,7 +171,7 @@ def url_of(address: str) -> str:
 
 
 def segment(text: str) -> str:
-    """A name as one segment of a path, whatever signs it holds."""
+    """Quote a name as one path segment."""
     return quote(text, safe="")
 
 
@@ -182,7 +182,7 @@ def _refused(status: int, message: str) -> RequestRefusedError:
 
 
 def _told(answer: Any, status: int) -> str:
-    """Flink's error form as one text. A handled error may have a stack trace after its first line."""
+    """Return the message of an error in Flink's form. A handled error may have a stack trace after its first line."""
     errors = answer.get("errors") if isinstance(answer, dict) else None
     texts = [str(text).strip() for text in errors] if isinstance(errors, list) else []
     if len(texts) > 1 and texts[0] == _INTERNAL:
@@ -193,7 +193,7 @@ def _told(answer: Any, status: int) -> str:
 
 
 def _cause(cause: Mapping[str, Any]) -> str:
-    """The message where a server sends one; else Flink's stack trace, whose first line has it."""
+    """Return the message if the server sends one, else the first line of Flink's stack trace."""
     message = cause.get("message")
     if message:
         return str(message)

@@ -1,11 +1,11 @@
-"""Ask a running job for its state from any Python program.
+"""Queries a running job's state from any Python program.
 
     from checkdam.client import StateClient
 
     client = StateClient("localhost:8081")
     client.get("4fa1…", "count", "_op_state", "word").value
 
-Values come as JSON has them: dataclasses and named tuples as dicts, bytes as {"base64": …}, dates and Decimals as text.
+Values have their JSON form: dataclasses and named tuples are dicts, bytes are {"base64": …}, dates and Decimals text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class StateAnswer:
-    """What a key holds as of the end of `epoch`; `found` is False, and the value None, if nothing."""
+    """The value of a key as of the end of `epoch`. For a missing key `found` is False and the value None."""
 
     epoch: int
     key: Any
@@ -44,11 +44,11 @@ class StateAnswer:
 
 
 class StateClient:
-    """Live state of the jobs of one server. Safe from many threads; connections are kept until `close`.
+    """Live state of the jobs of one server. Thread-safe; connections are kept open until `close`.
 
-    JOB is a job's id, or its name if only one job has it. Calls raise ServerUnreachableError when nobody answers and
-    RequestRefusedError for what the server refuses: an unknown job, operator, state or key type; with `status` 503
-    while the job fails over or no epoch has ended, when asking again helps. A missing key is no error.
+    JOB is a job's id, or its name if only one job has it. Calls raise ServerUnreachableError if the server does not
+    answer and RequestRefusedError for an unknown job, operator, state or key type. Its `status` is 503 while the job
+    fails over or before its first epoch has ended: then a retry helps. A missing key is not an error.
     """
 
     def __init__(self, address: str, token: str | None = None, *, timeout: timedelta = DEFAULT_TIMEOUT) -> None:
@@ -58,15 +58,15 @@ class StateClient:
         self._ids: dict[str, str] = {}
 
     def get(self, job: str, uid: str, name: str, key: Any, *, map_key: Any = None) -> StateAnswer:
-        """What one key holds. Of a map all its entries, or with `map_key` that one alone.
+        """Return the value of one key; of a map state all entries, or with `map_key` only that one.
 
-        Each call is a request: `get_many` costs far less for many keys.
+        Each call is one request: for many keys `get_many` costs far less.
         """
         entry = "" if map_key is None else f"&map-key={_text(map_key)}"
         return _answer(self._call("GET", f"{self._path(job, uid, name)}?key={_text(key)}{entry}"))
 
     def get_many(self, job: str, uid: str, name: str, keys: Iterable[Any], *, map_key: Any = None) -> list[StateAnswer]:
-        """One answer a key, in their order. Those of one slot are as of the same epoch, up to 1000 keys."""
+        """Return one answer per key, in order. Up to 1000 keys of one slot are answered as of the same epoch."""
         wanted = [to_json(key) for key in keys]
         path = self._path(job, uid, name)
         more = {} if map_key is None else {"map-key": to_json(map_key)}
@@ -77,13 +77,14 @@ class StateClient:
         return answers
 
     def states(self, job: str) -> list[dict[str, Any]]:
-        """The operators of a job that have keyed state, each with its states and their types."""
+        """Return the job's operators that have keyed state, each with its states and their types."""
         operators: list[dict[str, Any]] = self._call("GET", f"/jobs/{self._id(job)}/state")["operators"]
         return operators
 
     def keys(self, job: str, uid: str, name: str) -> Iterator[tuple[Any, Any]]:
-        """Every key with what it holds, read page by page. A page is as of one epoch; what comes or goes while pages
-        are read may be missed or met twice.
+        """Iterate over all keys with their values, page by page.
+
+        Each page is as of one epoch. Entries added or removed between pages may be missed or seen twice.
         """
         path, cursor = f"{self._path(job, uid, name)}/keys?limit={_PAGE}", ""
         while True:
@@ -95,7 +96,7 @@ class StateClient:
             cursor = f"&cursor={quote(page['next'], safe='')}"
 
     def close(self) -> None:
-        """Close the connections that are not in use; the client can go on, with new ones."""
+        """Close the idle connections. The client stays usable and opens new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -111,7 +112,7 @@ class StateClient:
         return f"/jobs/{self._id(job)}/state/{quote(uid, safe='')}/{quote(name, safe='')}"
 
     def _id(self, job: str) -> str:
-        """An id as it is; a name is looked up once, as a job keeps its id."""
+        """Return the id of a job given by id or name. A name is looked up once, because a job keeps its id."""
         if _ID.fullmatch(job):
             return job
         if job not in self._ids:
@@ -131,7 +132,7 @@ class StateClient:
         except ServerUnreachableError as error:
             if not was_open or isinstance(error.__cause__, TimeoutError):
                 raise
-            # The server has closed it since the last call: all calls only read, so this one can be sent again.
+            # The server closed the connection since the last call. All calls only read, so send this one again.
             return self._rest.ask(connection, method, path, body)
         finally:
             with self._lock:

@@ -1,4 +1,4 @@
-"""Everything the server answers, joined from the modules of this room."""
+"""All endpoints of the server, collected from the modules of this room."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def endpoints(
     configuration: Configuration,
     dispose: Callable[[str], None],
 ) -> list[Endpoint]:
-    """Return all of them, with the page and the description of all."""
+    """Return every endpoint, including those of the page and of the OpenAPI document."""
     served = [
         *cluster.routes(known, configuration),
         *job_list.routes(known),

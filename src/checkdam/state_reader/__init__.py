@@ -1,4 +1,4 @@
-"""Opens checkpoints and savepoints with no job running: `Savepoint.load(path)`."""
+"""Opens checkpoints and savepoints without a running job: `Savepoint.load(path)`."""
 
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def register(spark: "SparkSession") -> None:
-    """Let a Spark session read snapshots: `spark.read.format("checkdam").option("uid", …).load(path)`."""
-    from checkdam.state_reader.spark_source import register as register_source  # Spark is loaded only where it is used
+    """Make snapshots readable in a Spark session: `spark.read.format("checkdam").option("uid", …).load(path)`."""
+    from checkdam.state_reader.spark_source import register as register_source  # loads Spark only when needed
 
     register_source(spark)

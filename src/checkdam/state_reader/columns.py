@@ -1,4 +1,4 @@
-"""Values known by their durable type alone, as Arrow columns."""
+"""Arrow columns for values whose durable type alone is known."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TIME = pa.timestamp("ms", tz="UTC")
 
 
 def column(of: TypeInfo, values: Sequence[Any], what: str) -> pa.Array:
-    """One column of the type's `arrow_type`.
+    """Build one column of the type's `arrow_type`.
 
     Dataclasses, named tuples and tuples are structs, pickled values stay bytes, and naive datetimes count as UTC.
 
     Raises:
-        StateNotRestorableError: a value has no place in the Arrow type, such as a Decimal of more than 38 digits;
-            `what` tells in which state.
+        StateNotRestorableError: a value does not fit the Arrow type, such as a Decimal of more than 38 digits;
+            `what` names the state.
     """
     try:
         return _build(of, values)
@@ -40,7 +40,7 @@ def column(of: TypeInfo, values: Sequence[Any], what: str) -> pa.Array:
 
 
 def _build(of: TypeInfo, values: Sequence[Any]) -> pa.Array:
-    if of.codec is not None:  # of Avro: a column cannot hold every union that its schema may have
+    if of.codec is not None:  # Avro: a column cannot hold every union that a schema may have
         to = of.codec.to
         return pa.array([None if value is None else to(value) for value in values], of.arrow_type)
     if not of.fields:
@@ -83,20 +83,20 @@ def _build_nested(of: TypeInfo, values: Sequence[Any], mask: pa.Array | None) ->
 
 
 def is_hashable(of: TypeInfo) -> bool:
-    """Whether values read by the type alone can be looked up in a dict; a dataclass comes as a dict and cannot."""
+    """Return whether values read by the type alone are hashable; a dataclass is read as a dict and is not."""
     return not any(inner.kind in _NO_IDENTITY for inner in fields_of(of))
 
 
 def unpickled(of: TypeInfo) -> TypeInfo:
-    """The same type with pickled values read as the objects they were; whoever wrote them can run code by it."""
+    """Return the type with pickled values read as objects. Unpickling runs code that the file's author chose."""
     fields = tuple((name, unpickled(each)) for name, each in of.fields)
     return replace(of, fields=fields, hint=PickleType(object) if of.kind is Kind.PICKLE else of.hint)
 
 
 def plain(of: TypeInfo, value: Any) -> Any:
-    """A value that a user gives, in the form in which values of the type are read.
+    """Convert a user's value to the form in which values of the type are read.
 
-    Their dataclasses become dicts, members of enums their names, and objects of registered classes their forms.
+    Dataclasses become dicts, enum members their names, and objects of registered classes their registered forms.
     """
     if value is None:
         return value
@@ -119,7 +119,7 @@ def plain(of: TypeInfo, value: Any) -> Any:
 
 
 def positional(of: TypeInfo, value: Any) -> Any:
-    """A key in the form whose hash is the key's: fields by position, dicts of a dataclass as well."""
+    """Return a key in the form that is hashed: fields by position, including dicts of a dataclass."""
     if value is None or not of.fields or of.kind is Kind.MAP:
         return value
     if of.kind is Kind.LIST:

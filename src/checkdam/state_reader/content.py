@@ -1,4 +1,4 @@
-"""What all states of a snapshot have in common for whoever reads them: columns, batches, pairs."""
+"""The common interface of all states of a snapshot: columns, batches, pairs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BATCH_ROWS = 65_536
 
 
 class StateContent(ABC):
-    """One state of a snapshot, read anew with every call; nothing of it is kept in memory.
+    """One state of a snapshot. Every call reads it anew; nothing is kept in memory.
 
-    Iterating gives pairs of Python values just as they were kept: dataclasses as dicts, named tuples as tuples.
+    Iterating gives pairs of Python values as stored: dataclasses as dicts, named tuples as tuples.
     """
 
     description: StateDescription
     path: str
-    """The snapshot it is read from."""
+    """The path of the snapshot."""
 
     @property
     @abstractmethod
@@ -41,13 +41,13 @@ class StateContent(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """How many rows there are; read from the files' indexes where these know."""
+        """Return the number of rows, from the files' indexes where these have it."""
 
     def to_batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows, at most `batch_rows` in a batch, in memory that does not depend on how many there are.
+        """Iterate over the rows, at most `batch_rows` in a batch, in memory independent of their number.
 
         Raises:
-            CheckpointDamagedError, FormatTooNewError: a file is not whole, or of a newer version.
+            CheckpointDamagedError, FormatTooNewError: a file is damaged, or of a newer version.
             StateNotRestorableError: a value does not fit its Arrow column.
         """
         if batch_rows < 1:
@@ -55,16 +55,16 @@ class StateContent(ABC):
         return self._batches(batch_rows)
 
     def to_arrow(self) -> pa.Table:
-        """All rows at once."""
+        """Return all rows at once."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """All rows at once; structs are dicts."""
+        """Return all rows at once; structs are dicts."""
         found: pd.DataFrame = self.to_arrow().to_pandas()
         return found
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """A DataFrame that Spark reads by key groups, in parallel, when it is used. Its workers need Checkdam too."""
-        from checkdam.state_reader.spark_source import dataframe  # Spark is loaded only where it is used
+        """Return a DataFrame that Spark reads lazily and in parallel by key groups. Its workers need Checkdam too."""
+        from checkdam.state_reader.spark_source import dataframe  # loads Spark only when needed
 
         return dataframe(spark, self)

@@ -1,4 +1,4 @@
-"""Descriptions of the operators and states in a snapshot, out of what files and handles tell."""
+"""Descriptions of the operators and states in a snapshot, from its files and handles."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ OPERATOR_KINDS: Final = {
 
 @dataclass(frozen=True)
 class OperatorDescription:
-    """One operator that a snapshot has state of."""
+    """One operator with state in a snapshot."""
 
     uid: str
     name: str
     parallelism: int
     max_parallelism: int
     backend: str | None
-    """What wrote its keyed state; None if it has none."""
+    """The backend that wrote its keyed state; None if it has none."""
     files: int
     bytes: int
-    """The size of its state: files, each counted once, and what lies in the metadata."""
+    """The size of its state: files, each counted once, and state inside the metadata."""
     uncommitted_outputs: int
-    """Written by a sink, and published when the checkpoint completes or is restored."""
+    """Outputs that a sink has written and that become visible when the checkpoint completes or is restored."""
     finished_subtasks: int
 
 
 @dataclass(frozen=True)
 class StateDescription:
-    """One state of an operator, all subtasks together.
+    """One state of an operator over all subtasks.
 
-    Types are named as in Python; what was a class of the job is named as it was there. The type of a state with TTL is
-    the one it was declared with.
+    Types have their Python names; classes of the job have the names they had there. For a state with TTL the type is
+    the declared one.
     """
 
     uid: str
@@ -66,14 +66,13 @@ class StateDescription:
     entries: int | None = None
     """None: not known without reading everything."""
     entries_are_exact: bool = True
-    """Else `entries` is an upper bound: a key that several files of an incremental checkpoint hold counts more than
-    once."""
+    """False: `entries` is an upper bound, as a key in several files of an incremental checkpoint counts repeatedly."""
     bytes: int | None = None
-    """Of keyed state: what it takes on disk, None if the files do not tell. Of operator state: the elements' size."""
+    """For keyed state: its size on disk, None if the files do not have it. For operator state: that of the elements."""
 
     @property
     def is_keyed(self) -> bool:
-        """Whether entries are found by a key of the stream; timers are."""
+        """Whether entries are found by a key of the stream; true for timers too."""
         return self.key_type is not None
 
     @property
@@ -87,7 +86,7 @@ class StateDescription:
 
 @dataclass(frozen=True)
 class KeyGroupSize:
-    """What one key group of a state holds: how many entries, and the size of their keys and values, uncompressed."""
+    """The content of one key group of a state: the number of entries, and the uncompressed size of keys and values."""
 
     key_group: int
     entries: int
@@ -96,7 +95,7 @@ class KeyGroupSize:
 
 
 def describe_operator(entry: OperatorEntry) -> OperatorDescription:
-    """What the metadata tells of an operator."""
+    """Describe an operator from the metadata."""
     files = entry.files()
     return OperatorDescription(
         uid=entry.uid,
@@ -113,7 +112,7 @@ def describe_operator(entry: OperatorEntry) -> OperatorDescription:
 
 @dataclass
 class _Size:
-    """What is known of the entries of one state over all subtasks; None: only reading everything would tell."""
+    """Known figures of one state over all subtasks; None: only reading everything gives the number."""
 
     entries: int | None = 0
     bytes: int | None = 0
@@ -123,9 +122,9 @@ class _Size:
 def describe_keyed(
     entry: OperatorEntry, infos: Mapping[str, StateInfo], storage: Storage, *, in_full: bool = False
 ) -> list[StateDescription]:
-    """The keyed states of an operator over all subtasks, from the indexes of its files.
+    """Describe the keyed states of an operator over all subtasks, from the indexes of its files.
 
-    With `in_full` every file is read to its last byte: counts are exact, and damage is found wherever it is.
+    With `in_full` every file is read completely: counts are exact, and any damage is found.
     """
     key_type = None
     sizes = {name: _Size() for name in infos}
@@ -159,7 +158,7 @@ def _counted(handle: KeyedStateHandle, storage: Storage) -> dict[str, int]:
 
 
 def _indexed(handle: KeyedStateHandle, storage: Storage, names: Container[str]) -> dict[str, tuple[int, int, int]]:
-    """Entries, bytes on disk and number of files of each state, as the indexes of one subtask's files have them."""
+    """Return entries, bytes on disk and number of files of each state, from the indexes of one subtask's files."""
     found: dict[str, tuple[int, int, int]] = {}
     for reader in open_files(handle, storage, "", handle.key_groups):
         of_file: dict[str, tuple[int, int]] = {}
@@ -196,7 +195,7 @@ def _described(uid: str, info: StateInfo, key_type: str, size: _Size) -> StateDe
 
 
 def describe_operator_states(uid: str, parts: Iterable[OperatorStatePart]) -> list[StateDescription]:
-    """The operator states of all subtasks; of broadcast state, of which all hold the same, one subtask's."""
+    """Describe the operator states of all subtasks; for broadcast state, which is the same in all, those of one."""
     found: dict[tuple[str, str], StateDescription] = {}
     for part in parts:
         one = describe_part(uid, part)
@@ -211,7 +210,7 @@ def describe_operator_states(uid: str, parts: Iterable[OperatorStatePart]) -> li
 
 
 def describe_part(uid: str, part: OperatorStatePart) -> StateDescription:
-    """One operator state of one subtask."""
+    """Describe one operator state of one subtask."""
     kind = OPERATOR_KINDS[part.redistribution]
     name, map_key = type_name(part.type), None
     if kind == "broadcast":
@@ -221,7 +220,7 @@ def describe_part(uid: str, part: OperatorStatePart) -> StateDescription:
 
 
 def type_name(text: str) -> str:
-    """A type as it is written in Python; one that this version does not know, as the file describes it."""
+    """Return a type's Python name; for a type unknown to this version, its description in the file."""
     try:
         return type_from_text(text).name
     except StateNotRestorableError:
@@ -237,7 +236,7 @@ def _pair_names(text: str) -> tuple[str | None, str]:
 
 
 def _declared(info: StateInfo) -> str:
-    """The type as the descriptor had it, without the times that TTL keeps."""
+    """Return the declared type, without the timestamps that TTL adds."""
     try:
         stored = type_from_text(info.type)
     except StateNotRestorableError:

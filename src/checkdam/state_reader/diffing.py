@@ -1,4 +1,4 @@
-"""What changed between two snapshots: keys added, changed and removed, state by state."""
+"""Differences between two snapshots: keys added, changed and removed, by state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _encoder = msgspec.msgpack.Encoder(decimal_format="string")
 
 @dataclass(frozen=True)
 class Example:
-    """One difference. Of list state of an operator, whose elements have no key, `key` is the element itself."""
+    """One difference. In list state of an operator, whose elements have no key, `key` is the element itself."""
 
     what: What
     key: Any
@@ -37,10 +37,10 @@ class Example:
 
 @dataclass
 class StateDiff:
-    """What became of the entries of one state; the first few differences as examples."""
+    """The differences of one state, with the first few as examples."""
 
     content: StateContent
-    """The state in the newer snapshot; one that is gone, in the older."""
+    """The state in the newer snapshot, or in the older one if it was removed."""
     added: int = 0
     changed: int = 0
     removed: int = 0
@@ -64,20 +64,20 @@ class StateDiff:
 def diff(
     old: Savepoint, new: Savepoint, uid: str | None = None, name: str | None = None, *, examples: int = EXAMPLES
 ) -> Iterator[StateDiff]:
-    """Compare two snapshots, all states or those of one operator or one name; one key group in memory at a time.
+    """Compare two snapshots: all states, or those of one operator or name. Holds one key group in memory at a time.
 
-    States that only one of the snapshots has are compared with nothing.
+    A state that only one of the snapshots has is compared with an empty one.
 
     Raises:
         StateAccessError: neither has such an operator or state.
-        UsageError: keys cannot be compared, because their type or the number of key groups is another.
+        UsageError: keys cannot be compared, because their type or the number of key groups differs.
     """
     for which in _states(old, new, uid, name):
         yield diff_state(_content(old, which), _content(new, which), examples=examples)
 
 
 def diff_state(old: StateContent | None, new: StateContent | None, *, examples: int = EXAMPLES) -> StateDiff:
-    """Compare one state in two snapshots; None stands for a snapshot without it. Raises as `diff`."""
+    """Compare one state in two snapshots; None stands for a snapshot without it. Raise the errors of `diff`."""
     newest = new or old
     if newest is None:
         raise ValueError("neither snapshot has the state")
@@ -92,7 +92,7 @@ def diff_state(old: StateContent | None, new: StateContent | None, *, examples: 
 
 
 def _states(old: Savepoint, new: Savepoint, uid: str | None, name: str | None) -> list[tuple[str, str, str]]:
-    """Operator, kind and name of each state to compare, in the order of the newer snapshot."""
+    """Return operator, kind and name of each state to compare, in the order of the newer snapshot."""
     found: dict[tuple[str, str, str], None] = {}
     for side in (new, old):
         for operator in side.operators:
@@ -101,7 +101,7 @@ def _states(old: Savepoint, new: Savepoint, uid: str | None, name: str | None) -
                     if name in (None, state.name):
                         found[operator.uid, state.kind, state.name] = None
     if not found and uid is not None:
-        for side in (new, old):  # says what there is
+        for side in (new, old):  # raises, listing the existing states
             side.check(uid, name)
         raise StateAccessError(f'operator "{uid}" has no state in either of them')
     if not found and name is not None:
@@ -168,7 +168,7 @@ def _compare(
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values were kept the same: as equal values of one type are, and NaN is the same as NaN."""
+    """Return whether two values have the same durable form: equal values of one type do, and NaN equals NaN."""
     if type(one) is not type(other):
         return False
     return bool(one == other) or _durable(one) == _durable(other)
@@ -179,7 +179,7 @@ def _durable(value: Any) -> bytes:
 
 
 def _compare_elements(old: StateContent | None, new: StateContent | None, found: StateDiff, limit: int) -> None:
-    """Elements have no key: what both have, in whichever subtask, is unchanged, as often as both have it."""
+    """Compare elements, which have no key, as multisets: an element that both have, in any subtask, is unchanged."""
     values: dict[bytes, Any] = {}
     counts: list[Counter[bytes]] = []
     for side in (old, new):

@@ -1,6 +1,4 @@
-"""The entries of one keyed state in one subtask's snapshot: read, or only sized, key group by key group, whichever
-backend wrote it.
-"""
+"""The entries of one keyed state in one subtask's snapshot, of any backend: reads or only sizes them by key group."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ from checkdam.state_reader.columns import is_hashable
 from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
 
-_ROCKSDB_ROWS = 2_048  # entries of RocksDB that are unpacked at once; more measure slower, by the garbage collector
+_ROCKSDB_ROWS = 2_048  # RocksDB entries unpacked at once; more is slower, because of the garbage collector
 
 
 class Chunk(NamedTuple):
-    """Some entries, in the order of their key groups: `counts` of each of `groups`.
+    """Some entries in the order of their key groups: `counts[i]` entries of `groups[i]`.
 
-    `ids` are what entry keys are told apart by, the entry keys themselves where these can be looked up in a dict.
+    `ids` identify the entry keys: the keys themselves if these are hashable.
     """
 
     groups: list[int]
@@ -37,12 +35,12 @@ class Chunk(NamedTuple):
     keys: list[Any]
     values: list[Any]
     bytes: int
-    """About what it takes uncompressed."""
+    """The approximate uncompressed size."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read of a snapshot, and how: values are left out without a serializer for them."""
+    """A state and the serializers to read it with. Without a serializer for values, only keys are read."""
 
     info: StateInfo
     keys: Serializer
@@ -56,14 +54,15 @@ class Reading:
 def read_chunks(
     handle: KeyedStateHandle, storage: Storage, reading: Reading, key_groups: KeyGroupRange
 ) -> Iterator[Chunk]:
-    """The entries in these key groups, each entry key once as the newest file has it; removed ones are gone.
+    """Iterate over the entries in these key groups. Each entry key appears once, from the newest file; removed ones do
+    not.
 
-    Only what touches the key groups is read. Holds one key group, or one block of several, in memory at a time.
+    Only data of these key groups is read. Holds one key group, or one block of several, in memory at a time.
 
     Raises:
-        CheckpointDamagedError: a file is gone, truncated or altered.
+        CheckpointDamagedError: a file is missing, truncated or altered.
         FormatTooNewError: a file was written by a newer version.
-        StateNotRestorableError: no known backend wrote it.
+        StateNotRestorableError: it was written by an unknown backend.
     """
     wanted = overlap(handle.key_groups, key_groups)
     if not len(wanted) or not handle.files:
@@ -83,7 +82,7 @@ def overlap(one: KeyGroupRange, other: KeyGroupRange) -> KeyGroupRange:
 
 
 def blocks_of(reader: StateFileReader, name: str, key_groups: KeyGroupRange) -> int:
-    """How many blocks of a state touch these key groups, as the index tells."""
+    """Return how many blocks of a state touch these key groups, from the index."""
     states = {place for place, info in enumerate(reader.info.states) if info.name == name}
     return sum(
         block.state in states and block.first <= key_groups.last and key_groups.first <= block.last
@@ -100,7 +99,7 @@ def _hashmap_chunks(readers: Sequence[StateFileReader], reading: Reading, wanted
 
 
 def _whole_blocks(blocks: Iterator[Block], reading: Reading, wanted: KeyGroupRange) -> Iterator[Chunk]:
-    """A state that lies in one file: nothing overrides anything, and removed keys are those of no other file."""
+    """Iterate over a state that is in one file: no file overrides another, so removals have nothing to remove."""
     for block in blocks:
         packed_keys, packed_values, _ = block.unpack()
         keys = reading.keys.decode(packed_keys)
@@ -116,7 +115,7 @@ def _whole_blocks(blocks: Iterator[Block], reading: Reading, wanted: KeyGroupRan
 
 
 class _FileVersion(NamedTuple):
-    """What one file says about one key group."""
+    """The content of one file for one key group."""
 
     group: int
     age: int
@@ -134,7 +133,7 @@ def _merged(sources: Sequence[Iterator[Block]], reading: Reading, wanted: KeyGro
         ids: list[Any] = []
         keys: list[Any] = []
         values: list[Any] = []
-        known: set[Any] = set()  # what newer files have said something about
+        known: set[Any] = set()  # ids that newer files hold or remove
         size = 0
         for version in versions:  # newest first
             size += version.bytes
@@ -147,7 +146,7 @@ def _merged(sources: Sequence[Iterator[Block]], reading: Reading, wanted: KeyGro
                 ids += compress(version.ids, is_new)
                 keys += compress(version.keys, is_new)
                 values += compress(version.values, is_new)
-            if version.age < 0:  # the oldest file overrides nobody
+            if version.age < 0:  # the oldest file overrides no other
                 known.update(version.ids)
                 known.update(version.removed)
         if keys:
@@ -176,7 +175,7 @@ def _versions(blocks: Iterator[Block], age: int, reading: Reading, wanted: KeyGr
 def _rocksdb_chunks(
     handle: KeyedStateHandle, storage: Storage, reading: Reading, wanted: KeyGroupRange
 ) -> Iterator[Chunk]:
-    from checkdam.backends.rocksdb.database import chunks  # its library is loaded only where it is used
+    from checkdam.backends.rocksdb.database import chunks  # loads its library only when needed
 
     for pairs in chunks(rocksdb_entries(handle, storage, reading.info.name, wanted), _ROCKSDB_ROWS):
         found, stored = [key for key, _ in pairs], [value for _, value in pairs]
@@ -194,7 +193,7 @@ def _rocksdb_chunks(
 
 
 def _key_groups_of(found: Sequence[bytes]) -> tuple[list[int], list[int]]:
-    """The key groups that keys of the database begin with, ascending as the keys are, and how many keys each has."""
+    """Return the key groups at the start of database keys, in their ascending order, and the number of keys in each."""
     if found[0][:2] == found[-1][:2]:
         return [int.from_bytes(found[0][:2], "big")], [len(found)]
     prefixes = [(prefix, len(list(each))) for prefix, each in groupby(key[:2] for key in found)]
@@ -204,7 +203,7 @@ def _key_groups_of(found: Sequence[bytes]) -> tuple[list[int], list[int]]:
 def rocksdb_entries(
     handle: KeyedStateHandle, storage: Storage, name: str, wanted: KeyGroupRange
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The keys of the database, key group first, and values of one state; its files are linked or copied meanwhile."""
+    """Iterate over the database keys, key group first, and values of one state. Links or copies its files meanwhile."""
     from checkdam.backends.rocksdb.rocksdb_reading import read_keyed
     from checkdam.backends.rocksdb.snapshot_files import read_info
 
@@ -217,11 +216,11 @@ def rocksdb_entries(
 
 
 Size = tuple[int, int, int]
-"""A key group, its entries, and the bytes of their keys and values."""
+"""A key group, its number of entries, and the bytes of their keys and values."""
 
 
 def group_sizes(handle: KeyedStateHandle, storage: Storage, name: str, key_groups: KeyGroupRange) -> Iterator[Size]:
-    """Every key group with entries, ascending; one key group in memory at a time. Raises as `read_chunks`."""
+    """Size every key group with entries, ascending, one in memory at a time. Raise the errors of `read_chunks`."""
     wanted = overlap(handle.key_groups, key_groups)
     if not len(wanted) or not handle.files:
         return
@@ -242,7 +241,7 @@ def group_sizes(handle: KeyedStateHandle, storage: Storage, name: str, key_group
 
 
 def _of_one_file(reader: StateFileReader, name: str, wanted: KeyGroupRange) -> Iterator[Size]:
-    """A block of one key group needs no reading: the index has its size. One of several is looked into."""
+    """Size the key groups of one file: from the index for a block of one key group, by reading a block of several."""
     states = {place for place, info in enumerate(reader.info.states) if info.name == name}
     blocks = [block for block in reader.info.blocks if block.state in states]
     if all(len(block.groups) == 1 and not block.removed_counts for block in blocks):
@@ -261,6 +260,6 @@ def _of_one_file(reader: StateFileReader, name: str, wanted: KeyGroupRange) -> I
 
 
 def _overhead(block: BlockInfo) -> int:
-    """What the msgpack around keys and values takes: an array of three, two arrays and an empty one."""
+    """Return the size of the msgpack framing of keys and values: an array of three, two arrays and an empty one."""
     head = 1 if block.entries < 1 << 4 else 3 if block.entries < 1 << 16 else 5
     return 2 + 2 * head

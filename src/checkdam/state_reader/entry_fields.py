@@ -1,4 +1,4 @@
-"""What the entries of a keyed state are made of: key, namespace, map key, value, and the time of the last touch."""
+"""The parts of a keyed state's entries: key, namespace, map key, value, and the time of last access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from checkdam.types.type_text import type_from_text
 
 
 class EntryParts:
-    """The parts of a state's entries: key, namespace, map key, value, and with TTL the time of the last touch."""
+    """The parts of a state's entries: key, namespace, map key, value, and with TTL the time of last access."""
 
     def __init__(self, info: StateInfo, key_type: str, *, unpickle: bool) -> None:
         stored = type_from_text(info.type)
@@ -29,7 +29,7 @@ class EntryParts:
         self.keys += [("map_key", type_from_text(info.map_key))] if info.map_key else []
 
     def split(self, stored: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Values and times of stored values; no times without TTL."""
+        """Split stored values into values and times; the times are empty without TTL."""
         if not self.is_timed:
             return stored, []
         if self.is_timed_list:
@@ -50,7 +50,7 @@ class EntryParts:
         return entry_key if len(self.keys) == 1 else entry_key[0]
 
     def by_key(self, entries: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Each key once, with its value: of a map a dict by map key, with namespaces a dict by namespace."""
+        """Return each key once with its value: for a map a dict by map key, with namespaces a dict by namespace."""
         if len(self.keys) == 1:
             return list(entries)
         of_key = self.keys[0][1]
@@ -62,7 +62,7 @@ class EntryParts:
         return list(found.values())
 
     def _looked_up_by(self, entry_key: Any) -> list[Any]:
-        """Namespace and map key in a form that a dict takes."""
+        """Return namespace and map key in hashable form."""
         parts = zip(self.keys[1:], entry_key[1:], strict=True)
         return [part if is_hashable(of) else positional(of, part) for (_, of), part in parts]
 
@@ -74,7 +74,7 @@ def _put(found: dict[Any, Any], path: Sequence[Any], value: Any) -> None:
 
 
 def untimed(of: TypeInfo) -> TypeInfo:
-    """The type of a state with TTL as it was declared, without the times."""
+    """Return the declared type of a state with TTL, without the times."""
     (_, first), *_ = of.fields
     if of.kind is Kind.LIST:
         item = untimed(first)

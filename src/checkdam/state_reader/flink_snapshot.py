@@ -1,4 +1,4 @@
-"""Describes snapshots that Flink wrote, as far as their `_metadata` tells: operators and state handles."""
+"""Describes snapshots written by Flink as far as `_metadata` allows: operators and state handles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODES = {0: "list", 1: "union list", 2: "broadcast"}
 
 @dataclass(frozen=True)
 class FlinkState:
-    """One named operator state; the names of keyed states are inside Flink's state files."""
+    """One named operator state. The names of keyed states are inside Flink's state files."""
 
     name: str
     kind: str
@@ -44,8 +44,8 @@ class FlinkOperator:
     parallelism: int
     max_parallelism: int
     subtasks: int
-    finished: bool  # all subtasks had read their input
-    handles: dict[str, int]  # how many of each kind
+    finished: bool  # all subtasks had consumed their input
+    handles: dict[str, int]  # number of handles by kind
     states: tuple[FlinkState, ...]
     files: int
     bytes: int
@@ -64,12 +64,12 @@ class FlinkSnapshot:
 
 
 def is_written_by_flink(error: StateNotRestorableError) -> bool:
-    """Whether a snapshot was refused because Flink wrote it."""
+    """Return whether a snapshot was refused because Flink wrote it."""
     return "written by Flink" in error.message
 
 
 def describe_flink_snapshot(path: str) -> FlinkSnapshot:
-    """Describe the snapshot in a directory, or named by its `_metadata`. Raises RestoreError."""
+    """Describe the snapshot in a directory, or given by its `_metadata`. Raise RestoreError."""
     place = open_storage(path)
     if place.status(METADATA) is None:
         place = open_storage(place.uri.removesuffix(f"/{METADATA}"))
@@ -122,7 +122,7 @@ def _handles(subtask: SubtaskState | FinishedSubtask) -> Iterator[object]:
 
 
 def _parts(value: object) -> Iterator[object]:
-    """A value and all that it is made of."""
+    """Iterate over a value and everything nested in it."""
     yield value
     if is_dataclass(value):
         for each in fields(value):
@@ -133,7 +133,7 @@ def _parts(value: object) -> Iterator[object]:
 
 
 def _sizes(value: object) -> dict[str, int]:
-    """Each file once, however many subtasks refer to it."""
+    """Return the size of each file once, however many subtasks refer to it."""
     sizes = {}
     for part in _parts(value):
         if isinstance(part, FileHandle):

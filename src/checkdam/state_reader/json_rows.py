@@ -17,7 +17,7 @@ from checkdam.types.type_info import tuple_of
 
 
 def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
-    """The rows of a state by the names of its columns, values as `to_json` has them; times are milliseconds."""
+    """Iterate over the rows of a state by column name, values in the form of `to_json`; times are in milliseconds."""
     if isinstance(content, KeyedState):
         for row in content.rows():
             parts = zip(content.part_types, row.parts, strict=True)
@@ -39,12 +39,12 @@ def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
 
 
 def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tuple[Any, Any, int, int]], str | None]:
-    """Up to `limit` keys with what each holds, its key group and subtask, and where to go on; None at the end.
+    """Return up to `limit` keys, each with its value, key group and subtask, and the next cursor; None at the end.
 
-    The cursor is a key group and how many of its keys are behind: a snapshot never changes, so it stays true.
+    The cursor is a key group and the number of its keys already read. It stays valid, because snapshots never change.
 
     Raises:
-        UsageError: the cursor is none of these.
+        UsageError: the cursor is invalid.
     """
     first, behind = _position(cursor, content.max_parallelism)
     found: list[tuple[Any, Any, int, int]] = []
@@ -68,7 +68,7 @@ def _position(cursor: str | None, max_parallelism: int) -> tuple[int, int]:
 
 
 def json_example(example: Example, content: StateContent) -> dict[str, Any]:
-    """One difference of a state; the key is an array of all parts where entries are found by more than the key."""
+    """Return one difference of a state; if entries have more than a key, the key is an array of all parts."""
     of_key = of_value = None
     if isinstance(content, KeyedState):
         parts = [of for _, of in content.part_types]

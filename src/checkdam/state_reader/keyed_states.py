@@ -1,4 +1,4 @@
-"""Keyed state of a snapshot: by key, as pairs, and as columns."""
+"""Keyed state of a snapshot: lookup by key, pairs, and columns."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from checkdam.types.serializers import Serializer, serializer
 from checkdam.types.type_info import Kind, TypeInfo, map_of
 from checkdam.types.type_text import type_from_text
 
-_BATCH_BYTES = 4 << 20  # a batch of large values has fewer rows
+_BATCH_BYTES = 4 << 20  # limits the rows of a batch of large values
 
 
 @dataclass(frozen=True)
 class Group:
-    """Everything a state holds in one key group, by what tells entry keys apart."""
+    """All entries of a state in one key group, by the ids of their entry keys."""
 
     number: int
     subtask: int
@@ -41,7 +41,7 @@ class Group:
 class Row(NamedTuple):
     """One entry. `parts` are its key, and its namespace and map key where the state has them.
 
-    `last_touched` is in milliseconds, None without TTL; of list state one time an element.
+    `last_touched` is in milliseconds, None without TTL; for list state one time per element.
     """
 
     key_group: int
@@ -54,9 +54,9 @@ class Row(NamedTuple):
 class KeyedState(StateContent):
     """One keyed state. The rows are its entries, in the order of their key groups.
 
-    Columns: `key`; `namespace` and `map_key` where the state has them; `value`; with TTL `last_touched`, of list state
-    one time an element; `key_group`. What has expired and is not cleaned up yet is there, with its time. A pickled
-    value is not unpickled unless the state was asked for with `unpickle`, and never in Arrow columns.
+    Columns: `key`; `namespace` and `map_key` where the state has them; `value`; with TTL `last_touched`, for list state
+    one time per element; `key_group`. Expired entries that are not cleaned up yet are included, with their time.
+    Pickled values are unpickled only if the state was requested with `unpickle`, and never in Arrow columns.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class KeyedState(StateContent):
         *,
         unpickle: bool = False,
     ) -> None:
-        """`handles` by subtask; `keys` are the durable key type and the max parallelism."""
+        """Take `handles` by subtask, and in `keys` the durable key type and the max parallelism."""
         self.description = description
         self.path = path
         self._info = info
         self._key_type_text, self.max_parallelism = keys
         self.key_type = type_from_text(self._key_type_text)
-        # no two subtasks own a key group, so the order of their ranges is the order of key groups
+        # each key group has one owner, so sorting subtasks by their ranges sorts the key groups
         self._handles = sorted(handles.items(), key=lambda each: each[1].key_groups.first)
         self._storage = storage
         self._parts = EntryParts(info, self._key_type_text, unpickle=unpickle)
@@ -86,7 +86,7 @@ class KeyedState(StateContent):
         self.key_groups_read = KeyGroupRange(0, self.max_parallelism - 1)
 
     def within(self, key_groups: KeyGroupRange) -> KeyedState:
-        """The same state, of which only these key groups are read."""
+        """Return the same state restricted to these key groups."""
         narrower = object.__new__(type(self))
         narrower.__dict__.update(self.__dict__)
         narrower.key_groups_read = key_groups
@@ -125,7 +125,7 @@ class KeyedState(StateContent):
         return arrays
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """Each entry's key and value; the key is a tuple of key, namespace and map key where the state has those."""
+        """Iterate over key and value of each entry; with a namespace or map key, the key is a tuple of these."""
         for chunk in self._chunks(Serializer(self._parts.stored)):
             values, _ = self._parts.split(chunk.values)
             yield from zip(chunk.keys, values, strict=True)
@@ -136,11 +136,11 @@ class KeyedState(StateContent):
         return sum(len(chunk.keys) for chunk in self._chunks(None))
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """What a key holds, reading its key group alone; `default` if nothing.
+        """Return the value of a key, reading only its key group; `default` if there is none.
 
-        Of a map a dict by map key, where a dataclass stands as the tuple of its fields; with namespaces a dict by
-        namespace; of aggregating state the accumulator, since the result would need the job's code. A key that is a
-        dataclass may be given as an object or as a dict.
+        A map is a dict by map key, in which a dataclass is the tuple of its fields. With namespaces the value is a dict
+        by namespace. For aggregating state it is the accumulator, since the result would need the job's code. A key
+        that is a dataclass may be given as an object or as a dict.
 
         Raises:
             UsageError: the key is not of the key type.
@@ -150,24 +150,24 @@ class KeyedState(StateContent):
         return next((value for _, value in self._parts.by_key(found)), default)
 
     def of_key(self, key: Any) -> KeyedState:
-        """The same state, of which only the key group of a key is read. Raises UsageError as `get`."""
+        """Return the same state restricted to the key group of a key. Raise UsageError as `get`."""
         return self.within(self._only(self._given_key(key)))
 
     def key_group_of(self, key: Any) -> int:
-        """The key group of a key. Raises UsageError if it is not of the key type."""
+        """Return the key group of a key. Raise UsageError if it is not of the key type."""
         return self._only(self._given_key(key)).first
 
     def subtask_of(self, key_group: int) -> int:
-        """The subtask that owned a key group."""
+        """Return the subtask that owned a key group."""
         return next((subtask for subtask, handle in self._handles if key_group in handle.key_groups), 0)
 
     def key_of_fields(self, fields: Mapping[str, Any]) -> Any:
-        """A compound key out of all its fields by name."""
+        """Build a compound key from all its fields by name."""
         values = {name: fields[name] for name, _ in self.key_type.fields}
         return values if self.key_type.kind is Kind.DATACLASS else tuple(values.values())
 
     def _given_key(self, key: Any) -> Any:
-        """A user's key, checked, in the one form in which equal keys are read."""
+        """Check a user's key and return it in the one form in which equal keys are read."""
         keys = serializer(self.key_type)
         try:
             return keys.decode_one(keys.encode_keys([plain(self.key_type, key)])[1:])
@@ -182,12 +182,12 @@ class KeyedState(StateContent):
     def _only(self, key: Any) -> KeyGroupRange:
         try:
             group = key_group_of(positional(self.key_type, key), self.key_type, self.max_parallelism)
-        except JobGraphError as refusal:  # it fits no column, so that no record has it: a Decimal of too many digits
+        except JobGraphError as refusal:  # it fits no column, so no record can have it: a Decimal of too many digits
             raise self._no_key(key) from refusal
         return KeyGroupRange(group, group)
 
     def key_groups(self) -> list[KeyGroupSize]:
-        """Entries and uncompressed bytes of each key group that has any, ascending."""
+        """Return entries and uncompressed bytes of each non-empty key group, ascending."""
         found = []
         for subtask, handle in self._handles:
             sizes = group_sizes(handle, self._storage, self._info.name, self.key_groups_read)
@@ -195,11 +195,11 @@ class KeyedState(StateContent):
         return found
 
     def by_key(self, group: Group) -> list[tuple[Any, Any]]:
-        """The keys of a key group, each with what `get` would tell of it."""
+        """Return the keys of a key group, each with the value that `get` returns."""
         return self._parts.by_key(group.entries.values())
 
     def rows(self) -> Iterator[Row]:
-        """The entries one by one."""
+        """Iterate over the entries."""
         for subtask, chunk in self._subtask_chunks(Serializer(self._parts.stored)):
             values, times = self._parts.split(chunk.values)
             groups = chain.from_iterable(map(repeat, chunk.groups, chunk.counts))
@@ -208,7 +208,7 @@ class KeyedState(StateContent):
 
     @property
     def part_types(self) -> list[tuple[str, TypeInfo]]:
-        """What entries are found by, in order: `key`, and `namespace` and `map_key` where the state has them."""
+        """The parts that identify an entry, in order: `key`, and `namespace` and `map_key` where the state has them."""
         return list(self._parts.keys)
 
     @property
@@ -218,14 +218,14 @@ class KeyedState(StateContent):
 
     @property
     def answer_type(self) -> TypeInfo:
-        """The type of what `get` tells."""
+        """The type of the value that `get` returns."""
         of = self._parts.value
         for _, part in reversed(self._parts.keys[1:]):
             of = map_of(part, of, dict)
         return of
 
     def groups(self) -> Iterator[Group]:
-        """The state key group by key group, one in memory at a time."""
+        """Iterate over the key groups, with one in memory at a time."""
         group: Group | None = None
         values_of = Serializer(self._parts.stored)
         for subtask, chunk in self._subtask_chunks(values_of):
@@ -258,7 +258,7 @@ class KeyedState(StateContent):
 
 
 def _gathered(chunks: Iterator[Chunk], rows: int) -> Iterator[Chunk]:
-    """Small chunks together, up to about so many rows or a few MB."""
+    """Combine small chunks, up to about `rows` rows or a few MB."""
     held: list[Chunk] = []
     count = size = 0
     for chunk in chunks:

@@ -23,10 +23,10 @@ from checkdam.types.type_text import type_from_text
 def operator_parts(
     handles: Mapping[SubtaskIndex, OperatorStateHandle], storage: Storage
 ) -> Iterator[tuple[int, OperatorStatePart]]:
-    """Every operator state of every subtask, one subtask in memory at a time.
+    """Iterate over every operator state of every subtask, with one subtask in memory at a time.
 
     Raises:
-        CheckpointDamagedError, FormatTooNewError: the content is not whole, or of a newer version.
+        CheckpointDamagedError, FormatTooNewError: the content is damaged, or of a newer version.
     """
     for subtask, handle in sorted(handles.items()):
         for part in unpack(handle, storage.read):
@@ -55,7 +55,7 @@ class _OperatorStates(StateContent):
 
     @property
     def element_type(self) -> TypeInfo:
-        """The type of an element; those of broadcast state are pairs of key and value."""
+        """The type of an element; an element of broadcast state is a pair of key and value."""
         return self._type
 
     def _own_parts(self) -> Iterator[tuple[int, OperatorStatePart]]:
@@ -67,7 +67,7 @@ class _OperatorStates(StateContent):
 class OperatorListState(_OperatorStates):
     """List state of an operator. The rows are the elements with the subtask that kept them: `subtask`, `value`.
 
-    Of union list state the rows are what each subtask kept of its own, of which a restore gives everybody all.
+    For union list state the rows are each subtask's own elements; a restore gives all of them to every subtask.
     Iterating gives pairs of subtask and element.
     """
 
@@ -92,7 +92,7 @@ class OperatorListState(_OperatorStates):
 
 
 class BroadcastState(_OperatorStates):
-    """Broadcast state, of which all subtasks hold the same: the rows are the entries of one, `key` and `value`."""
+    """Broadcast state, which is the same in all subtasks: the rows are the entries of one, `key` and `value`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -124,10 +124,10 @@ class BroadcastState(_OperatorStates):
         return 0 if part is None else len(part.elements)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value under a key; `default` if there is none.
+        """Return the value of a key; `default` if there is none.
 
         Raises:
-            UsageError: the key has not the shape of the state's keys.
+            UsageError: the key does not have the shape of the state's keys.
         """
         of = self._type.fields[0][1]
         try:

@@ -1,4 +1,4 @@
-"""A checkpoint or savepoint opened for reading, with no job running."""
+"""A checkpoint or savepoint opened for reading, without a running job."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from checkdam.storage.filesystem import open_storage
 
 
 class Savepoint:
-    """Any retained checkpoint or savepoint. It is only read, and what is asked of it is read when it is asked.
+    """Any retained checkpoint or savepoint. It is read lazily, and never written.
 
     Types come from the files, so the job's code is not needed: dataclasses are read as dicts or structs, named tuples
-    as tuples or structs. What a `PickleType` keeps stays bytes unless one asks for more.
+    as tuples or structs. Values of a `PickleType` stay bytes unless `unpickle` is given.
     """
 
     def __init__(self, checkpoint: CompletedCheckpoint, path: str, storage: Storage) -> None:
-        """State files lie in `storage` under the paths that the checkpoint has for them."""
+        """Read state files from `storage`, under the paths that the checkpoint has for them."""
         self._checkpoint = checkpoint
         self._storage = storage
         self.path = path
 
     @classmethod
     def load(cls, path: str) -> Savepoint:
-        """Open the checkpoint or savepoint in a directory, local or by URI, or named by its `_metadata`.
+        """Open the checkpoint or savepoint in a directory, local or by URI, or given by its `_metadata`.
 
         Raises:
-            CheckpointNotFoundError: there is none; the hint lists complete ones near that place.
-            CheckpointDamagedError, FormatTooNewError: its `_metadata` is not whole, or of a newer version.
-            StateNotRestorableError: Flink wrote it; `checkdam inspect` tells of it as far as its metadata does.
+            CheckpointNotFoundError: there is none; the hint lists complete ones nearby.
+            CheckpointDamagedError, FormatTooNewError: its `_metadata` is damaged, or of a newer version.
+            StateNotRestorableError: Flink wrote it; `checkdam inspect` describes it as far as its metadata allows.
         """
         checkpoint, directory = load_checkpoint(str(path))
         return cls(checkpoint, open_storage(str(path)).uri.removesuffix(f"/{METADATA}"), open_storage(directory))
@@ -100,52 +100,52 @@ class Savepoint:
 
     @property
     def state_files(self) -> int:
-        """The number of files it refers to."""
+        """The number of files that the snapshot refers to."""
         return len(self._checkpoint.files())
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What the job was set to when it was taken: mode, retention and more."""
+        """The job's settings when the snapshot was taken: mode, retention and more."""
         return self._checkpoint.settings
 
     @property
     def source_position(self) -> bytes:
-        """Where the sources stood, as the engine encodes it; empty without sources to go on with."""
+        """The position of the sources as the engine encodes it; empty if no source can resume."""
         return self._checkpoint.source_position
 
     @cached_property
     def operators(self) -> tuple[OperatorDescription, ...]:
-        """The operators it has state of."""
+        """The operators with state in the snapshot."""
         return tuple(map(describe_operator, self._checkpoint.operators))
 
     def handles(self, uid: str) -> dict[SubtaskIndex, KeyedStateHandle]:
-        """Where the keyed state of each subtask lies. Raises StateAccessError if there is no such operator."""
+        """Return the handle of each subtask's keyed state. Raise StateAccessError if there is no such operator."""
         return dict(self._entry(uid).subtasks)
 
     def states(self, uid: str, *, in_full: bool = False) -> tuple[StateDescription, ...]:
-        """Every state of an operator: keyed state, timers, operator and broadcast state.
+        """Describe every state of an operator: keyed state, timers, operator and broadcast state.
 
-        Entries are counted as far as the indexes of the files tell; with `in_full` every file is read to its last byte,
-        so that counts are exact and damage is found wherever it is.
+        Entries are counted from the indexes of the files. With `in_full` every file is read completely, so that counts
+        are exact and any damage is found.
 
         Raises:
-            StateAccessError: there is no such operator; the hint lists those there are.
-            CheckpointDamagedError, FormatTooNewError: a file is not whole, or of a newer version.
+            StateAccessError: there is no such operator; the hint lists the existing ones.
+            CheckpointDamagedError, FormatTooNewError: a file is damaged, or of a newer version.
         """
         entry = self._entry(uid)
-        # subtasks that have not asked for a state yet may hold it in an older form: that is shown, and not read
+        # subtasks that have not yet accessed a state may hold it in an older form: it is described, but not read
         infos = {info.name: info for info in self._all_infos(entry)}
         keyed = describe_keyed(entry, infos, self._storage, in_full=in_full)
         return (*keyed, *self._operator_states(entry))
 
     def keyed_state(self, uid: str, name: str, *, unpickle: bool = False) -> KeyedState:
-        """A value, list, reducing, aggregating or map state.
+        """Return a value, list, reducing, aggregating or map state.
 
-        With `unpickle` iterating and `get` give pickled values as objects: do so only with files that you trust, and
-        where the classes can be imported.
+        With `unpickle`, iterating and `get` return pickled values as objects. Use it only with files that you trust,
+        and where the classes can be imported.
 
         Raises:
-            StateAccessError: there is no such operator or state; names the nearest.
+            StateAccessError: there is no such operator or state; the message names the nearest.
         """
         entry = self._entry(uid)
         infos = self._keyed_infos(entry)
@@ -153,10 +153,10 @@ class Savepoint:
         return self._keyed(entry, infos, name, unpickle=unpickle)
 
     def timers(self, uid: str) -> TimerContent:
-        """All timers of an operator, of event time and processing time.
+        """Return all timers of an operator, of event time and processing time.
 
         Raises:
-            StateAccessError: there is no such operator, or it has none registered anywhere.
+            StateAccessError: there is no such operator, or it has no timers.
         """
         entry = self._entry(uid)
         infos = self._keyed_infos(entry)
@@ -177,29 +177,29 @@ class Savepoint:
         return TimerContent(description, self.path, kept, pa.field("key", kept[0].key_type.arrow_type))
 
     def operator_state(self, uid: str, name: str, *, unpickle: bool = False) -> OperatorListState:
-        """A list or union list state of an operator. Raises as `keyed_state`."""
+        """Return a list or union list state of an operator. Raise the errors of `keyed_state`."""
         found: OperatorListState = self._operator_state(uid, name, OperatorListState, unpickle=unpickle)
         return found
 
     def broadcast_state(self, uid: str, name: str, *, unpickle: bool = False) -> BroadcastState:
-        """A broadcast state. Raises as `keyed_state`."""
+        """Return a broadcast state. Raise the errors of `keyed_state`."""
         found: BroadcastState = self._operator_state(uid, name, BroadcastState, unpickle=unpickle)
         return found
 
     def content(self, uid: str, name: str, *, unpickle: bool = False) -> StateContent:
-        """The state of that name, whatever its kind; "timers" are the timers unless a state has that name.
+        """Return the state of that name, of any kind; "timers" means the timers unless a state has that name.
 
         Raises:
-            StateAccessError: there is no such operator or state; names the nearest.
+            StateAccessError: there is no such operator or state; the message names the nearest.
         """
-        by_name = {state.name: state for state in reversed(self.states(uid))}  # keyed state goes before operator state
+        by_name = {state.name: state for state in reversed(self.states(uid))}  # keyed state takes precedence
         if name == "timers" and name not in by_name:
             return self.timers(uid)
         self._check_name(uid, name, "state", by_name)
         return self.timers(uid) if by_name[name].is_timers else self.content_of(by_name[name], unpickle=unpickle)
 
     def content_of(self, state: StateDescription, *, unpickle: bool = False) -> StateContent:
-        """The very state that `states` has described; timers of one time domain as the map state they are kept in."""
+        """Return the state that a description of `states` stands for; timers as the map state of their time domain."""
         if state.is_keyed:
             entry = self._entry(state.uid)
             return self._keyed(entry, self._keyed_infos(entry), state.name, unpickle=unpickle)
@@ -208,7 +208,7 @@ class Savepoint:
         return self.operator_state(state.uid, state.name, unpickle=unpickle)
 
     def check(self, uid: str, name: str | None = None) -> None:
-        """Raise StateAccessError if there is no such operator, or it has no such state; names the nearest."""
+        """Raise StateAccessError, naming the nearest, if there is no such operator, or it has no such state."""
         states = self.states(uid)
         if name is not None:
             self._check_name(uid, name, "state", (state.name for state in states))
@@ -225,7 +225,7 @@ class Savepoint:
         )
 
     def _keyed_infos(self, entry: OperatorEntry) -> dict[str, StateInfo]:
-        """Every keyed state as the files of all subtasks agree on it. Raises StateNotRestorableError if they do not."""
+        """Return every keyed state as all subtasks declare it. Raise StateNotRestorableError if they disagree."""
         infos: dict[str, StateInfo] = {}
         for info in self._all_infos(entry):
             infos[info.name] = agreed(entry.uid, infos.get(info.name, info), info)
@@ -274,7 +274,7 @@ class Savepoint:
 
 
 def _instead(what: str, given: str, known: list[str]) -> str:
-    """What the user may have meant."""
+    """Return the hint with the names the user may have meant."""
     if not known:
         return f"There are no {what} with state in it."
     nearest = difflib.get_close_matches(given, known, n=1)

@@ -1,4 +1,4 @@
-"""Snapshots as a Spark data source, `spark.read.format("checkdam")`: the one module of this room that knows Spark."""
+"""Snapshots as a Spark data source, `spark.read.format("checkdam")`: the only module of this room that uses Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame as DataFrame  # by these names the rest of the room speaks of Spark
+from pyspark.sql import DataFrame as DataFrame  # the rest of the room imports Spark's types from here
 from pyspark.sql import SparkSession as SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -23,17 +23,17 @@ from checkdam.state_reader.timer_states import TimerContent
 FORMAT = "checkdam"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _BATCH_ROWS = 10_000
-_PARTITIONS = 8  # at least so many, where there are key groups enough
+_PARTITIONS = 8  # the minimum, if there are enough key groups
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session, and let it hand filters down; both stay as long as the session."""
+    """Register the format with a session and enable filter pushdown; both last as long as the session."""
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(CheckdamDataSource)
 
 
 def dataframe(spark: SparkSession, content: StateContent) -> DataFrame:
-    """A state as a DataFrame."""
+    """Return a state as a DataFrame."""
     register(spark)
     reader = spark.read.format(FORMAT).option("uid", content.description.uid)
     return reader.option("state", content.description.name).load(content.path)
@@ -42,8 +42,8 @@ def dataframe(spark: SparkSession, content: StateContent) -> DataFrame:
 class CheckdamDataSource(DataSource):  # type: ignore[misc]  # Spark's types are not followed
     """One state of a checkpoint or savepoint.
 
-    Options: `uid` and `state`; a state called "timers" is the operator's timers. Without `state` an operator must have
-    one only, without `uid` there must be one operator with state.
+    Options: `uid` and `state`; a state called "timers" means the operator's timers. `state` may be omitted if the
+    operator has only one, `uid` if only one operator has state.
     """
 
     @classmethod
@@ -86,7 +86,7 @@ def _only(names: Sequence[str], several: str, option: str) -> str:
 
 @dataclass
 class KeyGroupPartition(InputPartition):  # type: ignore[misc]
-    """The key groups from `first` to `last`; of operator state, which has none, everything."""
+    """The key groups from `first` to `last`; for operator state, which has none, everything."""
 
     first: int
     last: int
@@ -97,20 +97,20 @@ class KeyGroupPartition(InputPartition):  # type: ignore[misc]
 
 
 class CheckdamReader(DataSourceReader):  # type: ignore[misc]
-    """Reads a state by ranges of key groups. Of a filter that names keys only their key groups are."""
+    """Reads a state by ranges of key groups. With a filter on keys it reads only their key groups."""
 
     def __init__(self, path: str, uid: str, name: str) -> None:
         self._path, self._uid, self._name = path, uid, name
         self._key_groups: set[int] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Take note of keys asked for; Spark filters the rows itself again, so that a key group's others go."""
+        """Record the requested keys. Return all filters: Spark still removes the other keys of a key group."""
         content = self._content()
         if isinstance(content, KeyedState):
             for each in _asked_keys(filters, content):
                 try:
                     groups = {content.key_group_of(key) for key in each}
-                except UsageError:  # NaN, or NULL among others: what Spark finds equal is not told by key groups
+                except UsageError:  # NaN, or NULL among others: Spark's equality does not follow key groups
                     continue
                 self._key_groups = groups if self._key_groups is None else self._key_groups & groups
         return filters
@@ -145,7 +145,7 @@ def _divided(owned: KeyGroupRange, parts: int) -> Iterator[tuple[int, int]]:
 
 
 def _asked_keys(filters: Sequence[Filter], content: KeyedState) -> Iterator[list[Any]]:
-    """For each filter that asks for keys, or set of filters that together name every field of one, those keys."""
+    """Return the keys of each filter on keys, or of each set of filters that together name every field of a key."""
     names = [name for name, _ in content.key_type.fields]
     fields: dict[str, Any] = {}
     for each in filters:
@@ -160,7 +160,7 @@ def _asked_keys(filters: Sequence[Filter], content: KeyedState) -> Iterator[list
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """The nearest schema that Spark has types for."""
+    """Return the nearest schema that Spark has types for."""
     return pa.schema([pa.field(each.name, _spark_type(each.type)) for each in schema])
 
 

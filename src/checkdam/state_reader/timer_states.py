@@ -14,7 +14,7 @@ from checkdam.state_reader.descriptions import KeyGroupSize, StateDescription
 from checkdam.state_reader.keyed_states import KeyedState
 
 DOMAINS: Final = {"_timers/event": "event time", "_timers/processing": "processing time"}
-"""The states in which timers are kept, by their names in files."""
+"""The states that hold timers, by their names in files."""
 
 
 class TimerContent(StateContent):
@@ -43,7 +43,7 @@ class TimerContent(StateContent):
         )
 
     def within(self, key_groups: KeyGroupRange) -> TimerContent:
-        """The same timers, of which only those of these key groups are read."""
+        """Return the same timers restricted to these key groups."""
         narrower = [state.within(key_groups) for state in self._by_domain]
         return TimerContent(self.description, self.path, narrower, self._key)
 
@@ -71,7 +71,7 @@ class TimerContent(StateContent):
         return sum(state.count() for state in self._by_domain)
 
     def get(self, key: Any) -> list[tuple[str, int]]:
-        """Time domain and timestamp of each timer of a key, the earliest of each domain first.
+        """Return time domain and timestamp of each timer of a key, the earliest of each domain first.
 
         Raises:
             UsageError: the key is not of the key type.
@@ -80,7 +80,7 @@ class TimerContent(StateContent):
         return [(domain, timestamp) for domain, timers in found for timestamp in sorted(timers)]
 
     def key_groups(self) -> list[KeyGroupSize]:
-        """Timers and uncompressed bytes of each key group that has any, ascending in each domain."""
+        """Return timers and uncompressed bytes of each non-empty key group, ascending in each domain."""
         return list(chain.from_iterable(state.key_groups() for state in self._by_domain))
 
 

@@ -1,4 +1,4 @@
-"""What users test their jobs with, and this project its own: docs/testing.md tells how."""
+"""Tools for testing jobs, used by users and by this project: see docs/testing.md."""
 
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
 from checkdam.testing.function_harness import FunctionHarness, HarnessSnapshot

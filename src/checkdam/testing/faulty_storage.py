@@ -15,18 +15,17 @@ from checkdam.storage.contract import FileStatus, Storage
 
 class Fault(enum.Enum):
     REFUSED = "refused"
-    """Nothing happened, and the caller is told so."""
+    """Nothing happened, and the caller gets an error that says so."""
 
     REPLY_LOST = "reply lost"
-    """It happened, and the caller cannot know."""
+    """The change happened, but the caller cannot know."""
 
 
 class FaultyStorage:
-    """Passes everything on, but fails change number `at`, counted from 0; once, as a passing trouble would.
+    """Delegates to a storage, but fails change number `at`, counted from 0, once.
 
     Changes are write, write_new, rename, delete, delete_directory and the close of an output. `operations` counts
-    them, so a run without fault (`at=-1`) tells how many there are to fail. Pickling gives a copy that counts on its
-    own.
+    them, so a run without fault (`at=-1`) shows how many there are to fail. A pickled copy has its own count.
     """
 
     def __init__(self, storage: Storage, at: int, fault: Fault) -> None:
@@ -101,7 +100,7 @@ class FaultyStorage:
 
 
 class _Output(io.RawIOBase):
-    """Holds the bytes back until close, so that a refused close leaves nothing."""
+    """Buffers the bytes until close, so that a refused close writes nothing."""
 
     def __init__(self, storage: FaultyStorage, path: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""FunctionHarness: one function in the slots of a job, driven by hand, with the real state, timers and snapshots."""
+"""FunctionHarness: one function in the slots of a job, driven by a test, with the real state, timers and snapshots."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ class HarnessSnapshot:
     """The state of a harness at one moment, as a savepoint in memory."""
 
     path: str
-    _storage: MemoryStorage  # held on to for as long as the snapshot is
+    _storage: MemoryStorage  # kept alive as long as the snapshot
 
     def savepoint(self) -> Savepoint:
-        """Open it with the state reader."""
+        """Open the snapshot with the state reader."""
         return Savepoint.load(self.path)
 
 
 class FunctionHarness:
     """Runs one function without a job: in real slots, one for each subtask, with real state, timers and snapshots.
 
-    Each call that sends records or moves time is one epoch, and returns what the function gave in it. Time stands still
-    in between. What the function raises comes as UserFunctionError; its slots are lost then, as in a job.
+    Each call that sends records or advances time is one epoch and returns the function's output in it. Time stands
+    still in between. An error of the function is raised as UserFunctionError and ends its slots, as in a job.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class FunctionHarness:
             function: a function object as `process`, `map`, `flat_map`, `filter`, `reduce`, `aggregate`, `add_sink` and
                 `add_source` take it, or a callable, which runs as by `flat_map`.
             record_type: of the records sent; a source function has none.
-            key: of a function on a keyed stream, as `key_by` takes it, with `key_type` where that is not clear.
+            key: of a function on a keyed stream, as `key_by` takes it, with `key_type` where it cannot be inferred.
             second_type: of the records of the second input, with `second_key`, or with the descriptors of `broadcast`.
-            side_outputs: the tags that `side_output` is to give.
+            side_outputs: the tags that `side_output` can be called with.
             backend: "hashmap", "rocksdb", or a backend.
             restore: a snapshot of another harness, or the path of a savepoint of a job with an operator of this `uid`.
-                A snapshot is restored at whatever parallelism this harness has.
+                A snapshot can be restored at any parallelism.
         """
         self._options: dict[str, Any] = {
             "record_type": record_type,
@@ -133,7 +133,7 @@ class FunctionHarness:
         self._token = secrets.token_hex(8)
         self._captured = _Captured({"": [], **{tag.name: [] for tag in side_outputs}})
         _captures[self._token] = self._captured
-        self._restored_from = restore  # holds on to its storage
+        self._restored_from = restore  # keeps its storage alive
         launch = Launch(
             Configuration.load(None),
             restore_path=restore.path if isinstance(restore, HarnessSnapshot) else restore,
@@ -151,7 +151,7 @@ class FunctionHarness:
         self._operator = next(op for op in self._plan.operators if op.uid == uid)
         self._checkpoints = itertools.count(1)
         self._dealt = 0
-        self._signal = threading.Event()  # a source function has something new
+        self._signal = threading.Event()  # set when a source function has new records
         self._engine = LocalEngine(self._plan, clock=self.clock)
         self._attempt = new_attempt()
         self._slots = self._engine.start_slots(self._attempt, self._plan.slots)
@@ -182,37 +182,37 @@ class FunctionHarness:
             slot.on_records = self._signal.set
         self._live = LiveState(lambda: LiveSlots(self._attempt, self._plan, self._slots))
         self._is_finished = False
-        self._has_run = False  # an epoch, in these slots
+        self._has_run = False  # whether these slots have run an epoch
 
     # -- records and time -----------------------------------------------------------------------------------------
 
     def send(self, *records: Any, timestamp: int | datetime | None = None) -> list[Any]:
-        """Send records to the function, to the first input if it has two; return what it gives."""
+        """Send records to the function, to the first input if it has two; return its output."""
         return self._send(0, records, timestamp)
 
     def send_second(self, *records: Any, timestamp: int | datetime | None = None) -> list[Any]:
-        """Send records to the second input: of a co-process function, or the broadcast one."""
+        """Send records to the second input: of a co-process function, or the broadcast one. Return the output."""
         return self._send(1, records, timestamp)
 
     def advance_watermark(self, to: int | datetime) -> list[Any]:
-        """Let event time come so far, in milliseconds since 1970; return what the timers that are due give."""
+        """Advance event time to this time, in milliseconds since 1970; return the output of the timers that fire."""
         watermark = _milliseconds(to)
         assert watermark is not None
         return self._run_epoch(watermark=watermark)
 
     def advance_processing_time(self, by: timedelta | float) -> list[Any]:
-        """Let time pass; a number counts seconds. Return what the timers that come due give."""
+        """Advance processing time; a number counts seconds. Return the output of the timers that fire."""
         self.clock.advance(by)
         return self._run_epoch()
 
     def end_of_input(self) -> list[Any]:
-        """End the input, and with it event time: return what all timers of event time give."""
+        """End the input, and with it event time; return the output of all event-time timers."""
         for slot in self._slots:
             slot.end_of_input()
         return self._run_epoch()
 
     def read(self, count: int | None = None) -> list[Any]:
-        """Return what a source function yields: at least so many records, or without a number until it ends."""
+        """Return what a source function yields: at least `count` records, or without a count until it ends."""
         given: list[Any] = []
         while not self._is_finished and (count is None or len(given) < count):
             self._signal.clear()
@@ -222,15 +222,15 @@ class FunctionHarness:
                 raise AssertionError(f"the source function yields nothing more; it has given {given!r}")
         return given
 
-    # -- what there is --------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     @property
     def output(self) -> list[Any]:
-        """All that the function has given so far."""
+        """All output of the function so far."""
         return list(self._captured[""])
 
     def side_output(self, tag: OutputTag[Any]) -> list[Any]:
-        """All that the function has emitted with this tag, which `side_outputs` has named."""
+        """Return all records emitted with this tag, which must be in `side_outputs`."""
         if tag.name not in self._captured:
             raise JobGraphError(
                 f'side output "{tag.name}" is not captured', hint="Name its tag in FunctionHarness(side_outputs=[…])."
@@ -243,17 +243,17 @@ class FunctionHarness:
         return (self.clock.now() - _BEGINNING) // _MILLISECOND
 
     def function(self, subtask: int = 0) -> Any:
-        """Return the function object of a subtask, which is a copy of the one that was given."""
+        """Return the function object of a subtask, a copy of the one given."""
         return self._slots[subtask].function_of(self._operator.id)
 
     def state(self, name: str, key: Any) -> Any:
-        """Return what a keyed state holds for a key: a value, a list or a dict; None if it holds nothing."""
+        """Return the value of a key in a keyed state: a value, a list or a dict; None if there is none."""
         self._settle_epoch()
         [answer] = self._live.get(self._uid, name, [key])
         return answer.value if answer.found else None
 
     def states(self, name: str) -> dict[Any, Any]:
-        """Return what a keyed state holds, by key."""
+        """Return the content of a keyed state by key."""
         self._settle_epoch()
         entries: dict[Any, Any] = {}
         cursor = None
@@ -265,7 +265,7 @@ class FunctionHarness:
                 return entries
 
     def operator_state(self, name: str) -> list[Any]:
-        """Return the elements of a list or union list state, of all subtasks, as a checkpoint would keep them."""
+        """Return the elements of a list or union list state of all subtasks, as a checkpoint would keep them."""
         return [element for _, element in self.snapshot().savepoint().operator_state(self._uid, name)]
 
     def broadcast_state(self, name: str) -> dict[Any, Any]:
@@ -273,17 +273,17 @@ class FunctionHarness:
         return dict(self.snapshot().savepoint().broadcast_state(self._uid, name))
 
     def timers(self) -> list[tuple[Any, str, int]]:
-        """Return the timers that are registered: key, "event time" or "processing time", and milliseconds."""
+        """Return the registered timers: key, "event time" or "processing time", and milliseconds."""
         try:
             content = self.snapshot().savepoint().timers(self._uid)
-        except StateAccessError:  # none
+        except StateAccessError:  # no timers
             return []
         return sorted(((key, domain, time) for (key, domain), time in content), key=lambda timer: timer[2])
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> HarnessSnapshot:
-        """Take a savepoint of the function's state, in memory; the harness goes on."""
+        """Take a savepoint of the function's state, in memory; the harness continues."""
         storage = MemoryStorage()
         directory = SavepointDirectory.prepare(mount(storage), self._job.job_id)
         checkpoint_id = CheckpointId(next(self._checkpoints))
@@ -300,9 +300,9 @@ class FunctionHarness:
         return HarnessSnapshot(path, storage)
 
     def restored(self, snapshot: HarnessSnapshot, function: Any = None, **changes: Any) -> FunctionHarness:
-        """Open a harness like this one from a snapshot; `function` and other options may differ, as `parallelism`.
+        """Open a harness like this one from a snapshot; `function` and options such as `parallelism` may differ.
 
-        Its clock goes on from this one's.
+        Its clock continues from this one's.
         """
         options = {**self._options, "now": self.clock.now(), **changes}
         return FunctionHarness(self._function if function is None else function, restore=snapshot, **options)
@@ -330,7 +330,7 @@ class FunctionHarness:
         if options["key"] is not None:
             keyed: Stream[Any] = first.key_by(options["key"], options["key_type"])
         elif not isinstance(function, BroadcastProcessFunction):
-            keyed = first.rebalance()  # into a slot, where Spark would run it by itself
+            keyed = first.rebalance()  # moves it into a slot; Spark would otherwise run it itself
         else:
             keyed = first
         if isinstance(function, SinkFunction):
@@ -339,7 +339,7 @@ class FunctionHarness:
         self._capture(self._applied(environment, keyed).uid(options["uid"]))
 
     def _applied(self, environment: StreamExecutionEnvironment, stream: Any) -> Any:
-        """The stream behind the function; which calls `stream` has is up to the options."""
+        """Apply the function and return the resulting stream; the options decide which calls `stream` has."""
         options, function = self._options, self._function
         of = options["output_type"]
         if isinstance(function, KeyedBroadcastProcessFunction | BroadcastProcessFunction):
@@ -365,7 +365,7 @@ class FunctionHarness:
         return stream.flat_map(function, of)
 
     def _input(self, environment: StreamExecutionEnvironment, name: str, of: Any) -> DataStream[Any]:
-        """A stream whose records and event time come from the test."""
+        """Return a stream whose records and event time come from the test."""
         if of is None:
             raise JobGraphError(
                 f"the type of the {name} input is not known",
@@ -411,7 +411,7 @@ class FunctionHarness:
         return self._captured[""][before:]
 
     def _settle_epoch(self) -> None:
-        """See to it that there is live state, which is told as of a whole epoch."""
+        """Ensure an epoch has ended: live state can only be queried as of a whole epoch."""
         if not self._has_run:
             self._run_epoch()
 
@@ -435,16 +435,16 @@ def _milliseconds(told: int | datetime | None) -> int | None:
 
 
 class _Captured(dict[str, list[Any]]):
-    """What a function has given, by the name of the output."""
+    """The output of a function by output name."""
 
 
 _captures: WeakValueDictionary[str, _Captured] = WeakValueDictionary()
-"""Of each harness, found by name: slots have copies of everything else."""
+"""The outputs of each harness by name: slots have copies of everything else, so they look them up here."""
 
 
 @dataclass(frozen=True)
 class CaptureSink:
-    """Puts records where their harness finds them."""
+    """Writes records to the list in which their harness finds them."""
 
     token: str
     output: str
@@ -469,4 +469,4 @@ class CaptureWriter:
         return tuple
 
     def close(self) -> None:
-        """What was captured stays."""
+        """Do nothing: captured records stay."""

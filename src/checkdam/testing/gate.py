@@ -1,4 +1,4 @@
-"""What a test keeps closed until something has happened."""
+"""A gate that a test keeps closed until something has happened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gate:
             call()
 
     def when_open(self, call: Callable[[], None]) -> None:
-        """Called once, now or when the gate opens."""
+        """Call the callback once, now or when the gate opens."""
         with self._lock:
             if not self.is_open:
                 self._waiting.append(call)

@@ -41,15 +41,15 @@ from checkdam.types.record_copies import copy_of
 from checkdam.types.rows import from_arrow
 
 Records = dict[int, tuple[Any, ...]]
-"""What an epoch brings, by source."""
+"""The records of an epoch, by source."""
 
 
 class LocalEngine:
     """Runs one job. Each scripted epoch is one epoch; epoch 0 holds the collections, as on Spark.
 
-    In lockstep no epoch begins before the checkpoint behind the last one is settled, so that every run is the same.
-    What arrives at a subtask is one batch, as from Spark's shuffle reader, or what was sent if not `joins_batches`.
-    With `until` the input does not end with the script, but when that gate opens.
+    In lockstep an epoch begins only after the previous epoch's checkpoint has ended, so that every run is the same. A
+    subtask gets its records in one batch, as from Spark's shuffle reader, or in the batches sent if not
+    `joins_batches`. With `until` the input ends when that gate opens, not with the script.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class LocalEngine:
         self.driver = DriverLife(self)
         self.slots: list[LocalSlot] = []
         self.make_slot: Callable[[LocalEngine, SubtaskIndex], LocalSlot] = LocalSlot
-        self.settle_rest: Callable[[], None] = lambda: None  # waits for what the driver still has to remove
+        self.settle_rest: Callable[[], None] = lambda: None  # waits for the driver's pending deletions
         self._changed = threading.Condition()
         self._stopped = False
         self._source_counts: Mapping[int, OperatorCounts] = {}
         self._unsettled: set[CheckpointId] = set()
-        self._epoch = Epoch(-1)  # the last one that has moved its records
-        self._next: dict[OperatorUid, int] = {}  # of each scripted source, which of its epochs comes next
-        self._read: set[OperatorUid] = set()  # the collections that have come
+        self._epoch = Epoch(-1)  # the last one whose records have been moved
+        self._next: dict[OperatorUid, int] = {}  # the next epoch of each scripted source
+        self._read: set[OperatorUid] = set()  # the collections already read
         self.adopt(plan)
 
     def adopt(self, plan: JobPlan) -> LocalEngine:
@@ -93,18 +93,18 @@ class LocalEngine:
         return self
 
     def at(self, moment: Moment) -> None:
-        """Let happen what the test wants to happen now: the first trouble that has not been yet."""
+        """Trigger the first unused trouble that the test has planned for this moment."""
         trouble = next((each for each in self._troubles if each.takes(moment)), None)
         if trouble is not None:
             trouble.do(self, moment)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the attempt under way has been told to end."""
+        """Whether the current attempt has been told to end."""
         return self._stopped
 
     def wait_for(self, future: Future[Any]) -> None:
-        """Until it is done, or the attempt under way has been told to end."""
+        """Wait until the future is done, or the current attempt has been told to end."""
         future.add_done_callback(lambda _: self._look())
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or future.done())
@@ -171,7 +171,7 @@ class LocalEngine:
             self._changed.notify_all()
 
     def progress(self) -> None:
-        """The slots tell all there is to tell."""
+        """Do nothing: the slots report all progress."""
 
     def position(self) -> bytes:
         held = [source.held() for source, _ in self._collections if source.uid in self._read]
@@ -214,9 +214,9 @@ class LocalEngine:
         self.move(epoch, list(self._source_side(records)))
 
     def move(self, epoch: Epoch, flow: list[tuple[int, pa.RecordBatch]], dealt: int = 0) -> None:
-        """Move what left the source side, with the partition it comes from, through every level.
+        """Move the output of the source side, with its source partition, through every level.
 
-        `dealt` is how many records have been dealt out before, where a stream is rebalanced.
+        `dealt` is how many records a rebalance has distributed before.
         """
         for level in self._plan.levels:
             arriving: list[list[pa.RecordBatch]] = [[] for _ in range(level.parallelism)]
@@ -232,14 +232,14 @@ class LocalEngine:
         self._to_spark_sinks(epoch, flow)
 
     def source_level(self) -> RunningLevel:
-        """Return the operators in front of the first exchange, ready for the records of one epoch."""
+        """Return the operators upstream of the first exchange, ready for the records of one epoch."""
         wire = self._wire(1)
         here = {op.id: op for op in self._plan.source_side}
         edges = tuple(edge for edge in wire.edges if edge.source in here)
         return source_level(here, edges, wire, self._plan.levels[0].parallelism)
 
     def _source_side(self, records: Records) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What leaves the source side, with the partition it comes from: each source is one."""
+        """Return the output of the source side with its partition: each source is one partition."""
         level = self.source_level()
         for partition, (source, values) in enumerate(records.items()):
             if values:
@@ -251,7 +251,7 @@ class LocalEngine:
     def _exchange(
         self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]], dealt: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Each row to its subtask: what runtime/spark says in SQL."""
+        """Send each row to its subtask, as runtime/spark does in SQL."""
         wire = self._wire(level.index)
         for partition, batch in flow:
             if wire.controlled:
@@ -284,7 +284,7 @@ class LocalEngine:
         return wire
 
     def _to_spark_sinks(self, epoch: Epoch, flow: Sequence[tuple[int, pa.RecordBatch]]) -> None:
-        """A Spark sink's function gets a list of records here, in place of a DataFrame."""
+        """Call the functions of Spark sinks, with a list of records instead of a DataFrame."""
         if not self._plan.spark_sinks:
             return
         wire = self._wire(len(self._plan.levels) + 1)
@@ -301,7 +301,7 @@ class LocalEngine:
 
 
 def _check_sources(plan: JobPlan) -> None:
-    """Refuse what only Spark can read."""
+    """Raise for sources that only Spark can read."""
     for op in plan.source_side:
         if isinstance(op.kind, SourceKind) and not isinstance(op.kind.spec, CollectionSource | ScriptedSource):
             raise JobGraphError(

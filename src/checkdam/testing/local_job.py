@@ -60,14 +60,14 @@ _PATIENCE_SECONDS = 60
 JOB_ID = JobId("c0ffee" + "0" * 26)
 
 EVERY_EPOCH = CheckpointConfig(interval=timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION)
-"""A checkpoint after every epoch, kept whatever the end."""
+"""A checkpoint after every epoch, retained however the job ends."""
 
 Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 
 
 @dataclass
 class Heard(JobListener):
-    """All that a job told about itself."""
+    """Records all events of a job."""
 
     printed_lines: list[str] = field(default_factory=list)
     epochs: list[EpochStats] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Heard(JobListener):
             self._told.notify_all()
 
     def wait_for_epoch(self, epoch: int) -> None:
-        """Until it has ended, in whatever attempt."""
+        """Wait until this epoch has ended, in any attempt."""
         with self._told:
             if not self._told.wait_for(lambda: any(each.epoch >= epoch for each in self.epochs), _PATIENCE_SECONDS):
                 raise AssertionError(f"epoch {epoch} never ended")
@@ -171,10 +171,10 @@ class Heard(JobListener):
 class LocalJob:
     """One job over scripted epochs: `build(environment, stream)` writes it with the ordinary API.
 
-    Two LocalJobs with the same storage and job id are one job, so the second goes on where the first was killed.
+    Two LocalJobs with the same storage and job id are one job, so the second resumes where the first was killed.
     Records are Python values of one type. The storage may be any double, or None: then the checkpoints go where
     `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs. `settings`
-    are those of the command line and the file, which hold for what the program and these arguments do not name.
+    are those of the command line and the file; the program and these arguments take precedence.
     """
 
     def __init__(
@@ -234,22 +234,22 @@ class LocalJob:
 
     @property
     def uri(self) -> str:
-        """Where the job's checkpoints are."""
+        """The URI of the job's checkpoints."""
         return f"{self._place}/{self._job_id}"
 
     @property
     def control(self) -> JobControl:
-        """What may be asked of the job while it runs."""
+        """The control of the job while it runs."""
         assert self._master is not None
         return self._master
 
     def start(self, **options: Any) -> JobControl:
-        """Run in the background, with the options of `run`; returns when the job runs, or has ended already."""
+        """Run in the background, with the options of `run`; return when the job runs or has ended."""
 
         def work() -> None:
             try:
                 self.run(**options)
-            except BaseException as failure:  # noqa: BLE001  raised by join
+            except BaseException as failure:  # noqa: BLE001  re-raised by join
                 self._outcome = failure
             finally:
                 self.heard.running.set()
@@ -261,7 +261,7 @@ class LocalJob:
         return self.control
 
     def join(self) -> Heard:
-        """Wait for the end of a job that was started; raises what `run` raises."""
+        """Wait for the end of a started job. Raise the errors of `run`."""
         assert self._thread is not None
         self._thread.join(_PATIENCE_SECONDS)
         if self._thread.is_alive():
@@ -279,12 +279,12 @@ class LocalJob:
         take_over: bool = False,
         source_positions: Mapping[OperatorUid, SourceStart] | None = None,
     ) -> Heard:
-        """Run to the end, from the newest checkpoint there is, or from the one named by `restore`.
+        """Run to the end, from the newest checkpoint, or from the one named by `restore`.
 
         `take_over` allows it while another LocalJob runs the same job, which then ends with FencedError.
 
         Raises:
-            DriverKilled: a trouble killed the driver; another LocalJob may go on from what is on storage.
+            DriverKilled: a trouble killed the driver; another LocalJob may resume from storage.
         """
         has_own = restore is None and self._storage is not None and bool(self._store().completed())
         target = self._target = LocalTarget(
@@ -313,7 +313,7 @@ class LocalJob:
 
     @contextmanager
     def _known(self, master: JobMaster) -> Iterator[None]:
-        """Let the test reach the job while it runs."""
+        """Give the test access to the job while it runs."""
         assert self._engine is not None
         self._master = master
         self._engine.settle_rest = self._settle_rest
@@ -346,7 +346,7 @@ class LocalJob:
             running.settle()
 
     def suspend(self, grace: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> None:
-        """What SIGTERM does."""
+        """Suspend the job as SIGTERM does."""
         assert self._master is not None
         self._master.suspend(grace)
 
@@ -355,22 +355,22 @@ class LocalJob:
         self._master.cancel()
 
     def job(self) -> Job:
-        """The job as it would run from the beginning."""
+        """Return the job as it would run from the beginning."""
         return self._changed(self._built(Launch(self._configuration, target=LocalTarget()))._prepare(self._name).job)
 
     def checkpoint(self) -> CompletedCheckpoint:
-        """The newest one on storage."""
+        """Return the newest checkpoint on storage."""
         store = self._store()
         return store.load(store.completed()[-1])
 
     def savepoint(self) -> Savepoint:
-        """The newest checkpoint on storage, opened with the state reader."""
+        """Open the newest checkpoint on storage with the state reader."""
         return Savepoint.load(f"{self.uri}/chk-{self.checkpoint().checkpoint_id}")
 
     def state(self, uid: str, of: ValueStateDescriptor[Any] | str | None = None) -> dict[Any, Any]:
-        """Each key's value in the newest checkpoint: of sum, min, max and reduce, or of the state named or described.
+        """Return each key's value in the newest checkpoint: of sum, min, max and reduce, or of the given state.
 
-        A state that is named may be of any kind; its values are as the state reader gives them, without your classes.
+        A state given by name may be of any kind; its values are as the state reader returns them, without your classes.
         """
         if isinstance(of, str):
             named = self.savepoint().keyed_state(uid, of)

@@ -32,18 +32,18 @@ _CHECKPOINT_FILE = re.compile(r".*/chk-(\d+)(/_metadata)?")
 
 
 class LocalSlot:
-    """A SlotTask as a process of its own would be: it has its own copy of everything, and can be killed."""
+    """A SlotTask isolated as in its own process: it has its own copy of everything, and can be killed."""
 
     def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
         self._engine = engine
         self._subtask = subtask
         self._life = _SlotLife(engine, subtask)
         self._ended = threading.Event()
-        self._stirred = threading.Event()  # ended, or a source function wants an epoch
+        self._stirred = threading.Event()  # set when the slot ended, or a source function wants an epoch
         self._lock = threading.RLock()
         self._watch = SlotWatch(engine.heartbeat.interval, engine.clock)
         self._task: SlotTask | None = None
-        self.on_records: Callable[[], None] = lambda: None  # a source function has something new
+        self.on_records: Callable[[], None] = lambda: None  # called when a source function has new records
         self._last_level: tuple[int, Epoch, list[pa.RecordBatch]] | None = None
 
     @property
@@ -63,7 +63,7 @@ class LocalSlot:
         return f"in process {os.getpid()}"
 
     def function_of(self, operator: int) -> Any:
-        """Return the slot's own copy of a function, for a look inside."""
+        """Return the slot's own copy of a function, for inspection."""
         return self._alive()._operators[operator].operator.function
 
     def configure(self, setup: SlotSetup) -> None:
@@ -83,7 +83,7 @@ class LocalSlot:
         return produced
 
     def repeat(self) -> None:
-        """The last level once more, with the same records."""
+        """Run the last level again, with the same records."""
         assert self._last_level is not None
         self._once(*self._last_level)
 
@@ -114,7 +114,7 @@ class LocalSlot:
         self._life.last_checkpoint = checkpoint_id
         self._engine.begun(checkpoint_id)
         self._at(Step.BEFORE_SEAL, checkpoint_id)
-        with self._lock, self._watch.working("seal"), watched_by(self._life):  # it opens the place of a savepoint
+        with self._lock, self._watch.working("seal"), watched_by(self._life):  # it opens the storage of a savepoint
             seconds = self._alive().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
         self._at(Step.SEALED, checkpoint_id)
         self._life.check()
@@ -183,7 +183,7 @@ class LocalSlot:
         self._stirred.set()
 
     def disconnect(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def _alive(self) -> SlotTask:
         self._life.check()
@@ -195,13 +195,13 @@ class LocalSlot:
 
 
 def _sent(call: str, answer: T) -> T:
-    """Send an answer as a slot of another process would, so that what cannot be sent is found."""
+    """Pickle and unpickle an answer as a slot in another process would, to find what cannot be sent."""
     again: T = unpack_answer(call, pack_answer(answer))
     return again
 
 
 class _SlotLife(Life):
-    """Watches what a slot does to storage."""
+    """Watches a slot's storage operations."""
 
     def __init__(self, engine: LocalEngine, subtask: SubtaskIndex) -> None:
         super().__init__(f"slot {subtask}")
@@ -219,13 +219,13 @@ class _SlotLife(Life):
 
 
 class DriverLife(Life):
-    """Watches what the driver does to storage, and ends whatever it does once it is killed."""
+    """Watches the driver's storage operations, and makes them fail once the driver is killed."""
 
     def __init__(self, engine: LocalEngine) -> None:
         super().__init__("the driver")
         self._engine = engine
         self._last_checkpoint = 0
-        self._withdrawn = 0  # how many files
+        self._withdrawn = 0  # number of files
 
     def check(self) -> None:
         if self.is_dead:

@@ -1,4 +1,4 @@
-"""This process as the target of jobs: epochs run by the local engine, without Spark."""
+"""This process as the execution target of jobs: the local engine runs the epochs, without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from checkdam.testing.trouble import Trouble
 
 
 class LocalTarget:
-    """Runs jobs in this process. `change` makes of each job the one that runs; options are those of LocalEngine."""
+    """Runs jobs in this process. `change` replaces each job before it runs; options are those of LocalEngine."""
 
     default_parallelism = 2
 
@@ -45,7 +45,7 @@ class LocalTarget:
         self._joins_batches = joins_batches
         self._until = until
         self._change = change
-        self.engine: LocalEngine | None = None  # of the job that began last
+        self.engine: LocalEngine | None = None  # of the job started last
 
     @contextmanager
     def running(self, job: Job) -> Iterator[PreparedJob]:
@@ -63,7 +63,7 @@ class LocalTarget:
             yield PreparedJob(job, engine.adopt, self._clock, self._machinery)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 def local_environment(
@@ -75,8 +75,8 @@ def local_environment(
 ) -> StreamExecutionEnvironment:
     """Return an environment whose jobs run in this process, without Spark.
 
-    `execute`, `execute_async` and `execute_and_collect` work as ever. Sources are collections and source functions: the
-    others are Spark's. With `until` the input of a job does not end before that gate opens.
+    `execute`, `execute_async` and `execute_and_collect` work as usual. Only collections and source functions can be
+    sources: the others need Spark. With `until` the input of a job does not end before that gate opens.
     """
     launch = Launch(Configuration.load(None), target=LocalTarget(until=until), listener=listener or JobListener())
     environment = StreamExecutionEnvironment(launch).set_parallelism(parallelism)

@@ -10,7 +10,7 @@ class ManualClock:
     def __init__(self, start: datetime = datetime(2024, 1, 1, tzinfo=UTC)) -> None:
         self._now = start.astimezone(UTC)
         self._monotonic = 0.0
-        self.on_advance: Callable[[], None] = lambda: None  # wakes whoever waits for time to pass
+        self.on_advance: Callable[[], None] = lambda: None  # wakes threads that wait for time to pass
 
     def now(self) -> datetime:
         return self._now
@@ -19,7 +19,7 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, by: timedelta | float) -> None:
-        """Move both readings forward; a number counts seconds."""
+        """Advance both readings; a number counts seconds."""
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta(0):
             raise ValueError("a clock does not go back")

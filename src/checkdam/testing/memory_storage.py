@@ -1,4 +1,4 @@
-"""Storage in a dict: as strict as the real thing, and as fast as a test wants."""
+"""Storage in a dict: as strict as real storage, but fast."""
 
 from checkdam.storage.memory_storage import MemoryStorage
 

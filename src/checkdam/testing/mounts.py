@@ -1,4 +1,4 @@
-"""Storage objects under a URI, so that what is opened by path can be any double, watched by whoever opened it."""
+"""Storage objects under a URI, so that a test double can be opened by path and watched by its opener."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEME = "mount"
 
 
 class Watch:
-    """Hears of each storage operation, and may raise instead of letting it happen. This one lets all happen."""
+    """Is called around each storage operation, and may raise to prevent it. This one allows all."""
 
     is_dead = False
 
@@ -36,7 +36,7 @@ _watch: ContextVar[Watch | None] = ContextVar("checkdam_testing_watch", default=
 
 
 def mount(storage: Storage) -> str:
-    """A URI by which `open_storage` finds this very object, for as long as somebody holds it."""
+    """Return a URI by which `open_storage` finds this very object, as long as it is referenced."""
     name = str(next(_numbers))
     _mounts[name] = storage
     return f"{SCHEME}://{name}"
@@ -44,7 +44,7 @@ def mount(storage: Storage) -> str:
 
 @contextmanager
 def watched_by(watch: Watch) -> Iterator[None]:
-    """Whatever this thread opens meanwhile stays watched."""
+    """Watch every storage that this thread opens in the block, also after the block."""
     token = _watch.set(watch)
     try:
         yield
@@ -125,7 +125,7 @@ class WatchedStorage:
 
 
 _open_streams: set[BinaryIO] = set()
-"""Those of the dead stay here: to close them, as the garbage collector would, is more than a killed process does."""
+"""The outputs of killed processes stay open here: closing them, as the garbage collector would, would write them."""
 
 
 @atexit.register

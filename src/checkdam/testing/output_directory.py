@@ -1,4 +1,4 @@
-"""A place for the files of a sink, of which a test reads what every reader would."""
+"""A directory for the files of a sink; a test reads from it what any reader would see."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class OutputDirectory:
         self.uri = mount(self.storage)
 
     def rows(self) -> list[Any]:
-        """Return the lines of all files that are published, in no particular order.
+        """Return the lines of all published files, in no particular order.
 
-        A line is a dict by column, as JSON gives it; of records that are plain values, the value.
+        A line is a dict by column, as JSON gives it; for records that are plain values, the value.
         """
         found = [each.path for each in self.storage.list("") if not each.path.startswith((STAGING, WITHDRAWN))]
         rows = [json.loads(line) for path in found for line in self.storage.read(path).splitlines()]

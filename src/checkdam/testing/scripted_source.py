@@ -1,4 +1,4 @@
-"""A source that brings what a test says, epoch by epoch."""
+"""A source with scripted records, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ScriptedSource:
-    """Records of a test, cut into epochs by the test; a position is the index of the epoch that comes next."""
+    """Records that a test divides into epochs; a position is the index of the next epoch."""
 
     epochs: tuple[tuple[Any, ...], ...]
     kind: str = "script"

@@ -1,4 +1,4 @@
-"""What a test can let happen to a LocalJob, and at which moment of it."""
+"""Faults that a test can inject into a LocalJob, and the moments at which it can."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class DriverKilled(BaseException):
-    """The driver process is gone; what it left is on storage, and nowhere else."""
+    """The driver process was killed; only what it wrote to storage is left."""
 
 
 class Step(Enum):
-    """The steps a job takes; a moment's number is an epoch down to EPOCH_ENDED, and a checkpoint's id from there on."""
+    """The steps of a job. The number of a moment is an epoch up to EPOCH_ENDED, and a checkpoint id after it."""
 
     BEFORE_EPOCH = "before an epoch"
     BEFORE_LEVEL = "before a slot gets the records of a level"
@@ -65,7 +65,7 @@ Deed = Callable[["LocalEngine", Moment], None]
 
 @dataclass
 class Trouble:
-    """Does something at the first moment that fits; None fits all."""
+    """Does something at the first matching moment; None matches all."""
 
     step: Step
     do: Deed
@@ -75,7 +75,7 @@ class Trouble:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def takes(self, moment: Moment) -> bool:
-        """Whether this is the moment; it comes once."""
+        """Return whether this is the moment; True only once."""
         if moment.step is not self.step or self.number not in (None, moment.number):
             return False
         if self.subtask not in (None, moment.subtask):
@@ -87,28 +87,28 @@ class Trouble:
 
 
 def kill_slot(subtask: int = 0) -> Deed:
-    """SIGKILL of a slot."""
+    """Kill a slot, as SIGKILL does."""
     return lambda engine, moment: engine.slots[subtask % len(engine.slots)].kill()
 
 
 def kill_driver(engine: LocalEngine, moment: Moment) -> None:
-    """SIGKILL of the driver; its slots go with it."""
+    """Kill the driver and its slots, as SIGKILL does."""
     engine.kill_driver()
 
 
 def refuse(engine: LocalEngine, moment: Moment) -> None:
-    """The step fails with a StorageError."""
+    """Fail the step with a StorageError."""
     raise StorageError(f"refused by the test: {moment.step.value}")
 
 
 def repeat_level(engine: LocalEngine, moment: Moment) -> None:
-    """Spark runs a task again that had succeeded."""
+    """Run a task again that has succeeded, as Spark may."""
     assert moment.subtask is not None
     engine.slots[moment.subtask].repeat()
 
 
 def wait_for(event: threading.Event) -> Deed:
-    """The step takes until then."""
+    """Delay the step until the event is set."""
     return lambda engine, moment: _wait(event)
 
 
@@ -117,7 +117,7 @@ def signal(event: threading.Event) -> Deed:
 
 
 def ask(request: Callable[[], Future[Any]], asked: list[Future[Any]] | None = None) -> Deed:
-    """Something is asked of the job, and done before the step goes on, unless it ends the attempt."""
+    """Send a request to the job and wait until it is done, unless the attempt ends, before the step continues."""
 
     def do(engine: LocalEngine, moment: Moment) -> None:
         future = request()
@@ -134,7 +134,7 @@ def _wait(event: threading.Event) -> None:
 
 
 class Life(Watch):
-    """Of a process: once it is over, nothing that the process would do happens any more."""
+    """The life of a process: after its end, none of its operations succeeds."""
 
     def __init__(self, who: str) -> None:
         self._who = who

@@ -1,4 +1,4 @@
-"""`checkdam run` as a process of its own, watched by what it says."""
+"""`checkdam run` in its own process, watched by its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIME = re.compile(r"^\S+Z ")
 
 
 class ChildJob:
-    """A running job; the process and its JVM form one process group, which a kill takes as a whole."""
+    """A running job; its process and its JVM form one process group, which is killed as a whole."""
 
     def __init__(self, arguments: Sequence[str], mark: str) -> None:
         self._said: queue.Queue[str | None] = queue.Queue()
@@ -42,7 +42,7 @@ class ChildJob:
         self._said.put(None)
 
     def wait_for(self, pattern: str, *, seconds: float) -> re.Match[str]:
-        """The next line that matches. Raises JobFailedError if the job ends, or says nothing like it in time."""
+        """Return the next line that matches. Raise JobFailedError if the job ends, or no line matches in time."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -56,7 +56,7 @@ class ChildJob:
                 return match
 
     def kill(self) -> None:
-        """SIGKILL to the driver and its JVM."""
+        """Send SIGKILL to the driver and its JVM."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

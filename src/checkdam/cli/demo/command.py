@@ -1,4 +1,4 @@
-"""`checkdam demo`: a word count that loses a slot, then its driver, and counts right all the same."""
+"""`checkdam demo`: a word count that loses a slot, then its driver, and still counts correctly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def demo(ctx: click.Context, directory: Path | None, *, verbose: bool) -> None:
 
     The counts at the end are compared with a plain count of the same text; exit code 1 if they differ.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that the demo cleans up then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that the demo cleans up on SIGTERM, too
     console = console_for_output()
     with told_to_user(verbose=verbose), _place(directory) as place:
         is_right = Demo(place, console).play()
@@ -51,7 +51,7 @@ def demo(ctx: click.Context, directory: Path | None, *, verbose: bool) -> None:
 
 @contextmanager
 def _place(directory: Path | None) -> Iterator[Path]:
-    """Where the demo works: what the user names stays, else a directory that goes with the demo."""
+    """Return the demo's directory: the user's, which stays, or a temporary one, which is removed with the demo."""
     if directory is None:
         temporary = Path(tempfile.mkdtemp(prefix="checkdam-demo."))
         try:
@@ -66,7 +66,7 @@ def _place(directory: Path | None) -> Iterator[Path]:
 
 
 class Demo:
-    """The four acts, in one place of the file system."""
+    """The four acts of the demo, in one directory."""
 
     def __init__(self, place: Path, console: Console) -> None:
         self._console = console
@@ -75,7 +75,7 @@ class Demo:
         self._job: ChildJob | None = None
 
     def play(self) -> bool:
-        """Whether the counts were right. No process is left, whatever happened."""
+        """Play the demo and return whether the counts were right. Leaves no process, whatever happens."""
         files = self._lay_out_text()
         try:
             self._count_and_lose_a_slot(third=files // 3)
@@ -192,12 +192,12 @@ class Demo:
 
 
 def plain_count() -> Counter[str]:
-    """The words of the text, counted in the plainest way."""
+    """Count the words of the text with plain Python."""
     return Counter(word.strip(".,;").lower() for word in _text().split())
 
 
 def read_updates(output: Path) -> dict[str, list[int]]:
-    """Every count the sink published, by word, ascending."""
+    """Return every count that the sink published, by word, ascending."""
     updates: defaultdict[str, list[int]] = defaultdict(list)
     for file in output.glob("part-*.json"):
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -207,7 +207,7 @@ def read_updates(output: Path) -> dict[str, list[int]]:
 
 
 def _once_each(count: int) -> list[int]:
-    """A running count goes through each number up to its end once: no update lost, none repeated."""
+    """Return all updates of a running count up to its end: each number once, none lost, none repeated."""
     return list(range(1, count + 1))
 
 

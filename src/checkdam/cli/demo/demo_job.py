@@ -1,4 +1,4 @@
-"""The demo's job: counts the words of a directory of text files, a few files an epoch.
+"""The demo's job: counts the words of a directory of text files, a few files per epoch.
 
 checkdam run demo_job.py -- INPUT_DIRECTORY OUTPUT_DIRECTORY
 """

@@ -1,4 +1,4 @@
-"""The processes of a job, found by a mark in the environment that each inherits from the one that started it."""
+"""The processes of a job, found by a mark in the environment that each inherits from its parent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def can_find_processes() -> bool:
 
 
 def marked(mark: str) -> dict[int, bytes]:
-    """Pid and command line of every live process that carries the mark."""
+    """Return pid and command line of every live process that carries the mark."""
     wanted = f"{MARK}={mark}".encode()
     found = {}
     for directory in _PROC.glob("[0-9]*"):
         try:
             if wanted in (directory / "environ").read_bytes().split(b"\0"):
                 command = (directory / "cmdline").read_bytes()
-                if command:  # a process that has ended but is not yet reaped has none
+                if command:  # empty for a process that has ended but is not reaped
                     found[int(directory.name)] = command
         except OSError:
-            continue  # it has just ended, or belongs to somebody else
+            continue  # it has just ended, or belongs to another user
     return found
 
 
@@ -36,7 +36,7 @@ def slots(mark: str) -> list[int]:
 
 
 def wait_until_gone(mark: str, seconds: float) -> list[int]:
-    """The processes that are still there after this long."""
+    """Return the processes that still exist after this long."""
     deadline = time.monotonic() + seconds
     while left := sorted(pid for pid in marked(mark) if pid != os.getpid()):
         if time.monotonic() > deadline:

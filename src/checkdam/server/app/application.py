@@ -1,4 +1,4 @@
-"""The ASGI application: Starlette routes and reads requests; the rules of Flink's wire and of security are ours."""
+"""The ASGI application: Starlette routes and parses requests; Flink's wire rules and the security checks are ours."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from checkdam.server.app.security import Guard
 _LOG = logging.getLogger(__name__)
 
 _JSON = "application/json; charset=UTF-8"
-_BODY_TIMEOUT = 30.0  # seconds until a body must have arrived
+_BODY_TIMEOUT = 30.0  # seconds within which the whole body must arrive
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",  # no other page may put this one's buttons under somebody's mouse
+    "X-Frame-Options": "DENY",  # no other site may frame this page (clickjacking)
     "Referrer-Policy": "same-origin",
 }
 
@@ -45,12 +45,12 @@ def application(
     max_body: int = 16 << 20,
     allow_origin: str | None = None,
 ) -> Starlette:
-    """Serve the endpoints, with and without /v1 before their paths.
+    """Build the application that serves the endpoints, both with and without the prefix /v1.
 
-    A path for which `is_open` holds needs no token. Whatever a handler does, its caller gets an answer in Flink's form
-    and the process goes on.
+    A path for which `is_open` holds needs no token. If a handler fails, the client gets an error in Flink's form and
+    the process keeps running.
     """
-    # A literal segment goes before a parameter, as in Flink, wherever its endpoint was declared.
+    # As in Flink, a literal segment takes precedence over a parameter, regardless of declaration order.
     routes = [_route(endpoint, guard, max_body) for endpoint in sorted(endpoints, key=_precedence)]
     served = Router(routes, redirect_slashes=False)
     app = Starlette(
@@ -81,13 +81,13 @@ def _route(endpoint: Endpoint, guard: Guard, max_body: int) -> Route:
             return result if isinstance(result, Response) else _json(result, endpoint.status)
         except (RestError, CheckdamError):
             raise
-        except Exception as error:  # noqa: BLE001  a fault of one answer is told to who asked; the job must not hear of it
+        except Exception as error:  # noqa: BLE001  report the failure to the client; it must not affect the job
             _LOG.exception("rest: %s %s failed", request.method, request.scope["path"])
             return _json(unhandled(error), 500)
 
     route = Route(endpoint.path, serve, methods=[endpoint.method])
     if endpoint.is_write and route.methods is not None:
-        route.methods.discard("HEAD")  # which Starlette adds to GET
+        route.methods.discard("HEAD")  # Starlette adds HEAD to GET
     return route
 
 
@@ -111,7 +111,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 class _Gate:
-    """Stands before the router: checks Host and token of every request, and adds the headers of every answer."""
+    """Middleware in front of the router: checks Host and token of every request, adds headers to every response."""
 
     def __init__(self, app: ASGIApp, guard: Guard, is_open: Callable[[str], bool], allow_origin: str | None) -> None:
         self._app = app
@@ -120,7 +120,7 @@ class _Gate:
         self._allow_origin = allow_origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The router sees the path as it was sent: a quoted slash stays within its segment. Handlers get it unquoted.
+        # The router matches the raw path, so a quoted slash stays within its segment. Handlers get it unquoted.
         scope["path"] = "/" + _raw_path(scope).strip("/")
         request = Request(scope)
 
@@ -140,7 +140,7 @@ class _Gate:
         await answer(scope, receive, send_with_headers)
 
     def _admit(self, request: Request) -> Response | None:
-        """Return None if the request may go on, or the answer to a browser that shows the token. Raises RestError."""
+        """Return None to let the request through, or a response that sets the cookie. Raise RestError to refuse it."""
         self._guard.check_host(request.headers)
         if self._guard.token is not None and request.method == "GET" and "token" in request.query_params:
             return self._let_in(request)
@@ -149,10 +149,10 @@ class _Gate:
         return None
 
     def _let_in(self, request: Request) -> Response:
-        """A browser shows the token once, in the address; from then on it has a cookie and the address is clean."""
+        """Exchange the token in the URL for a cookie and redirect to the URL without the token."""
         self._guard.check_shown(request.query_params["token"])
         rest = urlencode([each for each in request.query_params.multi_items() if each[0] != "token"])
-        # One slash: a path that begins with two names another machine, and browsers read "\\" as one.
+        # Exactly one leading slash: browsers read "//" and "/\\" as the start of another host's URL.
         location = "/" + _raw_path(request.scope).lstrip("/\\") + ("?" + rest if rest else "")
         answer = RedirectResponse(location, 303)
         answer.set_cookie(self._guard.cookie_name, self._guard.session, httponly=True, samesite="strict")
@@ -172,7 +172,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """An unknown path, and a method that a path does not have: Flink answers both in the same way."""
+    """Answer an unknown path or an unsupported method; Flink answers both in the same way."""
     query = request.scope["query_string"].decode("latin-1")
     return _json(ErrorBody([f"Not found: {_raw_path(request.scope)}{'?' if query else ''}{query}"]), 404)
 

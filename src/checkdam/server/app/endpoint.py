@@ -1,10 +1,10 @@
-"""How a module of this room declares what it serves: routes, checks and the OpenAPI document are made from this.
+"""Declarations of endpoints, from which routes, request checks and the OpenAPI document are built.
 
     def routes(jobs: Jobs) -> list[Endpoint]:
         return [Endpoint("GET", "/jobs/{jobid}/state", partial(_states, jobs), "The job's states", response=States)]
 
-A handler takes a `Call`, runs in a thread of its own, and returns what its JSON is made of, or a Response of Starlette.
-It raises RestError, or lets a CheckdamError through; anything else is a 500 in Flink's form and harms nobody.
+A handler takes a `Call`, runs in its own thread and returns an object to encode as JSON, or a Starlette Response.
+It may raise RestError or any CheckdamError; any other exception becomes a 500 in Flink's form.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ PATH_TYPES: Mapping[str, Any] = {
     "attempt": Natural,
     "checkpointid": Natural,
 }
-"""Path parameters that are not any text. Handlers see ids in lower case."""
+"""The types of path parameters that are not plain text. Handlers see ids in lower case."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """No content, which is the JSON object {}."""
+    """An empty body, the JSON object {}."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """One query parameter. A list is comma-separated in one parameter; `choices` are compared without case."""
+    """One query parameter. A list is given comma-separated; `choices` are compared case-insensitively."""
 
     name: str
-    type: Any = str  # a msgspec type that is made of text
+    type: Any = str  # a msgspec type that can be parsed from text
     description: str = ""
     default: Any = None
     is_list: bool = False
@@ -57,12 +57,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Call:
-    """One request, checked: path parameters unquoted, query parameters parsed, the body in its declared type."""
+    """One validated request: path parameters unquoted, query parameters parsed, the body in its declared type."""
 
     path: Mapping[str, Any]
-    query: Mapping[str, Any]  # every declared parameter is there, with its default if it was not given
+    query: Mapping[str, Any]  # holds every declared parameter, with its default if it was not given
     body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in any case
+    headers: Mapping[str, str] = field(default_factory=dict)  # looked up case-insensitively
 
     @property
     def job_id(self) -> str:
@@ -74,30 +74,30 @@ Handler = Callable[[Call], Any]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method on one path. `{name}` stands for a segment, `{name:path}` at the end for all that is left."""
+    """One method on one path. `{name}` matches one segment, a final `{name:path}` matches the rest of the path."""
 
     method: str
-    path: str  # without /v1; both are served
+    path: str  # without /v1; both forms are served
     handler: Handler
     summary: str
-    response: Any = None  # the JSON's type, a msgspec type; None: not described (a page, a picture)
-    body: Any = None  # what a request's JSON is decoded to; None: a body is not read
+    response: Any = None  # the msgspec type of the JSON; None: not described (a page, an image)
+    body: Any = None  # the type that the request's JSON is decoded to; None: the body is not read
     query: tuple[Query, ...] = ()
     status: int = 200
-    errors: tuple[int, ...] = ()  # beside 400 (path or query), which the document adds where it can happen
+    errors: tuple[int, ...] = ()  # status codes; the document adds 400 (bad path or query) where it can occur
     tag: str = "jobs"
     media_type: str = "application/json"
-    writes: bool | None = None  # whether it changes anything; None: by its method
-    body_name: str | None = None  # Flink's class, named when a body does not fit; None: the type's own name
-    is_documented: bool = True  # in openapi.json
-    is_awaited: bool = False  # the handler is a coroutine function: it runs on the event loop, and must not block it
+    writes: bool | None = None  # whether it changes anything; None: decided by the method
+    body_name: str | None = None  # Flink's class name, for the error about a malformed body; None: the type's own name
+    is_documented: bool = True  # whether it appears in openapi.json
+    is_awaited: bool = False  # the handler is a coroutine function: it runs on the event loop and must not block
 
     @property
     def is_write(self) -> bool:
         return self.method != "GET" if self.writes is None else self.writes
 
     def read(self, path: Mapping[str, str], query: QueryParams, body: bytes, headers: Mapping[str, str]) -> Call:
-        """Return the request as the endpoint declares it. Raises RestError 400 in Flink's words if it does not fit."""
+        """Parse the request as the endpoint declares it. Raise RestError 400, in Flink's words, if it does not fit."""
         return Call(
             {name: _path_value(name, unquote(text)) for name, text in path.items()},
             {each.name: _query_value(each, query.getlist(each.name)) for each in self.query},
@@ -114,7 +114,7 @@ class Endpoint:
 
 
 class Reads:
-    """Declares GET endpoints below one path, for handlers that take `known` before the call."""
+    """Declares GET endpoints below one path whose handlers take `known` as their first argument."""
 
     def __init__(self, known: Any, below: str, tag: str = "jobs") -> None:
         self._known = known
@@ -146,9 +146,7 @@ def _path_value(name: str, text: str) -> Any:
         value = msgspec.convert(text, kind, strict=False)
     except msgspec.ValidationError:
         value = None
-    if (
-        value is None or "\x00" in text or "�" in text
-    ):  # no name holds these: bytes that are not UTF-8, or a C string's end
+    if value is None or "\x00" in text or "�" in text:  # never part of a name: bytes that are not UTF-8, or NUL
         raise bad_parameters(f'Cannot resolve path parameter ({name}) from value "{text}".')
     return text.lower() if kind is HexId else value
 

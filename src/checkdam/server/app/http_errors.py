@@ -1,4 +1,4 @@
-"""Everything that goes wrong on the wire, in Flink's form: {"errors": ["…"]}."""
+"""Error responses in Flink's form: {"errors": ["…"]}."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class RestError(Exception):
-    """An answer other than success; `headers` go with it."""
+    """An error response; `headers` are sent with it."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -39,25 +39,25 @@ def job_not_found(job_id: str) -> RestError:
     return RestError(404, f"Job {job_id} not found")
 
 
-_STATUS: tuple[tuple[type[CheckdamError], int], ...] = (  # the first that fits
-    (StateAccessError, 404),  # an unknown uid or name of a state
+_STATUS: tuple[tuple[type[CheckdamError], int], ...] = (  # the first match applies
+    (StateAccessError, 404),  # unknown uid or state name
     (UsageError, 400),
     (CheckpointNotFoundError, 404),
     (FormatTooNewError, 409),
     (RestoreError, 409),
     (StateNotReadyError, 503),
-    (SlotLostError, 503),  # the job fails over: asking again helps
+    (SlotLostError, 503),  # the job is failing over: a retry helps
     (StorageError, 503),
 )
 
 
 def status_of(error: CheckdamError) -> int:
-    """What a handler that let this error through answers with."""
+    """Return the HTTP status for an error that a handler let through."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
 
 
 def unhandled(error: BaseException) -> ErrorBody:
-    """Flink's two entries for what nobody foresaw."""
+    """Return Flink's two entries for an unexpected error."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return ErrorBody(
         ["Internal server error.", f"<Exception on server side:\n{text}\n\nEnd of exception on server side>"]

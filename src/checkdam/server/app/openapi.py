@@ -1,4 +1,4 @@
-"""The server's own description, made from the endpoints it serves: OpenAPI 3.1."""
+"""The OpenAPI 3.1 document, generated from the endpoints the server serves."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ def _query_parameter(query: Query) -> dict[str, Any]:
 
 
 def routes(others: Iterable[Endpoint]) -> list[Endpoint]:
-    """Serves the description of these endpoints, and of itself."""
+    """Return the endpoint that serves the description of these endpoints and of itself."""
     own: list[Endpoint] = []
     described = [*others]
 
-    @functools.cache  # the endpoints of a server do not change
+    @functools.cache  # the endpoints of a server never change
     def described_once() -> dict[str, Any]:
         return document([*described, *own])
 

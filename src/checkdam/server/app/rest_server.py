@@ -1,4 +1,4 @@
-"""The REST server of a process: serves the jobs that run in it, and the page, from a thread of its own."""
+"""The REST server of a process: serves the page and the jobs running in this process, in its own thread."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from checkdam.server.page.page_files import is_page
 _LOG = logging.getLogger(__name__)
 _START_TIMEOUT = 30.0  # seconds
 _STOP_TIMEOUT = 5
-_NEXT_PORTS = 100  # after rest.port, tried when it is taken
+_NEXT_PORTS = 100  # how many ports after rest.port to try when it is taken
 _PORTS = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
 
 class RestServer:
-    """A JobHost. Nothing that happens here reaches a job but what a client asked for."""
+    """A JobHost. It affects a job only through explicit client requests."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class RestServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen, and return when requests are answered. Raises ConfigError, or CheckdamError if no port is free."""
+        """Listen, and return once requests are answered. Raise ConfigError, or CheckdamError if no port is free."""
         address = self._configuration.get(REST_BIND_ADDRESS)
         check_binding(address, self.token)
         listening = listen(address, candidate_ports(self._configuration))
@@ -75,7 +75,7 @@ class RestServer:
                 self._app(),
                 lifespan="off",
                 log_config=None,
-                log_level="critical",  # bytes that are no HTTP, or a client cut off at the end: no news of the job
+                log_level="critical",  # malformed HTTP and clients cut off at shutdown are not worth a log line
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -84,7 +84,7 @@ class RestServer:
             )
         )
         self._uvicorn = server
-        # The socket is the server's from here on: it closes it when it ends.
+        # From here on the server owns the socket and closes it when it ends.
         self._thread = threading.Thread(
             target=lambda: asyncio.run(server.serve(sockets=[listening])), name="checkdam-rest", daemon=True
         )
@@ -97,12 +97,12 @@ class RestServer:
 
     @property
     def port(self) -> int:
-        """The one it listens on; 0 before it has started."""
+        """The port it listens on; 0 before it has started."""
         return self._port
 
     @property
     def url(self) -> str:
-        """Where clients on this machine, or with rest.address on others, find it."""
+        """The URL for clients on this machine, or on others if rest.address is set."""
         bound = self._configuration.get(REST_BIND_ADDRESS)
         name = self._configuration.get(REST_ADDRESS) or ("localhost" if bound in ("0.0.0.0", "::") else bound)
         return f"http://[{name}]:{self._port}" if ":" in name else f"http://{name}:{self._port}"
@@ -114,7 +114,7 @@ class RestServer:
         self.jobs.ended(job_id)
 
     def close(self, grace: timedelta = timedelta(seconds=10)) -> None:
-        """Stop serving. First wait, at most `grace`, until clients have had the results they are waiting for."""
+        """Stop serving, after waiting at most `grace` for clients to fetch the results they are waiting for."""
         thread = self._thread
         if self._uvicorn is None or thread is None:
             return
@@ -142,7 +142,7 @@ class RestServer:
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves."""
+    """A uvicorn server that signals when it is ready."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -154,7 +154,7 @@ class _Server(uvicorn.Server):
 
 
 def candidate_ports(configuration: Configuration) -> list[int]:
-    """`rest.bind-port` says exactly which; `rest.port` alone means it or the next free one. Raises ConfigError."""
+    """Return the ports to try: exactly `rest.bind-port`, or `rest.port` and the ports after it. Raise ConfigError."""
     text = configuration.get(REST_BIND_PORT)
     if text is None:
         first = configuration.get(REST_PORT)
@@ -173,15 +173,15 @@ def candidate_ports(configuration: Configuration) -> list[int]:
 
 
 def listen(address: str, ports: Iterable[int]) -> socket.socket:
-    """A listening socket on the first port that is free. Raises CheckdamError if none is."""
+    """Open a listening socket on the first free port. Raise CheckdamError if none is free."""
     tried: list[int] = []
     resolved = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = min(resolved, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4: every client has it
+    family, _, _, _, place = min(resolved, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 first, for all clients
     for port in ports:
-        # The protocol is named because asyncio looks for it: without, answers wait 40 ms for an acknowledgement.
+        # asyncio sets TCP_NODELAY only if the protocol is named; without it, responses wait 40 ms for an ACK.
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            # A port that a server before this one has just left may be had at once; one in use may not.
+            # Reuse a port that a previous server has just released; this does not allow taking one that is in use.
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind((place[0], port, *place[2:]))
             found.listen(128)

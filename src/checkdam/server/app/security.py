@@ -1,8 +1,8 @@
-"""Who may ask: loopback only unless there is a token, the right Host, and no writes on behalf of other sites' pages.
+"""Access control: loopback only unless there is a token, a valid Host, and no writes from other sites' pages.
 
-A web page that somebody has open may send requests to this machine's own ports. It cannot read the answers unless a
-header permits it, but a request that changes something has done its harm by then. So a write must not come from another
-origin, and the Host must be a name of this server: a name that an attacker's DNS resolves to 127.0.0.1 is not.
+A web page open in the user's browser can send requests to ports of this machine. It cannot read the responses unless a
+header permits it, but a request that changes something takes effect all the same. So a write must not come from another
+origin, and the Host must be a name of this server: a name that an attacker's DNS resolves to 127.0.0.1 is refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from checkdam.server.app.http_errors import RestError
 _LOG = logging.getLogger(__name__)
 _LONGEST_TOKEN = 4096
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-_SAME_SITE = ("same-origin", "none")  # none: typed by the user, no page behind it
+_SAME_SITE = ("same-origin", "none")  # none: typed by the user, not sent by a page
 
 
 def rest_token(configuration: Configuration) -> str | None:
-    """Return the token that requests must carry, as set or from its file.
+    """Return the token that requests must carry, taken from the configuration or from the configured file.
 
     Raises:
         ConfigError: the file cannot be read, or holds no token.
@@ -54,7 +54,7 @@ def rest_token(configuration: Configuration) -> str | None:
 
 
 def check_binding(address: str, token: str | None) -> None:
-    """Refuse to listen to other machines without a token, and a token that cannot be sent. Raises ConfigError."""
+    """Raise ConfigError if other machines could connect without a token, or if the token cannot be sent in a header."""
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(
             f'setting "{REST_AUTH_TOKEN.key}" has signs that a header cannot carry',
@@ -69,7 +69,7 @@ def check_binding(address: str, token: str | None) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether every address the name stands for is this machine's own. Raises ConfigError for a name nobody knows."""
+    """Return whether the name resolves to loopback addresses only. Raise ConfigError if it does not resolve."""
     try:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -82,13 +82,13 @@ def is_loopback(address: str) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """Judges requests by their headers alone."""
+    """Decides by a request's headers alone whether to admit it."""
 
     token: str | None = None
-    names: frozenset[str] = _OWN_NAMES  # that a Host header may carry
-    is_any_address: bool = False  # listens on all: any address in figures is a name too
+    names: frozenset[str] = _OWN_NAMES  # allowed in a Host header
+    is_any_address: bool = False  # listening on all addresses: any IP address is allowed in a Host header too
     cookie_name: str = "checkdam"
-    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # the cookie that stands for the token
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # the cookie that replaces the token
 
     @classmethod
     def of(cls, bind_address: str, port: int, token: str | None, address: str | None = None) -> Guard:
@@ -96,11 +96,11 @@ class Guard:
         is_any = bind_address in ("0.0.0.0", "::")
         if is_any:
             names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-        # Cookies know no ports: two servers of one machine must not overwrite each other's.
+        # Cookies are shared between ports: two servers on one machine must not overwrite each other's.
         return cls(token, frozenset(names), is_any, f"checkdam-{port}")
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """Raises RestError unless the request was sent to a name of this server."""
+        """Raise RestError unless the request's Host is a name of this server."""
         name = _host_name(headers.get("host", ""))
         if name is None:
             raise RestError(400, "Bad request, the Host header is missing or malformed.")
@@ -108,7 +108,7 @@ class Guard:
             raise RestError(403, f'Forbidden: this server does not go by the name "{name}". Set rest.address to it.')
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """Raises RestError if a page of another origin is behind a request that changes something."""
+        """Raise RestError if a page of another origin sent a request that changes something."""
         site = headers.get("sec-fetch-site")
         source = headers.get("origin") or headers.get("referer")
         if (site is not None and site not in _SAME_SITE) or (
@@ -117,7 +117,7 @@ class Guard:
             raise RestError(403, "Forbidden: requests that change something are not taken from pages of other sites.")
 
     def check_token(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
-        """Raises RestError 401 unless the request carries the token, or the cookie the page got for it."""
+        """Raise RestError 401 unless the request carries the token, or the cookie issued for it."""
         if self.token is None:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -126,7 +126,7 @@ class Guard:
             raise _unauthorized('this server needs its token, sent as "Authorization: Bearer <token>".')
 
     def check_shown(self, given: str) -> None:
-        """Raises RestError 401 unless a browser that wants to have the cookie has shown the token."""
+        """Raise RestError 401 unless the token that a browser shows to get the cookie is right."""
         if self.token is None or not _same(given, self.token):
             raise _unauthorized("that is not this server's token.")
 
@@ -149,7 +149,7 @@ def _host_name(host: str) -> str | None:
 
 
 def _authority(url: str) -> str | None:
-    """What follows the scheme, a port that goes without saying included as it is; None for "null"."""
+    """Return what follows the scheme, keeping an explicit default port; None for "null"."""
     try:
         parts = urlsplit(url)
     except ValueError:

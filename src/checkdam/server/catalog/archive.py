@@ -1,9 +1,9 @@
-"""Jobs remembered beside their checkpoints: what was known of each when it was last saved.
+"""The archive of jobs next to their checkpoints: each job's record as it was last saved.
 
     <checkpoints dir>/_jobs/<job id>.json
 
-An entry is a JobRecord as JSON. It is written whole or not at all, and read with doubt: one that is damaged, too large
-or of a newer Checkdam is left out and logged, and never keeps the others from being listed.
+An entry is a JobRecord as JSON, written atomically. Readers do not trust it: an entry that is damaged, too large or
+written by a newer Checkdam is skipped and logged, and never prevents the others from being listed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from checkdam.storage.filesystem import open_storage
 DIRECTORY: Final = "_jobs"
 FORMAT: Final = 1
 MOST_BYTES: Final = 32 << 20
-"""A larger entry is not read: nothing that Checkdam writes comes near."""
+"""Larger entries are not read: no entry that Checkdam writes comes close to this size."""
 MOST_ENTRIES: Final = 1000
-"""The newest so many are read."""
+"""How many entries are read, newest first."""
 MOST_BYTES_TOGETHER: Final = 256 << 20
-"""What is read is kept in memory, that of a job's driver as a rule: older jobs are left out beyond this."""
+"""Limit on the size of all entries read, because they stay in memory, usually the driver's; older jobs are left out."""
 MOST_DETAILS: Final = 20_000
-"""How many subtasks of checkpoints an entry tells of; older checkpoints are kept without them."""
+"""How many subtask details of checkpoints an entry holds; older checkpoints are kept without them."""
 _PATIENCE_SECONDS = 5.0
 _ENTRY = re.compile(rf"{DIRECTORY}/(?P<id>[0-9a-f]{{32}})\.json")
 
@@ -52,23 +52,23 @@ _decode_record = msgspec.json.Decoder(JobRecord).decode
 
 
 class JobArchive:
-    """The entries of one checkpoint directory. Safe from any thread, and beside other processes."""
+    """The entries of one checkpoint directory. Thread-safe, and safe alongside other processes."""
 
     def __init__(self, storage: str | Storage) -> None:
         self._storage = open_storage(storage) if isinstance(storage, str) else storage
-        self._read: dict[str, tuple[FileStatus, JobRecord | None]] = {}  # by path; None: cannot be used
-        self._fitted = -1  # how many entries the last look took in
+        self._read: dict[str, tuple[FileStatus, JobRecord | None]] = {}  # by path; None: unusable
+        self._fitted = -1  # how many entries the last listing accepted
 
     @property
     def uri(self) -> str:
         return self._storage.uri
 
     def save(self, record: JobRecord) -> None:
-        """Remember the job as of now, in place of what was remembered of it. Raises StorageError."""
+        """Save the job's current record, replacing an earlier one. Raise StorageError."""
         self._storage.write(_path(record.id), msgspec.json.encode(_shortened(record)))
 
     def load(self, job_id: str) -> JobRecord | None:
-        """What is remembered of a job; None if nothing can be read. Raises StorageError."""
+        """Return the record of a job; None if there is no readable one. Raise StorageError."""
         path = _path(job_id)
         if not _ENTRY.fullmatch(path):
             return None
@@ -76,11 +76,11 @@ class JobArchive:
         return None if status is None else self._entry(status)
 
     def all(self) -> list[JobRecord]:
-        """Every job remembered here, in no order. Raises StorageError if the directory cannot be listed."""
+        """Return every archived job, in no order. Raise StorageError if the directory cannot be listed."""
         return self.of(self._storage.list(DIRECTORY))
 
     def of(self, files: Sequence[FileStatus]) -> list[JobRecord]:
-        """The jobs among these files of the storage; what is not an entry is passed over."""
+        """Return the jobs among these files of the storage; files that are not entries are skipped."""
         entries = [status for status in files if _ENTRY.fullmatch(status.path)]
         entries.sort(key=lambda status: status.modified_at, reverse=True)
         found_in_all, entries = len(entries), _fitting(entries)
@@ -93,16 +93,16 @@ class JobArchive:
         return [record for record in found if record is not None]
 
     def _entry(self, status: FileStatus) -> JobRecord | None:
-        """Read an entry, unless it is as it was the last time."""
+        """Return an entry, reading it only if it changed since the last time."""
         known = self._read.get(status.path)
         if known is None or known[0] != status:
             try:
                 record = self._decoded(status)
             except FileNotFoundError:
-                return None  # removed since it was listed
+                return None  # removed after it was listed
             except StorageError as error:
                 _log.warning("archive entry %s passed over: %s", status.path, error)
-                return None  # the next look may have more luck
+                return None  # the next listing retries
             known = self._read[status.path] = (status, record)
         return known[1]
 
@@ -115,13 +115,13 @@ class JobArchive:
 
 
 def _fitting(newest_first: Sequence[FileStatus]) -> list[FileStatus]:
-    """As many as may be held in memory at once. One that is too large is not read, so it takes up nothing."""
+    """Return as many entries as may be held in memory at once. One that is too large is not read and takes no space."""
     sizes = accumulate(status.size if status.size <= MOST_BYTES else 0 for status in newest_first[:MOST_ENTRIES])
     return [status for status, size in zip(newest_first, sizes, strict=False) if size <= MOST_BYTES_TOGETHER]
 
 
 def _record_of(status: FileStatus, storage: Storage) -> JobRecord:
-    """The record in an entry. Raises ValueError with what is wrong with it."""
+    """Read the record of an entry. Raise ValueError if it is invalid."""
     if status.size > MOST_BYTES:
         raise ValueError(f"it has {status.size} bytes")
     data = storage.read(status.path)
@@ -139,7 +139,7 @@ def _path(job_id: str) -> str:
 
 
 def _shortened(record: JobRecord) -> JobRecord:
-    """The record without the details of older checkpoints, if they are too many to write every time."""
+    """Return the record without the details of older checkpoints if there are too many to write on every save."""
     left = MOST_DETAILS
     checkpoints: list[CheckpointRecord] = []
     for each in record.checkpoints:
@@ -149,19 +149,19 @@ def _shortened(record: JobRecord) -> JobRecord:
 
 
 class ArchivingListener(JobListener):
-    """Saves a job at its start, with every restart, savepoint and rescale, and at its end.
+    """Saves a job when it starts, restarts, takes a savepoint, rescales and ends.
 
-    In a thread of its own: a storage that is slow or broken costs the job nothing but its place in the list, and a
-    log. Only the end waits, and not for long. Put it behind the monitor, whose record it saves.
+    It saves in its own thread, so a slow or broken storage never delays the job: it only costs the job's entry in the
+    list and a log line. Only the end of the job waits, briefly. Register it after the monitor, whose record it saves.
     """
 
     def __init__(self, archive: JobArchive, monitor: JobMonitor) -> None:
         self._archive = archive
         self._monitor = monitor
         self._changed = threading.Condition()
-        self._asked = self._done = 0  # how many saves were asked for; up to which one all are covered
+        self._asked = self._done = 0  # number of saves requested; number of those already covered
         self._thread: threading.Thread | None = None
-        self._is_replaced = False  # another driver keeps the entry now
+        self._is_replaced = False  # another driver owns the entry now
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.save_soon()
@@ -194,7 +194,7 @@ class ArchivingListener(JobListener):
                 self._thread.start()
 
     def settle(self, timeout: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> bool:
-        """Wait until all that was asked for is saved, or has failed; False if that takes too long."""
+        """Wait until all requested saves have succeeded or failed; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._done >= self._asked, timeout.total_seconds())
 
@@ -213,10 +213,10 @@ class ArchivingListener(JobListener):
     def _save(self) -> None:
         try:
             self._archive.save(self._monitor.record())
-        except Exception as error:  # noqa: BLE001  a background thread; the job must not hear of it
+        except Exception as error:  # noqa: BLE001  background thread: a failure here must not affect the job
             _log.warning("archive %s: the job is not saved: %s", self._archive.uri, error)
 
 
 def archiving(storage: str | None, monitor: JobMonitor) -> ArchivingListener | None:
-    """Saves a job beside its checkpoints; None for a job that has no place for any."""
+    """Return a listener that archives a job next to its checkpoints; None if the job has no checkpoint directory."""
     return None if storage is None else ArchivingListener(JobArchive(storage), monitor)

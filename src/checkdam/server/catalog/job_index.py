@@ -1,4 +1,4 @@
-"""Jobs that do not run here: archived ones, and those of which only checkpoints are left."""
+"""Jobs that do not run in this process: archived ones, and those with only checkpoints left."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import below, open_storage
 
 MOST_CHECKPOINTS: Final = 200
-"""How many of a job's checkpoints are read, the newest of them."""
-_SHARE_OF_TIME = 20  # listing a storage may take up a twentieth of the time
+"""How many checkpoints of a job are read, newest first."""
+_SHARE_OF_TIME = 20  # listing a storage may take at most a twentieth of the time
 _FILE = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:chk-(?P<id>{NUMBER})/_metadata|(?P<owner>_owner|_terms/[^/]+))")
 _DRIVER_GONE = "the driver was gone before it completed"
 _log = logging.getLogger(__name__)
@@ -49,14 +49,14 @@ _replace = msgspec.structs.replace
 
 
 class JobIndex:
-    """All jobs that some checkpoint directories tell of. Safe from any thread.
+    """All jobs found in some checkpoint directories. Thread-safe.
 
-    An answer may be as old as `lifetime`, or older where listing a storage takes long, so that whoever polls does not
-    keep the storage busy. A directory that cannot be listed is logged, and told of as it was the last time; so is one
-    whose listing takes longer than `patience`, until it is there (None: however long it takes).
+    An answer may be as old as `lifetime`, or older where listing a storage is slow, so that polling clients do not keep
+    the storage busy. If a directory cannot be listed, the failure is logged and its last known content is used. The
+    same holds while a listing takes longer than `patience` (None: wait however long it takes).
 
-    A job that has not ended in order is RUNNING if its driver is a living process of this machine, else SUSPENDED:
-    processes of other machines cannot be asked.
+    A job that has not ended properly is RUNNING if its driver is a living process of this machine, else SUSPENDED:
+    processes of other machines cannot be checked.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class JobIndex:
         self._lock = threading.Lock()
         self._known: Mapping[str, JobRecord] | None = None
         self._good_until = 0.0
-        self._look: Future[Mapping[str, JobRecord]] | None = None  # under way: one at a time, as it may hang
+        self._look: Future[Mapping[str, JobRecord]] | None = None  # in progress: at most one, as it may hang
 
     def records(self) -> Sequence[JobRecord]:
         return list(self._all().values())
@@ -86,7 +86,7 @@ class JobIndex:
         with self._lock:
             known, look = self._known, self._look
             if known is not None and (look is not None or self._clock.monotonic() < self._good_until):
-                return known  # good enough, or somebody is looking already
+                return known  # fresh enough, or a listing is already in progress
             if look is None:
                 look = self._look = Future()
                 threading.Thread(target=self._look_at_all, args=[look], daemon=True, name="job-index").start()
@@ -94,14 +94,14 @@ class JobIndex:
             return look.result(self._patience)
         except TimeoutError:
             if look.done():
-                raise  # the look's own
+                raise  # raised by the listing itself
             return known or {}
 
     def _look_at_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
         began = self._clock.monotonic()
         try:
             found = {record.id: record for place in self._places for record in place.records()}
-        except BaseException as error:  # noqa: BLE001  raised by those who wait
+        except BaseException as error:  # noqa: BLE001  re-raised in the waiting threads
             with self._lock:
                 self._look = None
             look.set_exception(error)
@@ -114,7 +114,7 @@ class JobIndex:
 
 
 class _Place:
-    """One checkpoint directory. What was read is kept for as long as the file stays the same."""
+    """One checkpoint directory. Caches what it has read until the file changes."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -159,7 +159,7 @@ class _Place:
         return job_from_checkpoints(found, storage.uri, status, since)
 
     def _updated(self, storage: Storage, record: JobRecord, files: _Files, since: int | None) -> JobRecord:
-        """An archived job as storage shows it by now: which checkpoints are left, which have come since."""
+        """Return an archived job updated from storage: which checkpoints are left, and which are new."""
         settled = {each.id for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED}
         places = {operator.uid: operator.id for operator in record.operators if operator.uid is not None}
         newer = {f.checkpoint.checkpoint_id: f for f in self._found(storage, files, settled)}
@@ -172,7 +172,7 @@ class _Place:
         return _replace(_ended(record), slots=(), progress=None)
 
     def _found(self, storage: Storage, files: _Files, but: set[int] | tuple[()]) -> list[Found]:
-        """The job's complete checkpoints that can be read, newest first, but for these."""
+        """Return the job's readable, complete checkpoints, newest first, except those in `but`."""
         ids = sorted(files.metadata.keys() - set(but), reverse=True)[:MOST_CHECKPOINTS]
         fence = _fence(storage, files.job_id) if ids and files.owner is not None else None
         found = []
@@ -189,10 +189,10 @@ class _Place:
             try:
                 data = read_metadata(storage, status.path)
             except FileNotFoundError:
-                return None  # discarded since it was listed
+                return None  # discarded after it was listed
             except (StorageError, RestoreError) as error:
                 _log.warning("checkpoint passed over: %s", error)
-                return None  # the next look may have more luck
+                return None  # the next listing retries
             known = self._read[status.path] = (status, _decoded(data, below(storage.uri, status.path)))
         return known[1]
 
@@ -223,7 +223,7 @@ def _fence(storage: Storage, job_id: JobId) -> Fence | None:
 
 
 class _Files(msgspec.Struct):
-    """What tells of a job in its directory: its checkpoints by id, and who owns it."""
+    """The files in a job's directory that describe it: its checkpoints by id, and its owner."""
 
     job_id: JobId
     metadata: dict[int, FileStatus]
@@ -254,14 +254,14 @@ def _as_left(checkpoint: CheckpointRecord, files: _Files, *, is_alive: bool) -> 
 
 
 def _running(record: JobRecord, since: int) -> JobRecord:
-    """Somebody runs it: as archived, or taken up again since it ended."""
+    """Return the record of a job that is running: as archived, or resumed since it ended."""
     if not record.status.has_ended:
         return record
     return _replace(record, status=JobStatus.RUNNING, timestamps={**record.timestamps, JobStatus.RUNNING: since})
 
 
 def _ended(record: JobRecord) -> JobRecord:
-    """Nobody runs it: if it has no end, its driver was killed, some time after the last that is known of it."""
+    """Return the record of a job that is not running. If it has no end, its driver was killed after its last event."""
     if record.status.has_ended:
         return record
     last = max(
@@ -278,7 +278,7 @@ def _ended(record: JobRecord) -> JobRecord:
 class Found(msgspec.Struct, frozen=True):
     """One complete checkpoint on storage, its directory, and the size of its `_metadata`.
 
-    What it took to write is not on storage: sync, async and written bytes are 0 in its record.
+    Storage does not record the cost of writing it: sync time, async time and written bytes are 0 in its record.
     """
 
     checkpoint: CompletedCheckpoint
@@ -287,9 +287,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def job_from_checkpoints(found: Sequence[Found], storage: str, status: JobStatus, since: int | None) -> JobRecord:
-    """A job of which only checkpoints are left, newest first; its operators are those that the newest one names.
+    """Return the record of a job that has only checkpoints left, newest first; the newest one names its operators.
 
-    It entered its status with the newest checkpoint, unless `since` says when.
+    The job entered its status with the newest checkpoint, unless `since` says when.
     """
     newest, oldest = found[0].checkpoint, found[-1].checkpoint
     operators = tuple(
@@ -331,7 +331,7 @@ def job_from_checkpoints(found: Sequence[Found], storage: str, status: JobStatus
 
 
 def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointRecord:
-    """One of them; `places` has the job's operators by uid, and others are left out."""
+    """Return the record of one checkpoint; `places` maps uid to operator, and operators not in it are left out."""
     checkpoint = found.checkpoint
     triggered, completed = to_milliseconds(checkpoint.triggered_at), to_milliseconds(checkpoint.completed_at)
     return CheckpointRecord(
@@ -360,7 +360,7 @@ def checkpoint_record(found: Found, places: Mapping[str, int]) -> CheckpointReco
 
 
 def _named(entry: OperatorEntry) -> list[SubtaskIndex]:
-    """Return the subtasks that wrote something; the parallelism may be a number that a forged file claims."""
+    """Return the subtasks that wrote something; not a range, because a forged file may claim any parallelism."""
     return sorted(entry.subtasks.keys() | entry.operator_states.keys() | entry.finished)
 
 
@@ -373,7 +373,7 @@ def _subtask(entry: OperatorEntry, subtask: SubtaskIndex, triggered: int, comple
 
 
 def _settings(checkpoint: CompletedCheckpoint, storage: str) -> JobSettings:
-    """The few settings that a checkpoint tells; the others as if nobody had set them."""
+    """Return the settings recorded in a checkpoint, with defaults for all others."""
     backends = {handle.backend for entry in checkpoint.operators for handle in entry.subtasks.values()}
     return JobSettings(
         mode=checkpoint.settings.get("mode", "exactly_once"),

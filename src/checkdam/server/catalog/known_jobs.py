@@ -1,4 +1,4 @@
-"""Every job a server knows: those that run in its process, those that ran, and those only the archive tells of."""
+"""Every job a server knows: jobs running in its process, jobs that ended in it, and archived jobs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ class Archive(Protocol):
 
 
 class Jobs:
-    """Safe from any thread. The last jobs that ended here are told of by their own monitors, older ones by the archive.
+    """The jobs of this process and of the archive. Thread-safe.
 
-    Of one that ended nothing but its monitor is kept: a program may run one job after the other for days.
+    Of ended jobs only the monitors of the latest are kept, because a program may run one job after another for days.
+    Older jobs come from the archive.
     """
 
     def __init__(self, archive: Archive | None = None) -> None:
         self._archive = archive
         self._lock = threading.Lock()
         self._running: dict[str, RunningJob] = {}
-        self._ended: dict[str, JobMonitor] = {}  # the latest last
+        self._ended: dict[str, JobMonitor] = {}  # most recent last
 
     def started(self, job: RunningJob) -> None:
         with self._lock:
@@ -49,12 +50,12 @@ class Jobs:
                 del self._ended[next(iter(self._ended))]
 
     def running(self, job_id: str) -> RunningJob | None:
-        """The job if it runs in this process."""
+        """Return the job if it runs in this process."""
         with self._lock:
             return self._running.get(job_id)
 
     def require_running(self, job_id: str) -> RunningJob:
-        """Raises RestError: 404 for a job nobody knows, 409 for one that does not run here."""
+        """Return the job. Raise RestError: 404 if it is unknown, 409 if it does not run here."""
         job = self.running(job_id)
         if job is not None:
             return job
@@ -62,7 +63,7 @@ class Jobs:
         raise RestError(409, f"Job {job_id} is not running on this server: its status is {status}")
 
     def record(self, job_id: str) -> JobRecord:
-        """What is known of the job. Raises RestError 404."""
+        """Return the job's record. Raise RestError 404."""
         with self._lock:
             here = self._monitors().get(job_id)
         if here is not None:
@@ -73,7 +74,7 @@ class Jobs:
         return archived
 
     def records(self) -> list[JobRecord]:
-        """All of them, the latest started first."""
+        """Return all records, most recently started first."""
         with self._lock:
             here = self._monitors()
         records = [monitor.record() for monitor in here.values()]
@@ -82,7 +83,7 @@ class Jobs:
         return sorted(records, key=lambda record: record.started_at, reverse=True)
 
     def running_records(self) -> list[JobRecord]:
-        """Those that run in this process, the latest started first; no storage is asked for them."""
+        """Return the records of jobs running in this process, most recently started first. Does not touch storage."""
         with self._lock:
             monitors = [job.monitor for job in self._running.values()]
         records = [monitor.record() for monitor in monitors]

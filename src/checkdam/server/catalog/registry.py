@@ -1,7 +1,7 @@
-"""The REST servers of this user that run on this machine: how the command line finds a job without being told where.
+"""Registry of this user's REST servers on this machine, so that the command line finds jobs without an address.
 
-A file for each server in a directory that only the user can enter, because a token may stand in it. A server that ends
-in order removes its file; after a kill the file stays, and the next reader removes it.
+Each server has one file in a directory that only the user can enter, because the file may contain a token. A server
+removes its file when it ends; after a kill the file stays, and the next reader removes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Server(msgspec.Struct, frozen=True):
-    """One that runs: where it answers, what it wants to see, and the jobs of its own process."""
+    """A running server: its URL, its token, and the jobs of its process."""
 
     url: str
     owner: Owner
@@ -36,14 +36,14 @@ _decode = msgspec.json.Decoder(Server).decode
 
 
 class Registration:
-    """This process's entry. Failing to write it costs a convenience, never the job, so it is only logged."""
+    """This process's entry. A failed write only costs convenience, so it is logged and never affects the job."""
 
     def __init__(self, file: Path, server: Server) -> None:
         self._file = file
         self._server = server
 
     def runs(self, job_id: JobId) -> None:
-        """Tell that this process runs the job."""
+        """Record that this process runs the job."""
         jobs = tuple(dict.fromkeys((*self._server.jobs, job_id)))
         self._server = msgspec.structs.replace(self._server, jobs=jobs)
         self.write()
@@ -64,13 +64,13 @@ class Registration:
 def default_directory() -> Path:
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number without a name
+    except (KeyError, OSError):  # a container may run as a user id without a name
         user = str(os.getuid())
     return Path(tempfile.gettempdir()) / f"checkdam-{user}" / "servers"
 
 
 def register(url: str, token: str | None, directory: Path | None = None) -> Registration:
-    """Make a server of this process known until `close`."""
+    """Register a server of this process until `close` is called."""
     directory = directory or default_directory()
     registration = Registration(
         directory / f"{os.getpid()}-{secrets.token_hex(4)}.json", Server(url, this_process(), token)
@@ -80,7 +80,7 @@ def register(url: str, token: str | None, directory: Path | None = None) -> Regi
 
 
 def servers(directory: Path | None = None) -> Sequence[Server]:
-    """Those whose process runs; the files of others that were here are removed."""
+    """Return the servers whose process runs; remove the files of dead ones."""
     directory = directory or default_directory()
     if not _is_private(directory):
         return []
@@ -88,7 +88,7 @@ def servers(directory: Path | None = None) -> Sequence[Server]:
     for file in sorted(directory.glob("*.json")):
         server = _read(file)
         if server is None or not server.owner.is_here():
-            continue  # of a newer version, being removed, or of a container that shares the directory
+            continue  # written by a newer version, being removed, or of a container that shares the directory
         if server.owner.is_alive():
             found.append(server)
         else:
@@ -104,7 +104,7 @@ def _read(file: Path) -> Server | None:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """All of it or nothing, readable by this user alone."""
+    """Write the file atomically, readable by this user alone."""
     for directory in (file.parent.parent, file.parent):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(file.parent):
@@ -116,7 +116,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether nobody else can have put anything there: the temporary directory is open to all."""
+    """Return whether only this user can have written there: the temporary directory is open to all."""
     for each in (directory.parent, directory):
         try:
             status = each.lstat()

@@ -1,6 +1,6 @@
-"""What became of the job's checkpoints: counts, history, summary, and one of them down to its subtasks.
+"""The job's checkpoints: counts, history, summary, and one checkpoint down to its subtasks.
 
-`className` tells the kinds of entries apart and comes from the struct's tag.
+`className` distinguishes the kinds of entries and comes from the struct's tag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import ZERO, Statistics, statistics
 
-_NO_PERIOD = 2**63 - 1  # how Flink writes that there are no periodic checkpoints
+_NO_PERIOD = 2**63 - 1  # Flink's value for "no periodic checkpoints"
 _FIELDS = {
     config.CHECKPOINT_MODE.key: "mode",
     config.CHECKPOINT_INTERVAL.key: "interval",
@@ -180,7 +180,7 @@ class CompletedSubtask(msgspec.Struct, frozen=True, kw_only=True, tag_field="cla
 
 
 class PendingSubtask(msgspec.Struct, frozen=True, tag_field="className", tag="pending"):
-    """Not acknowledged yet, or never going to be."""
+    """A subtask that has not acknowledged, and may never do so."""
 
     index: int
     status: Literal["pending_or_failed"] = "pending_or_failed"
@@ -197,9 +197,9 @@ class Externalization(msgspec.Struct, frozen=True):
 
 
 class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What has no meaning here has Flink's default: no unaligned checkpoints, no changelog.
+    """The checkpoint settings. Flink's settings that have no meaning here have their defaults: aligned, no changelog.
 
-    From `num_retained` on the fields are ours. `origins` tells of each field where its value comes from.
+    From `num_retained` on the fields are ours. `origins` maps each field to the origin of its value.
     """
 
     mode: str
@@ -371,7 +371,7 @@ def _task_summary(subtasks: Sequence[SubtaskCheckpoint]) -> TaskSummary:
 
 
 def _start_delay(subtask: SubtaskCheckpoint) -> int:
-    """From the trigger until the subtask began: what of its time it neither sealed nor wrote."""
+    """Return the time from the trigger until the subtask began: its duration without the sync and async parts."""
     return max(0, int(subtask.end_to_end_ms - subtask.sync_ms - subtask.async_ms))
 
 

@@ -1,4 +1,4 @@
-"""The process that serves and the slots of its jobs: in Flink's words, the job manager and its task managers."""
+"""The serving process and the slots of its jobs: in Flink's terms, the job manager and its task managers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from checkdam.server.flink_api.statistics import now_ms
 from checkdam.server.flink_api.vertices import slot_id
 
 FLINK_VERSION = "2.3.0"
-"""The version whose wire this server speaks; clients choose by it what they may ask."""
+"""The Flink version whose REST API this server implements; clients choose their requests by it."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -79,7 +79,7 @@ def _overview(jobs: Jobs, _: Call) -> ClusterOverview:
     return ClusterOverview(
         taskmanagers=slots,
         slots_total=slots,
-        slots_available=0,  # a slot lives and dies with its job
+        slots_available=0,  # slots are created and removed with their job
         jobs_running=sum(not status.has_ended for status in statuses),
         jobs_finished=statuses.count(JobStatus.FINISHED),
         jobs_cancelled=statuses.count(JobStatus.CANCELED),
@@ -108,7 +108,7 @@ def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
 
 
 def settings(configuration: Configuration) -> list[ConfigEntry]:
-    """Every setting somebody made; what looks like a secret is not shown."""
+    """Return every explicit setting; values that look like secrets are masked."""
     made = {key: setting.value for key, setting in configuration.given().items()}
     return [ConfigEntry(key, value) for key, value in masked(made).items()]
 
@@ -137,7 +137,7 @@ class Resource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Hardware(msgspec.Struct, frozen=True, rename="camel"):
-    """In bytes, of the machine that serves; -1 for a slot elsewhere."""
+    """Sizes in bytes of the serving machine; -1 for a slot on another machine."""
 
     cpu_cores: int
     physical_memory: int
@@ -184,12 +184,12 @@ class TaskManagerDetails(TaskManager, frozen=True, rename="camel"):
 
 
 def live_slots(jobs: Jobs) -> list[tuple[JobRecord, SlotRecord]]:
-    """Of the jobs that run in this process."""
+    """Return the slots of the jobs running in this process."""
     return [(record, slot) for record in jobs.running_records() for slot in record.slots]
 
 
 def find_slot(jobs: Jobs, call: Call) -> tuple[JobRecord, SlotRecord]:
-    """Raises RestError 404."""
+    """Return the slot and its job. Raise RestError 404."""
     wanted = call.path["taskmanagerid"]
     for record, slot in live_slots(jobs):
         if slot_id(slot) == wanted:

@@ -1,4 +1,4 @@
-"""One job: its state, vertices, plan, configuration, failures and result. The spelling of fields is Flink's."""
+"""One job: its status, vertices, plan, configuration, failures and result. Field names follow Flink."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class JobStatusInfo(msgspec.Struct, frozen=True):
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A setting with the value that holds; null: unset. `origin`: code, command line, file, default …"""
+    """A setting with its effective value; null: unset. `origin`: code, command line, file, default …"""
 
     key: str
     value: str | None
@@ -149,7 +149,7 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class ExecutionConfig(msgspec.Struct, frozen=True, rename="kebab"):
-    """`options` is ours: every setting, also those that have their default."""
+    """`options` is ours: every setting, including defaults."""
 
     restart_strategy: str
     job_parallelism: int
@@ -176,7 +176,7 @@ class ExceptionInfo(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class TaskExceptionInfo(ExceptionInfo, frozen=True, rename="camel", kw_only=True):
-    """Of a failure that one task met."""
+    """A failure of one task."""
 
     task_name: str
     endpoint: str
@@ -184,7 +184,7 @@ class TaskExceptionInfo(ExceptionInfo, frozen=True, rename="camel", kw_only=True
 
 
 class ExceptionHistory(msgspec.Struct, frozen=True):
-    # Two shapes that no field tells apart: the schema is that of their common part.
+    # Two shapes without a distinguishing field: the schema describes their common part.
     entries: list[ExceptionInfo]
     truncated: bool
 
@@ -215,7 +215,7 @@ class JobExecutionResult(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def slot_sharing_group(job_id: str) -> str:
-    """All operators of a job share its slots: one group, whose id follows from the job's."""
+    """Return the id of the job's slot sharing group, derived from the job's id: all operators share its slots."""
     return hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()
 
 
@@ -291,7 +291,7 @@ def _config(jobs: Jobs, call: Call) -> JobConfigInfo:
 
 def _exceptions(jobs: Jobs, call: Call) -> JobExceptionsInfo:
     record = jobs.record(call.job_id)
-    # No failure carries a label here, so one that is asked for is carried by none.
+    # Failures have no labels here, so a label filter matches none.
     found = () if call.query["failureLabelFilter"] else record.exceptions
     shown = found[: call.query["maxExceptions"]]
     return JobExceptionsInfo(ExceptionHistory([_exception(record, entry) for entry in shown], len(shown) < len(found)))

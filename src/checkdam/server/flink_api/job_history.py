@@ -1,4 +1,4 @@
-"""What Flink does not serve: a job's savepoints, and its figures over time for plots."""
+"""Endpoints that Flink does not have: a job's savepoints, and time series for plots."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _savepoint(savepoint: CheckpointRecord) -> SavepointEntry:
 
 
 def _exists(path: str) -> bool:
-    """Whether it is still there; a storage that does not answer is taken at its last word."""
+    """Return whether the savepoint still exists; True if its storage does not answer."""
     try:
         return open_storage(path).status("_metadata") is not None
     except CheckdamError:

@@ -24,7 +24,7 @@ class JobIdsWithStatusOverview(msgspec.Struct, frozen=True):
 
 
 class LastCheckpoint(msgspec.Struct, frozen=True):
-    """Not Flink's: so that a list of jobs needs one request."""
+    """Not in Flink: lets a client list jobs with one request."""
 
     id: int
     timestamp: int

@@ -1,7 +1,7 @@
-"""The metrics of a job under Flink's names, and the endpoints that list them; prometheus.py has them for Prometheus.
+"""A job's metrics under Flink's names, and the endpoints that list them; prometheus.py exports them to Prometheus.
 
-What cannot happen here has no metric: nothing waits for a downstream buffer (back pressure), and a barrier falls
-between epochs (alignment). Metrics of a JVM are left out; those of the process stand under Status.Process.
+Metrics of things that cannot happen here are left out: no operator waits for a downstream buffer (back pressure), and
+barriers lie between epochs (alignment). JVM metrics are left out; those of the process are under Status.Process.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def job_metrics(record: JobRecord, now: int | None = None) -> dict[str, str]:
-    """What `/jobs/:id/metrics` has, by name; `now` in milliseconds since 1970."""
+    """Return the metrics of `/jobs/:id/metrics` by name; `now` is in milliseconds since 1970."""
     return _texts(job_values(record, now))
 
 
 def vertex_metrics(record: JobRecord, operator: OperatorRecord) -> dict[str, str]:
-    """What all subtasks of an operator have, each name with the subtask's index in front."""
+    """Return the metrics of all subtasks of an operator, each name prefixed with the subtask's index."""
     return {
         f"{figures.subtask}.{name}": text
         for figures in _figures(record, operator)
@@ -69,7 +69,7 @@ def vertex_metrics(record: JobRecord, operator: OperatorRecord) -> dict[str, str
 
 
 def subtask_metrics(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, str]:
-    """What one subtask has; nothing where Spark runs the operator and does not tell its subtasks apart."""
+    """Return the metrics of one subtask; none where Spark runs the operator and reports no figures by subtask."""
     found = next((each for each in _figures(record, operator) if each.subtask == subtask), None)
     return {} if found is None else _texts(task_values(found))
 
@@ -84,7 +84,7 @@ def jobmanager_metrics(records: Iterable[JobRecord]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Several values of one metric; `skew` is Flink's: the mean deviation in percent of the mean, at most 100."""
+    """Several values of one metric; `skew` as in Flink: the mean deviation in percent of the mean, at most 100."""
 
     min: float
     max: float
@@ -94,7 +94,7 @@ class Aggregate:
 
 
 def aggregate(values: Iterable[str]) -> Aggregate | None:
-    """Values of one metric as one; what is no number is left out. None: there is nothing left."""
+    """Aggregate the values of one metric, ignoring those that are not numbers. Return None if none is left."""
     numbers = [number for text in values if (number := _number(text)) is not None]
     if not numbers:
         return None
@@ -167,7 +167,7 @@ def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
 
 
 def last_completed(record: JobRecord) -> CheckpointRecord | None:
-    """The newest completed checkpoint or savepoint of the history."""
+    """Return the newest completed checkpoint or savepoint of the history."""
     return next((each for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED), None)
 
 
@@ -197,7 +197,7 @@ def taskmanager_values(slot: SlotRecord) -> dict[str, Value]:
 
 
 def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
-    """Of this process, which is the driver, and the jobs it knows."""
+    """Return the metrics of this process, the driver, and of the jobs it knows."""
     working = [record for record in records if record.status in _AT_WORK]
     slots = sum(len(record.slots) for record in working)
     values: dict[str, Value] = {
@@ -217,7 +217,7 @@ def _figures(record: JobRecord, operator: OperatorRecord) -> Sequence[SubtaskFig
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """Without `value` in a list of names."""
+    """One metric; `value` is omitted in a list of names."""
 
     id: str
     value: str | UnsetType = UNSET
@@ -233,7 +233,7 @@ class AggregatedMetric(msgspec.Struct, frozen=True):
 
 
 def _listed(values: Mapping[str, str], names: Sequence[str] | None) -> list[Metric]:
-    """A name nobody knows is left out without a word, as in Flink."""
+    """Return the named metrics, or all; unknown names are skipped silently, as in Flink."""
     if names is None:
         return [Metric(name) for name in values]
     return [Metric(name, values[name]) for name in dict.fromkeys(names) if name in values]
@@ -298,7 +298,7 @@ def _subtasks(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
 
 
 def _indices(parts: Sequence[str], parallelism: int) -> list[int]:
-    """Of "0", "3-5": those the operator has."""
+    """Return the operator's subtask indices in ranges such as "0" and "3-5"."""
     found: set[int] = set()
     for part in parts:
         match = _RANGE.fullmatch(part)

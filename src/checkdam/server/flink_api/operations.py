@@ -1,4 +1,4 @@
-"""Asynchronous operations: started by one request, asked for by others, remembered for a while after they end."""
+"""Asynchronous operations: started by one request, polled by others, kept for a while after they end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.http_errors import RestError
 
 _TRIGGER_ID = re.compile(r"[0-9a-fA-F]{32}")
-_AWAITED_FOR = 10.0  # seconds in which a client that has not asked yet may still be about to
+_AWAITED_FOR = 10.0  # seconds after the start during which a client is expected to poll for the first time
 
 
 class FailureCause(msgspec.Struct, frozen=True, rename="kebab"):
-    """`serialized_throwable` is what Flink's Java client reads, and all it reads; `message` is ours."""
+    """`serialized_throwable` is the only field that Flink's Java client reads; `message` is ours."""
 
     class_: str = msgspec.field(name="class")
     stack_trace: str
@@ -35,7 +35,7 @@ class FailureCause(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class UnknownJobError(RestError):
-    """A verb on a job nobody knows; Flink's own class and words, which tools compare with."""
+    """An operation on an unknown job, with Flink's class name and wording, which tools compare with."""
 
     java_class = "org.apache.flink.runtime.messages.FlinkJobNotFoundException"
 
@@ -47,24 +47,24 @@ def failure_cause(error: BaseException) -> FailureCause:
     kind = getattr(error, "java_class", f"{type(error).__module__}.{type(error).__qualname__}")
     message = _fit(str(error)) or type(error).__name__
     text = f"{kind}: {message}"
-    if not isinstance(error, CheckdamError | RestError):  # what we foresaw explains itself; frames would bury it
+    if not isinstance(error, CheckdamError | RestError):  # expected errors need no stack trace
         text = _fit("".join(traceback.format_exception(error)).rstrip())
     return FailureCause(kind, text, serialized_throwable(kind, message, text), message)
 
 
 def _fit(text: str) -> str:
-    """For everybody to read, and possible to write: half a character, as in a file's name, is no text in JSON."""
+    """Return the text without credentials, and with lone surrogates escaped: JSON cannot encode them."""
     return without_credentials(text).encode("utf-8", "backslashreplace").decode()
 
 
 def named_cause(name: str, message: str, stack_trace: str) -> FailureCause:
-    """The cause of a job's end, from what its record tells."""
+    """Return the cause of a job's end from its record."""
     return FailureCause(name, stack_trace, serialized_throwable(name, message, stack_trace), message)
 
 
 class OperationKind(StrEnum):
     CHECKPOINT = "checkpoint"
-    SAVEPOINT = "savepoint"  # stops are asked for as savepoints too
+    SAVEPOINT = "savepoint"  # also used for stop-with-savepoint
     DISPOSAL = "savepoint disposal"
     RESCALING = "rescaling"
 
@@ -75,7 +75,7 @@ class Operation:
     started_at: float  # monotonic seconds, as below
     ended_at: float | None = None
     was_asked_for: bool = False
-    was_fetched: bool = False  # its end has been told
+    was_fetched: bool = False  # its end has been reported to a client
 
     @property
     def failure(self) -> BaseException | None:
@@ -83,7 +83,7 @@ class Operation:
 
 
 class Operations:
-    """Safe from any thread. A caller's own trigger id, used again, starts nothing and is answered the same."""
+    """The operations of a server. Thread-safe. Reusing a trigger id starts nothing and returns the same operation."""
 
     def __init__(self, store_for: timedelta, clock: Clock | None = None) -> None:
         self._store_for = store_for.total_seconds()
@@ -92,7 +92,7 @@ class Operations:
         self._operations: dict[tuple[OperationKind, str, str], Operation] = {}
 
     def start(self, kind: OperationKind, job_id: str, trigger_id: str | None, begin: Callable[[], Future[Any]]) -> str:
-        """Begin unless this trigger id has begun already. What `begin` raises is the operation's failure."""
+        """Start the operation unless this trigger id is already in use. If `begin` raises, the operation has failed."""
         trigger = (trigger_id or secrets.token_hex(16)).lower()
         if _TRIGGER_ID.fullmatch(trigger) is None:
             raise RestError(400, f'Bad request: triggerId "{trigger_id}" is not 32 hex digits.')
@@ -105,7 +105,7 @@ class Operations:
             self._operations[key] = operation
         try:
             future = begin()
-        except Exception as error:  # noqa: BLE001  the status call tells of it, as of a failure later on
+        except Exception as error:  # noqa: BLE001  reported by the status call, like a later failure
             future = Future()
             future.set_exception(error)
         operation.future = future
@@ -113,7 +113,7 @@ class Operations:
         return trigger
 
     def find(self, kind: OperationKind, job_id: str, trigger_id: str) -> Operation | None:
-        """The operation, which counts as told if it has ended; None if there is none, or none any more."""
+        """Return the operation, marking it as fetched if it has ended; None if it is unknown or expired."""
         with self._changed:
             self._forget_old()
             operation = self._operations.get((kind, job_id, trigger_id))
@@ -125,7 +125,7 @@ class Operations:
             return operation
 
     def wait_until_fetched(self, timeout: float) -> bool:
-        """Wait until every end a client is waiting for has been told; False if that takes too long."""
+        """Wait until clients have fetched the end of every operation they poll; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._awaited(), timeout)
 
@@ -149,13 +149,13 @@ class Operations:
 
 
 def in_thread(work: Callable[[], Any]) -> Future[Any]:
-    """Do this beside everything else; it ends with the process at the latest."""
+    """Run the function in a daemon thread."""
     future: Future[Any] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+        except BaseException as error:  # noqa: BLE001  passed on through the future
             future.set_exception(error)
 
     threading.Thread(target=run, name="checkdam-operation", daemon=True).start()

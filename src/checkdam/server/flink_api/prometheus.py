@@ -1,7 +1,7 @@
 """`/metrics`: every running job for Prometheus, under the names and labels of Flink's own reporter.
 
-As there, every metric is a gauge: a Flink counter may go back, and does when an attempt begins anew. `rate()` takes
-that for the restart it is. A counter by Prometheus' rules would also need "_total" behind its name.
+As in Flink, every metric is a gauge: a Flink counter may go back, and does so when a new attempt begins. `rate()`
+treats that as a restart. A Prometheus counter would also need the suffix "_total".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_OPERATORS = frozenset(
         "currentInputWatermark",
     }
 )
-"""What Flink has in the scope of operators as well as in that of tasks; many dashboards ask there."""
+"""Metrics that Flink reports per operator as well as per task; many dashboards query the operator ones."""
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
@@ -48,7 +48,7 @@ def _scrape(jobs: Jobs, call: Call) -> Response:
 
 
 def exposition(records: Iterable[JobRecord]) -> bytes:
-    """The jobs' metrics in Prometheus' text format."""
+    """Return the jobs' metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Jobs(list(records)))
     return generate_latest(registry)
@@ -67,7 +67,7 @@ class _Jobs(Collector):
 
 
 class _Families:
-    """Metrics by name, since the text format wants all samples of a name together."""
+    """Metrics grouped by name: the text format requires all samples of a name together."""
 
     def __init__(self) -> None:
         self._families: dict[str, GaugeMetricFamily] = {}
@@ -75,7 +75,7 @@ class _Families:
     def add(self, scope: str, metrics: Metrics, labels: dict[str, str]) -> None:
         for name, value in metrics.items():
             if isinstance(value, str):
-                continue  # Prometheus knows numbers only
+                continue  # Prometheus supports numbers only
             full = _UNFIT.sub("_", f"{scope}_{name}")
             family = self._families.get(full)
             if family is None:
@@ -107,7 +107,7 @@ def _add_task(
     slot: SlotRecord | None,
     job: dict[str, str],
 ) -> None:
-    where = slot if operator.level else None  # Spark runs the source side wherever it likes
+    where = slot if operator.level else None  # Spark decides where the source side runs
     labels = {
         "host": where.host if where is not None else "",
         "tm_id": slot_id(where) if where is not None else "",

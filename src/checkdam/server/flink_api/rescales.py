@@ -1,7 +1,7 @@
-"""The job's parallelism: what it is required to be, how to change that, and what became of each change.
+"""The job's parallelism: what is required, how to change it, and the history of changes.
 
-All operators of a job share its slots, so one number holds for the whole job. Flink names vertices; a request that asks
-for two different numbers is refused.
+All operators of a job share its slots, so one number applies to the whole job. Flink sets it by vertex; a request with
+two different numbers is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import OperationKind, Operations
 
-_REFUSED_WITHIN = 0.25  # seconds: a change that cannot be is refused at once, before the answer
+_REFUSED_WITHIN = 0.25  # seconds to wait for an immediate refusal before answering
 
 
 class ParallelismBounds(msgspec.Struct, frozen=True, rename="camel"):
@@ -39,7 +39,7 @@ class SchedulerState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Rescale(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of Flink's that the page shows. `scheduler_states` has one entry, with the reason of a failure."""
+    """The fields of Flink's that the page shows. `scheduler_states` has one entry, with the reason for a failure."""
 
     rescale_uuid: str
     vertices: dict[str, VertexRescale]
@@ -70,7 +70,7 @@ def _require(jobs: Jobs, operations: Operations, call: Call) -> Nothing:
         refused = None
         try:
             refused = future.exception(_REFUSED_WITHIN)
-        except TimeoutError:  # it is under way; the history of rescales tells how it ends
+        except TimeoutError:  # in progress; the history of rescales shows how it ends
             return Nothing()
         if refused is not None:
             raise refused
@@ -78,7 +78,7 @@ def _require(jobs: Jobs, operations: Operations, call: Call) -> Nothing:
 
 
 def _one_parallelism(record: JobRecord, wanted: dict[str, VertexRequirements]) -> int | None:
-    """The number asked for; None if it is what the job has. Raises RestError 400."""
+    """Return the requested parallelism; None if the job already has it. Raise RestError 400."""
     operators = {operator.vertex_id: operator for operator in record.operators}
     unknown, missing = sorted(wanted.keys() - operators.keys()), sorted(operators.keys() - wanted.keys())
     if unknown:
@@ -113,7 +113,7 @@ def _check_bounds(operator: OperatorRecord, bounds: ParallelismBounds) -> None:
 
 
 def _rescales(jobs: Jobs, call: Call) -> list[Rescale]:
-    """Newest first."""
+    """List the rescales, newest first."""
     record = jobs.record(call.job_id)
     return [_rescale(record, rescale) for rescale in record.rescales]
 

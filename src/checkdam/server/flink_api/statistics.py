@@ -1,4 +1,4 @@
-"""Numbers the way Flink writes them: statistics with percentiles, and what a task read and wrote."""
+"""Figures in Flink's form: statistics with percentiles, and the input and output of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Percentile = float | Literal["NaN"]
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """Percentiles are the text "NaN" while there is nothing to take them of."""
+    """Statistics of a figure. Percentiles are the text "NaN" if there are no values."""
 
     min: int
     max: int
@@ -27,7 +27,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, rename="kebab"):
-    """What went in and out of a subtask or of all subtasks of a vertex."""
+    """Input and output of a subtask, or of all subtasks of a vertex."""
 
     read_bytes: int
     read_bytes_complete: bool
@@ -47,7 +47,7 @@ def now_ms() -> int:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Of values in order, as Flink's library estimates it: between the neighbours of place p(n + 1)."""
+    """Return a percentile of sorted values as Flink's library estimates it: interpolated at position p(n + 1)."""
     place = percent / 100 * (len(ordered) + 1)
     if place < 1:
         return float(ordered[0])
@@ -70,11 +70,11 @@ def statistics(values: Iterable[float]) -> Statistics:
 
 
 ZERO = statistics([0])
-"""Of what never happens here: a barrier falls between two epochs, so nothing is aligned, buffered or in flight."""
+"""Statistics of what never happens here: barriers lie between epochs, so nothing is aligned, buffered or in flight."""
 
 
 def task_metrics(subtasks: Sequence[SubtaskFigures], running_ms: int) -> TaskMetrics:
-    """Of subtasks that have each been running this long."""
+    """Return the metrics of subtasks that have each been running for `running_ms`."""
     busy = sum(subtask.busy_ms for subtask in subtasks)
     return TaskMetrics(
         read_bytes=sum(subtask.bytes_in for subtask in subtasks),
@@ -92,7 +92,7 @@ def task_metrics(subtasks: Sequence[SubtaskFigures], running_ms: int) -> TaskMet
 
 
 def figures_of(record: JobRecord, operator: int, parallelism: int) -> tuple[SubtaskFigures, ...]:
-    """One entry for each subtask, also where nothing has been reported yet."""
+    """Return one entry for each subtask, including those that have reported nothing yet."""
     told = next((figures.subtasks for figures in record.figures if figures.operator == operator), ())
     by_subtask = {figures.subtask: figures for figures in told}
     return tuple(by_subtask.get(subtask) or SubtaskFigures(subtask) for subtask in range(parallelism))

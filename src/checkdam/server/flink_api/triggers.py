@@ -1,6 +1,6 @@
-"""What a client may ask of a job, and what became of it: checkpoints, savepoints, stop, cancel, disposal, rescaling.
+"""Operations that a client can trigger, and their status: checkpoint, savepoint, stop, cancel, disposal, rescale.
 
-Three spellings of one idea are Flink's: `target-directory`, `targetDirectory`, `savepoint-path`; two of a failure too.
+Flink spells one idea in three ways, `target-directory`, `targetDirectory` and `savepoint-path`, and failures in two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from checkdam.server.flink_api.operations import (
 )
 
 _MAX_PARALLELISM = 32768
-_NO_JOB = ""  # a disposal belongs to none
+_NO_JOB = ""  # a disposal belongs to no job
 Info = TypeVar("Info")
 
 
@@ -159,13 +159,13 @@ class Triggers:
         return Nothing()
 
     def yarn_stop(self, _: Call) -> Nothing:
-        """As in Flink: who wants a graceful end must not get a cancellation."""
+        """Refuse, as Flink does: a client that wants a graceful stop must not get a cancellation."""
         raise _stop_has_moved()
 
     def status(self, kind: OperationKind, info: type[Any], result: str | None, call: Call) -> OperationStatus[Any]:
-        """Tell how an operation is going. Its result becomes the field `result` of `info`."""
+        """Return the status of an operation. Its result becomes the field `result` of `info`."""
         operation = self._find(kind, call)
-        if not operation.was_fetched:  # not `done`: it may have ended since `find` looked, and this would not be noted
+        if not operation.was_fetched:  # not `done`: it may have ended after `find`, and would not be marked
             return OperationStatus(_IN_PROGRESS, None)
         failure = operation.failure
         if failure is not None:
@@ -186,14 +186,14 @@ class Triggers:
         return operation
 
     def _target(self, job_id: str, given: str | None, name: str) -> str:
-        """The one thing checked before an operation is accepted."""
+        """Return the target directory; the only check made before an operation is accepted."""
         target = given or self._default_target(job_id)
         if not target:
             raise RestError(400, f"Config key [{SAVEPOINT_DIR.key}] is not set. Property [{name}] must be provided.")
         return target
 
     def _whole_path(self, path: str) -> str:
-        """A savepoint may be named as it is shown, which is without the credentials that open its storage."""
+        """Return the path with its credentials: a client may name a savepoint as shown, without them."""
         if MASKED not in path:
             return path
         known = {s.path for record in self.jobs.records() for s in record.savepoints if s.path is not None}
@@ -202,13 +202,13 @@ class Triggers:
     def _default_target(self, job_id: str) -> str | None:
         try:
             settings = self.jobs.record(job_id).settings
-        except RestError:  # an unknown job: the status call says so
+        except RestError:  # an unknown job is reported by the status call
             return self.configuration.get(SAVEPOINT_DIR)
         return settings.savepoint_directory or self.configuration.get(SAVEPOINT_DIR)
 
 
 def control_of(jobs: Jobs, job_id: str) -> JobControl:
-    """Raises RestError: what the status call of an operation on such a job tells."""
+    """Return the job's control. Raise the RestError that the status call of such an operation reports."""
     job = jobs.running(job_id)
     if job is not None:
         return job.control
@@ -220,7 +220,7 @@ def control_of(jobs: Jobs, job_id: str) -> JobControl:
 
 
 def cancel(jobs: Jobs, job_id: str) -> None:
-    """Raises RestError: 404 for an unknown job, 409 for one that has ended otherwise. Twice is no error."""
+    """Cancel the job. Raise RestError: 404 if it is unknown, 409 if it has ended otherwise. Idempotent."""
     status = jobs.record(job_id).status
     if status is JobStatus.CANCELED:
         return
@@ -233,7 +233,7 @@ def cancel(jobs: Jobs, job_id: str) -> None:
 
 
 def savepoint_then_cancel(control: JobControl, target: str, format: SavepointFormat) -> Future[Any]:
-    """The result is the savepoint's place; if it fails the job goes on."""
+    """Take a savepoint, then cancel; the result is the savepoint's path. If the savepoint fails, the job continues."""
     return _then(control.trigger_savepoint(target, format), control.cancel)
 
 
@@ -244,7 +244,7 @@ def _then(first: Future[Any], act: Callable[[], None]) -> Future[Any]:
         try:
             value = done.result()
             act()
-        except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+        except BaseException as error:  # noqa: BLE001  passed on through the result
             result.set_exception(error)
         else:
             result.set_result(value)
@@ -291,13 +291,13 @@ def routes(
         status(job + "/checkpoints", OperationKind.CHECKPOINT, CheckpointInfo, "checkpoint_id"),
         trigger("POST", job + "/savepoints", triggers.savepoint, "Write a savepoint", SavepointTriggerRequestBody),
         trigger("POST", job + "/stop", triggers.stop, "Stop with a savepoint", StopWithSavepointRequestBody),
-        status(job + "/savepoints", OperationKind.SAVEPOINT, SavepointInfo, "location"),  # of a stop, too
+        status(job + "/savepoints", OperationKind.SAVEPOINT, SavepointInfo, "location"),  # also of a stop
         trigger("POST", disposal, triggers.disposal, "Delete a savepoint", SavepointDisposalRequest, status=200),
         status(disposal, OperationKind.DISPOSAL, OperationInfo),
         trigger("PATCH", rescaling, triggers.rescaling, "Change the parallelism", query=(parallelism,), status=200),
         status(rescaling, OperationKind.RESCALING, OperationInfo),
         cancelling("PATCH", job, triggers.cancel, query=(mode,)),
-        # For the page of Flink, and for proxies that let only GET through: it changes something all the same.
+        # For Flink's web page, and for proxies that only allow GET: it is a write nevertheless.
         cancelling("GET", job + "/yarn-cancel", triggers.yarn_cancel, writes=True),
         cancelling("GET", job + "/yarn-stop", triggers.yarn_stop, writes=True),
     ]

@@ -1,4 +1,4 @@
-"""What Flink serves and a Python driver cannot: answered in Flink's error form, with the reason."""
+"""Endpoints of Flink that a Python driver cannot serve: answered with a reason, in Flink's error form."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One operator of a job, which is a vertex on Flink's wire, and its subtasks.
+"""One operator of a job, called a vertex in Flink's REST API, and its subtasks.
 
-The states of tasks follow from the status of their job: all slots start, run and end together.
+Task states follow from the job's status: all slots start, run and end together.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _OF_JOB = {
     JobStatus.SUSPENDED: "CANCELED",
     JobStatus.RECONCILING: "RECONCILING",
 }
-_HIGH, _LOW = 0.5, 0.1  # Flink's bounds for a ratio of backpressure
+_HIGH, _LOW = 0.5, 0.1  # Flink's thresholds for the backpressure ratio
 
 
 def task_state(record: JobRecord, operator: OperatorRecord, subtask: int | None = None) -> str:
-    """Of a vertex, or of one subtask of it. The one whose failure ended the job is FAILED."""
+    """Return the state of a vertex, or of one of its subtasks. The subtask whose failure ended the job is FAILED."""
     if record.status in (JobStatus.FAILED, JobStatus.FAILING, JobStatus.RESTARTING) and record.exceptions:
         latest = record.exceptions[0]
         if latest.task == operator.name and subtask in (None, latest.subtask):
@@ -55,7 +55,7 @@ def task_state(record: JobRecord, operator: OperatorRecord, subtask: int | None 
 
 
 def state_counts(states: list[str]) -> dict[str, int]:
-    """Every state is there, in capitals."""
+    """Return how many there are of every state, including 0, by upper-case name."""
     return {state: states.count(state) for state in STATES}
 
 
@@ -64,12 +64,12 @@ def subtask_states(record: JobRecord, operator: OperatorRecord) -> list[str]:
 
 
 def running_since(record: JobRecord) -> int:
-    """When the tasks of the current attempt started; -1 if none has."""
+    """Return when the tasks of the current attempt started; -1 if they have not."""
     return record.timestamps.get(JobStatus.RUNNING, NEVER)
 
 
 def running_for(record: JobRecord, now: int) -> int:
-    """Milliseconds since then, until the job's end; -1 if it has not started."""
+    """Return the milliseconds from that start until now or the job's end; -1 if it has not started."""
     since, end = running_since(record), record.ended_at
     return NEVER if since < 0 else max(0, (end if end >= 0 else now) - since)
 
@@ -79,7 +79,7 @@ def wire_name(name: str) -> str:
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """A figure over all subtasks."""
+    """Statistics of one figure over all subtasks."""
 
     min: int
     max: int
@@ -97,7 +97,7 @@ class Aggregated(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Subtask(msgspec.Struct, frozen=True, rename="kebab"):
-    """The start time is there twice: Flink keeps an older spelling."""
+    """One subtask. The start time appears twice because Flink keeps an older spelling."""
 
     subtask: int
     status: str
@@ -174,7 +174,7 @@ class Backpressure(msgspec.Struct, frozen=True):
 
 
 def find_vertex(jobs: Jobs, call: Call) -> tuple[JobRecord, OperatorRecord]:
-    """Raises RestError 404: the job, or this vertex of it, is unknown."""
+    """Return the job and the vertex. Raise RestError 404 if either is unknown."""
     record = jobs.record(call.job_id)
     vertex_id = call.path["vertexid"]
     for operator in record.operators:
@@ -184,7 +184,7 @@ def find_vertex(jobs: Jobs, call: Call) -> tuple[JobRecord, OperatorRecord]:
 
 
 def find_subtask(operator: OperatorRecord, call: Call) -> int:
-    """Raises RestError 404 unless the operator has that many subtasks."""
+    """Return the subtask index. Raise RestError 404 if the operator has no such subtask."""
     subtask = int(call.path["subtaskindex"])
     if subtask >= operator.parallelism:
         raise RestError(404, f"Invalid subtask index for vertex {operator.vertex_id}")
@@ -192,7 +192,7 @@ def find_subtask(operator: OperatorRecord, call: Call) -> int:
 
 
 def slot_id(slot: SlotRecord) -> str:
-    """Return a slot's id as a task manager: free text, and another one after a failover."""
+    """Return a slot's id as a task manager: free text that changes with a failover."""
     return f"{slot.host}:{slot.pid}"
 
 
@@ -267,7 +267,7 @@ def _one_subtask(jobs: Jobs, call: Call) -> Subtask:
 def _attempt(jobs: Jobs, call: Call) -> Subtask:
     record, operator = find_vertex(jobs, call)
     subtask = _subtask(record, operator, find_subtask(operator, call), now_ms())
-    if call.path["attempt"] != subtask.attempt:  # of those before it nothing is kept but their failures
+    if call.path["attempt"] != subtask.attempt:  # only the failures of earlier attempts are kept
         raise RestError(404, f"Could not find execution for subtask {subtask.subtask} attempt {call.path['attempt']}")
     return subtask
 
@@ -313,7 +313,7 @@ def _taskmanagers(jobs: Jobs, call: Call) -> VertexTaskManagers:
 
 
 def _backpressure(jobs: Jobs, call: Call) -> Backpressure:
-    """An operator that is always busy holds back those before it; that share is all there is to tell here."""
+    """Report backpressure from busy time: a busy operator holds back its upstream, and no other figure is known."""
     record, operator = find_vertex(jobs, call)
     subtasks = []
     for figures in figures_of(record, operator.id, operator.parallelism):

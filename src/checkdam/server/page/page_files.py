@@ -1,4 +1,4 @@
-"""Serves the page's files from memory: what is not among them at start does not exist."""
+"""Serves the page's files from memory; only files present at startup are served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from checkdam.server.app.endpoint import Call, Endpoint
 from checkdam.server.app.http_errors import RestError
 
-_TYPES = {  # of our own: the machine's table of types may lack or change some
+_TYPES = {  # fixed here because the machine's MIME table may lack or change some
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -35,7 +35,7 @@ _POLICY = "; ".join(
 
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
-    "Cache-Control": "no-cache",  # keep it, but ask each time whether it is still the one: an upgrade shows at once
+    "Cache-Control": "no-cache",  # browsers cache it but revalidate each time, so an upgrade takes effect at once
 }
 
 
@@ -47,7 +47,7 @@ class StaticFile:
 
 
 def static_files() -> dict[str, StaticFile]:
-    """Every file of the page by its path below `static`."""
+    """Return every file of the page by its path below `static`."""
     found: dict[str, StaticFile] = {}
     _collect(files("checkdam.server.page") / "static", "", found)
     return found
@@ -64,7 +64,7 @@ def _collect(directory: Traversable, prefix: str, found: dict[str, StaticFile]) 
 
 
 def is_page(path: str) -> bool:
-    """Whether this is a path of the page's files, which hold nothing of any job and so need no token."""
+    """Return whether this is a path of the page's files, which contain no job data and so need no token."""
     return path == "/" or path.startswith("/ui/")
 
 

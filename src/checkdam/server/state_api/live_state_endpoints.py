@@ -1,6 +1,6 @@
-"""The state of a running job, as of whole epochs: which states there are, what a key holds, and which keys there are.
+"""The state of a running job as of whole epochs: its states, the value of a key, and the keys of a state.
 
-A question for keys never takes a thread: it is handed to the slots' channels, and the answer wakes the event loop.
+A key query never occupies a thread: it goes to the slots' channels, and the answer wakes the event loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class States(msgspec.Struct, frozen=True):
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
-    """What one key holds at the end of the epoch; null if nothing."""
+    """The value of one key at the end of the epoch; null if it has none."""
 
     epoch: int
     key: Any
@@ -64,7 +64,7 @@ class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class KeyAnswers(msgspec.Struct, frozen=True):
-    """One answer a key, in the order of the keys; `epoch` is the earliest of theirs."""
+    """One answer per key, in the order of the keys; `epoch` is the earliest of the answers'."""
 
     epoch: int
     answers: list[KeyAnswer]
@@ -181,7 +181,7 @@ class _Live:
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
     if answer.done():
-        return  # whoever asked has gone
+        return  # the client has disconnected
     if isinstance(result, CheckdamError):
         answer.set_exception(result)
     else:
@@ -216,5 +216,5 @@ def _map_key(state: QueriedState, given: Any, read: Callable[[Any, Any], Any]) -
     if given is None:
         return None
     if state.map_key_type is None:
-        state.encoded_map_key(given)  # which tells that it is no map
+        state.encoded_map_key(given)  # raises, because it is not a map state
     return read(given, state.map_key_type)

@@ -1,4 +1,4 @@
-"""State at rest: what the job's retained checkpoints and its savepoints hold, and what changed between two of them."""
+"""State of the job's retained checkpoints and savepoints, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from checkdam.types.json_values import key_from_text, to_json
 from checkdam.types.type_info import TypeInfo
 
 _T = TypeVar("_T")
-_CACHED = 64  # results: descriptions, key groups and differences, none of which grows with the state
+_CACHED = 64  # results: descriptions, key groups and differences; their size does not depend on the state's
 _LARGEST_PAGE = 1_000
 _CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
 _LIMIT = Query("limit", Positive, f"how many at most, {_LARGEST_PAGE} if more", default=50)
@@ -118,9 +118,9 @@ class Differences(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """Results by what was asked, the latest used kept: a snapshot never changes, so an answer stays true.
+    """An LRU cache of results. Snapshots never change, so results never become stale.
 
-    Two who ask for the same at once do the work once.
+    Concurrent requests for the same result compute it once.
     """
 
     def __init__(self, size: int = _CACHED) -> None:
@@ -135,7 +135,7 @@ class Cache:
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
         with once.lock:
-            if not once.is_done:  # also after a failure: the next one may have more luck
+            if not once.is_done:  # also after a failure: the next request retries
                 once.result = make()
                 once.is_done = True
         found: _T = once.result
@@ -151,7 +151,7 @@ class _Once:
 
 @dataclass(frozen=True)
 class _Snapshots:
-    """The snapshots that a server knows of its jobs; nothing else can be read through it."""
+    """The snapshots of the jobs that a server knows; nothing else can be read through it."""
 
     jobs: Jobs
     cache: Cache
@@ -197,7 +197,7 @@ class _Snapshots:
 
 
 def _known(record: JobRecord) -> dict[str, CheckpointRecord]:
-    """What can be read now, by the last name of its path, newest first."""
+    """Return the snapshots that can be read now, newest first, by the last segment of their path."""
     complete = [
         each
         for each in (*record.savepoints, *record.checkpoints)
@@ -278,7 +278,7 @@ def _keyed(savepoint: Savepoint, call: Call) -> KeyedState:
 
 
 def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo]:
-    """One entry of a map."""
+    """Return the value and type of one map entry."""
     *_, (name, of) = state.part_types
     if name != "map_key" or len(state.part_types) > 2:
         raise UsageError(f'state "{state.description.name}" is no map', hint="Leave map-key out.")
@@ -318,7 +318,7 @@ def _differences(old: Savepoint, new: Savepoint, uid: str | None, name: str | No
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
-    """Serve what is below /jobs/:id/snapshots."""
+    """Return the endpoints below /jobs/:id/snapshots."""
     snapshots = _Snapshots(jobs, Cache())
     get = partial(Endpoint, "GET", tag="state", errors=(404, 409, 503))
     all_of_job = "/jobs/{jobid}/snapshots"
