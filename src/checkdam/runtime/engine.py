@@ -1,4 +1,4 @@
-"""The contract of engines, which run epochs: Spark in production, one process in tests."""
+"""The contract of engines, which run epochs: Spark in production, one process in tests. The job master uses no more."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 MOST_RECORDS: Final = 50_000
 MOST_SECONDS: Final = 0.2
-"""The most one epoch takes from a source, whichever limit comes first: barriers fall between epochs."""
+"""The most one epoch takes from a source, whichever limit comes first: barriers wait for epochs to end."""
 
 _GRACE_SECONDS: Final = 0.05
 """How much longer an epoch waits for a computing generator to reach its next yield."""
