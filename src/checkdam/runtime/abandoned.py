@@ -1,6 +1,6 @@
-"""Removes a directory that is locked for as long as its owner lives; also a program that waits for the owner's end.
+"""Removes a directory that is locked while its owner lives; also a program that waits for the owner's end.
 
-It runs with Python's own library alone, so that it starts at once and needs no path to this package.
+It needs only the standard library, so that it starts at once and without a path to this package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.25
 
 
 def take_lock(directory: str, *, wait: bool) -> int | None:
-    """Take the lock of a directory whose owner is gone; None if the owner lives, or there is no lock to take."""
+    """Take the lock of a directory whose owner is gone. Return None if the owner lives, or there is no lock to take."""
     try:
         lock = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -33,7 +33,7 @@ def take_lock(directory: str, *, wait: bool) -> int | None:
 
 
 def remove(directory: str) -> bool:
-    """Remove all that can be removed; the lock last, so that what a kill leaves here is still known as abandoned."""
+    """Remove everything that can be removed, the lock last: what a kill leaves is still known to be abandoned."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         if os.path.isdir(path) and not os.path.islink(path):
@@ -52,7 +52,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if take_lock(directory, wait=True) is None:
-        return  # removed by somebody else
+        return  # removed by another process
     for _ in range(_TRIES):
         try:
             if remove(directory):

@@ -1,4 +1,4 @@
-"""Answers to what is asked of a running job: futures that are done once."""
+"""Answers to requests to a running job: futures that are set once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def new_answer() -> Future[Any]:
-    """An answer that its asker cannot take back: what is under way is done, whether or not somebody still waits."""
+    """Return a future that the requester cannot cancel: work in progress is finished, awaited or not."""
     answer: Future[Any] = Future()
     answer.set_running_or_notify_cancel()
     return answer
@@ -31,6 +31,6 @@ def refused(reason: CheckdamError) -> Future[Any]:
 
 
 def refuse(answer: Future[Any], reason: CheckdamError) -> None:
-    """The first answer counts: when an attempt ends, several may have something to say."""
+    """Fail the answer, unless it is already set: several parties may refuse when an attempt ends."""
     with suppress(InvalidStateError):
         answer.set_exception(reason)

@@ -1,6 +1,6 @@
-"""Checkpoints in the memory of the driver: a storage there, served to the slots, which are other processes.
+"""Checkpoints in the driver's memory, served to the slots, which are other processes.
 
-As Flink's JobManagerCheckpointStorage: a failover restores from it, and it is gone with the driver.
+Like Flink's JobManagerCheckpointStorage: a failover restores from it, and it is gone with the driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERRORS: dict[str, type[Exception]] = {
 
 @dataclass(frozen=True)
 class DriverMemory:
-    """Where slots find the storage of a job whose checkpoints are in the memory of its driver."""
+    """The address of the storage of a job whose checkpoints are in its driver's memory."""
 
     uri: str
     location: str
@@ -50,7 +50,7 @@ _decode_answer: Callable[[bytes], _Failure | _Answer] = msgspec.msgpack.Decoder(
 
 
 class DriverMemoryServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves one storage to the slots of a job, which know the token. Paths in requests are checked by the storage."""
+    """Serves one storage to the slots of a job, which know the token. The storage checks paths in requests."""
 
     def __init__(self, location: str, uri: str) -> None:
         token = secrets.token_hex(32)
@@ -86,13 +86,13 @@ class DriverMemoryServer(flight.FlightServerBase):  # type: ignore[misc]  # pyar
         yield flight.Result(pa.py_buffer(msgspec.msgpack.encode(answer)))
 
     def close(self) -> None:
-        """Stop serving, and let go of what was kept."""
+        """Stop serving, and release the stored files."""
         self.shutdown()
         self._storage.delete_directory("")
 
 
 class DriverMemoryStorage:
-    """The storage in the driver's memory, as a slot sees it."""
+    """The storage in the driver's memory, as a slot accesses it."""
 
     def __init__(self, access: DriverMemory) -> None:
         self._access = access
@@ -136,7 +136,7 @@ class DriverMemoryStorage:
         self._ask("delete", path)
 
     def make_directory(self, directory: str) -> None:
-        checked_path(directory)  # there are only files
+        checked_path(directory)  # there are no directories, only files
 
     def delete_directory(self, directory: str) -> None:
         self._ask("delete_directory", directory)
@@ -145,7 +145,7 @@ class DriverMemoryStorage:
         self._ask("list", "")
 
     def check_size(self, path: str, size: int) -> None:
-        """Raise FileTooLargeError before the bytes travel."""
+        """Raise FileTooLargeError before any byte is sent."""
         limit = self._access.max_state_size
         if limit is not None and size > limit:
             raise FileTooLargeError(f"{self.uri}/{path}", size, limit)
@@ -171,7 +171,7 @@ class DriverMemoryStorage:
 
 
 def opener(access: DriverMemory) -> Callable[[str], DriverMemoryStorage]:
-    """How a slot opens `memory://…`: the storage of its job's driver, and no other."""
+    """Return how a slot opens `memory://…`: the storage of its job's driver, and no other."""
     storage = DriverMemoryStorage(access)
 
     def opened(root: str) -> DriverMemoryStorage:

@@ -1,4 +1,4 @@
-"""What runs epochs: Spark in earnest, one process in tests. The job master knows no more than this of either."""
+"""The contract of engines, which run epochs: Spark in production, one process in tests. The job master uses no more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 
 RunEpoch = Callable[[Callable[[Epoch], None]], None]
-"""Called by an engine for each epoch, with what moves the epoch's records through every level; tells it the number."""
+"""Runs one epoch: calls `execute(epoch)`, which moves records through all levels, then ends the epoch on all slots."""
 
 
 class Slot(Protocol):
@@ -28,14 +28,14 @@ class Slot(Protocol):
 
     @property
     def location(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
 
     def configure(self, setup: SlotSetup) -> None: ...
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport: ...
 
     def end_of_input(self) -> None:
-        """No more records will come: with the next epoch event time ends."""
+        """End event time with the next epoch: no more records will come."""
 
     def seal(
         self,
@@ -45,10 +45,10 @@ class Slot(Protocol):
         savepoint: SavepointTarget | None = None,
         full: bool = False,
     ) -> float:
-        """Fix the state as of this epoch, and begin to write it: for a checkpoint, or as part of a savepoint.
+        """Take a snapshot as of this epoch and begin to write it, for a checkpoint or as part of a savepoint.
 
         A `full` checkpoint refers to no file of another. The files of the last completed checkpoint must be kept until
-        this one is settled, also for a savepoint.
+        this checkpoint or savepoint has completed or failed.
         """
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot: ...
@@ -56,21 +56,21 @@ class Slot(Protocol):
     def completed(self, checkpoint_id: CheckpointId) -> None: ...
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        """It will not complete: what was written for it is removed, also that of a savepoint."""
+        """Remove what was written for a checkpoint or savepoint that will not complete."""
 
     def released(self, checkpoint_id: CheckpointId) -> None:
-        """The savepoint is complete: the slot has no more to do with it, and its files stay."""
+        """Release a completed savepoint: the slot no longer tracks it, and its files stay."""
 
     def query(self, request: bytes) -> bytes:
-        """Ask for live state, one call at a time: see runtime/live_state/query_messages.py for the messages.
+        """Query live state, one call at a time; runtime/live_state/query_messages.py has the messages.
 
-        Does not wait for the epoch under way, unless it is the first question.
+        Does not wait for the running epoch, unless it is the first query.
         """
 
     def hold(self, on_beat: Callable[[Beat], None]) -> None:
         """Return when the slot has ended in order; raise SlotLostError when it is lost or silent.
 
-        Until then `on_beat` is called with every heartbeat.
+        Calls `on_beat` with every heartbeat until then.
         """
 
     def close(self) -> None: ...
@@ -81,36 +81,36 @@ class Slot(Protocol):
 
 
 class Engine(Protocol):
-    """Moves records. One attempt at a time uses it."""
+    """Moves records. Used by one attempt at a time."""
 
     def first_epoch(self) -> Epoch:
-        """The epoch a job without a checkpoint begins with."""
+        """Return the epoch that a job without a checkpoint begins with."""
 
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[Slot]: ...
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
-        """Let the next `run` go on after this epoch, from where the sources stood; empty: from the beginning."""
+        """Let the next `run` continue after this epoch, from this source position; empty: from the beginning."""
 
     def run_static(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        """Run one epoch with the records of static sources that have not come yet; none if there are no such sources.
+        """Run one epoch with the records of static sources that are not read yet; none if there are no such sources.
 
-        No other epoch of the attempt comes before it.
+        It is the first epoch of the attempt.
         """
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        """Run epoch after epoch, until the input is used up or `interrupt` is called."""
+        """Run epoch after epoch, until the input is exhausted or `interrupt` is called."""
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
-        """Run one epoch without records through every level, from whatever thread; between epochs only."""
+        """Run one epoch without records through every level. Any thread may call this, between epochs only."""
 
     def interrupt(self) -> None:
-        """Let `run` return soon, from whatever thread."""
+        """Let `run` return soon. Any thread may call this."""
 
     def progress(self) -> Hashable:
-        """Return something that changes when a task gets something done; None if that is not known. Never waits."""
+        """Return a value that changes when a task makes progress; None if unknown. Never blocks."""
 
     def position(self) -> bytes:
-        """Where the sources stand after the last epoch; between epochs only."""
+        """Return the source position after the last epoch; between epochs only."""
 
     def source_counts(self) -> Mapping[int, OperatorCounts]:
-        """By operator in front of the first exchange, what Python did there in the last epoch; between epochs only."""
+        """Return counts of the last epoch's Python work, by operator upstream of all exchanges; between epochs only."""

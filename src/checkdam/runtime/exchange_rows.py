@@ -1,10 +1,10 @@
-"""How records look while they cross an exchange: Arrow batches, each row belonging to one edge.
+"""The layout of records that cross an exchange: Arrow batches, in which each row belongs to one edge.
 
-An exchange with one edge carries just that edge's columns. With several, every edge has columns of its own, empty in
-the rows of the others, and a first column names the edge; so columns stay columns whatever the graph looks like.
+An exchange with one edge carries just that edge's columns. With several, every edge has columns of its own, null in the
+rows of the others, and a first column names the edge. So columns stay columns whatever the graph looks like.
 
-A job with event time or broadcast streams has two more leading columns: the partition that a row is for, where it is
-not found from the record, and what is said beside the records. Such a row belongs to no edge.
+A job with event time or broadcast streams has two more leading columns: the target partition of a row, where the record
+does not determine it, and the content of control rows, which belong to no edge.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EDGE = "edge"
 TO = "to"
 CONTROL = "control"
 NO_EDGE = -1
-"""What stands in the edge column of a control row."""
+"""The edge column of a control row."""
 
 _CONTROLLED = (
     pa.field(EDGE, pa.int32(), nullable=False),
@@ -32,7 +32,7 @@ _CONTROLLED = (
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """Where one edge's columns stand in the rows of an exchange."""
+    """The positions of one edge's columns in the rows of an exchange."""
 
     edge: Edge
     values: tuple[int, ...]
@@ -42,7 +42,7 @@ class EdgeColumns:
 
 @dataclass(frozen=True)
 class EdgeRows:
-    """Records of one edge as columns, with their keys and timestamps where those travel in columns of their own."""
+    """Records of one edge as columns, with their keys and timestamps where those have columns of their own."""
 
     edge: Edge
     values: pa.RecordBatch
@@ -55,13 +55,13 @@ class EdgeRows:
 
 
 class Wire:
-    """The layout of one exchange, in front of a level; `controlled` with the columns for control rows."""
+    """The layout of one exchange, upstream of a level; `controlled` adds the columns for control rows."""
 
     def __init__(self, edges: Sequence[Edge], *, level: int | None = None, controlled: bool = False) -> None:
         self.edges = tuple(edges)
         self.level = level
         self.controlled = controlled
-        self.tagged = controlled or len(self.edges) != 1  # no edge at all: the tag, since a row must have a column
+        self.tagged = controlled or len(self.edges) != 1  # tagged also without any edge, since a row must have a column
         fields = list(_CONTROLLED if controlled else _CONTROLLED[:1] if self.tagged else ())
         self.columns: dict[int, EdgeColumns] = {}
         for edge in self.edges:
@@ -85,7 +85,7 @@ class Wire:
         keys: pa.RecordBatch | None = None,
         timestamps: Sequence[int | None] | pa.Array | None = None,
     ) -> pa.RecordBatch:
-        """Rows of one edge as rows of the exchange."""
+        """Convert rows of one edge to rows of the exchange."""
         own = [*values.columns, *(keys.columns if keys is not None else ())]
         if not self.tagged:
             return pa.RecordBatch.from_arrays(own, schema=self.schema)
@@ -99,7 +99,7 @@ class Wire:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def address(self, edge: Edge, packed: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Packed rows of an edge as they are sent: those of a broadcast stream once for each subtask behind it."""
+        """Address packed rows of an edge to partitions: rows of a broadcast stream once for each downstream subtask."""
         if not self.is_copied(edge):
             yield packed
             return
@@ -107,11 +107,11 @@ class Wire:
             yield packed.set_column(1, _CONTROLLED[1], pa.repeat(pa.scalar(partition, pa.int32()), packed.num_rows))
 
     def is_copied(self, edge: Edge) -> bool:
-        """A broadcast edge on its way to a later level travels once, and is copied by the last to pass it on."""
+        """Return whether a broadcast edge is copied here: it travels once, and the last exchange copies it."""
         return self.controlled and edge.partitioning is Partitioning.BROADCAST and edge.level == self.level
 
     def pack_control(self, content: bytes, partitions: int) -> pa.RecordBatch:
-        """One control row for each partition."""
+        """Return one control row for each partition."""
         first = [
             pa.repeat(pa.scalar(NO_EDGE, pa.int32()), partitions),
             pa.array(range(partitions), pa.int32()),
@@ -122,7 +122,7 @@ class Wire:
         )
 
     def unpack(self, batch: pa.RecordBatch) -> Iterator[EdgeRows]:
-        """The rows of each edge; control rows are left out."""
+        """Yield the rows of each edge; control rows are left out."""
         if batch.num_rows == 0:
             return
         if not self.tagged:
@@ -146,14 +146,14 @@ class Wire:
         )
 
     def unpack_control(self, batch: pa.RecordBatch) -> list[bytes]:
-        """What the control rows of a batch say."""
+        """Return the contents of a batch's control rows."""
         if not self.controlled or batch.num_rows == 0:
             return []
         return [bytes(content) for content in batch.column(2).drop_null().to_pylist()]
 
 
 def wire_before(plan: JobPlan, level: int) -> Wire | None:
-    """The exchange in front of a level; that behind the last one leads back to Spark, or does not exist."""
+    """Return the exchange upstream of a level. The one behind the last level leads back to Spark, or does not exist."""
     edges = plan.wire(level)
     if level > len(plan.levels):
         return Wire(edges, level=level) if edges else None
@@ -161,10 +161,10 @@ def wire_before(plan: JobPlan, level: int) -> Wire | None:
 
 
 def is_controlled(plan: JobPlan) -> bool:
-    """Whether something is said beside the records, or a record goes to other partitions than its key's."""
+    """Return whether the job sends control rows, or records to other partitions than their key's."""
     return plan.has_event_time or any(edge.partitioning is Partitioning.BROADCAST for edge in plan.edges)
 
 
 def has_own_key(edge: Edge) -> bool:
-    """Whether the key travels in columns of its own, because it is computed by the user's function."""
+    """Return whether the key has columns of its own, because a user function computes it."""
     return edge.partitioning is Partitioning.KEYED and edge.key is not None and edge.key.columns is None

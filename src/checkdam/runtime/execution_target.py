@@ -1,4 +1,4 @@
-"""Where the jobs of an environment run: on Spark, or, in tests, in this process."""
+"""The place where the jobs of an environment run: Spark, or this process in tests."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from checkdam.runtime.job import Job
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job as its target runs it; `engines` makes what runs the epochs of a plan, for each plan that the job has."""
+    """A job as its target runs it; `engines` makes the engine for each plan of the job."""
 
     job: Job
     engines: Callable[[JobPlan], Engine]
     clock: Clock | None = None
-    machinery: Machinery | None = None  # None: with threads
+    machinery: Machinery | None = None  # None: threads
 
 
 class ExecutionTarget(Protocol):
     @property
     def default_parallelism(self) -> int:
-        """The parallelism of a job that names none."""
+        """The parallelism of a job that sets none."""
 
     def running(self, job: Job) -> AbstractContextManager[PreparedJob]:
-        """Return what to run a job within. Called in the user's thread; entered and left in the thread of the job."""
+        """Return the context to run a job in. Called in the user's thread; entered and left in the job's thread."""
 
     def close(self) -> None:
-        """Let go of what the target holds for an environment whose job has ended, or could not be made."""
+        """Release the resources of an environment whose job has ended, or could not be built."""

@@ -1,4 +1,4 @@
-"""Errors on their way to the driver: out of user code, between processes, and through the text of Spark's exceptions.
+"""Carries errors to the driver: out of user code, between processes, and through the text of Spark's exceptions.
 
 An error crosses a process border as an `ErrorMessage`: data of a fixed shape, never code. The text of one of Spark's
 exceptions may quote records, so a message found there counts only if it is signed with the attempt's token.
@@ -29,7 +29,7 @@ from checkdam.graph.operators import Operator
 
 _LONGEST_RECORD = 500
 _LONGEST_TEXT = 20_000
-"""Characters of each text in a message: some exceptions carry their whole input."""
+"""Longest text in a message, in characters: some exceptions carry their whole input."""
 _MOST_NOTES = 10
 _MARK = re.compile(r"<checkdam-error:([0-9a-f]{64}):([A-Za-z0-9+/=]{1,2000000})>")
 _RUNTIME = str(Path(__file__).parent)
@@ -39,15 +39,15 @@ _KINDS = {
 
 
 NO_RECORD: Final = object()
-"""Stands for the record where user code was called for none."""
+"""Stands for the record where user code was called without one."""
 
 
 def user_error(
     operator: Operator | str, record: Any, cause: BaseException, *, where: str | None = None
 ) -> CheckdamError:
-    """Describe what the user's function raised, with the user's stack frames only; `where` as in UserFunctionError.
+    """Describe the user function's error, with the user's stack frames only; `where` as in UserFunctionError.
 
-    A state that the function asks for and cannot have is no failure of the function: the error stays what it is, so
+    A state that the function declares and cannot have is not a failure of the function: that error is kept as it is, so
     that no restart is tried.
     """
     name, uid = (operator, "") if isinstance(operator, str) else (operator.name, operator.uid or "")
@@ -68,7 +68,7 @@ def user_error(
 
 
 class UserFailure(msgspec.Struct, frozen=True):
-    """What only a UserFunctionError knows."""
+    """The fields that only a UserFunctionError has."""
 
     operator: str
     record: str
@@ -113,7 +113,7 @@ class ErrorMessage(msgspec.Struct, frozen=True):
         )
 
     def error(self) -> CheckdamError:
-        """Make the error again.
+        """Rebuild the error.
 
         Raises:
             ValueError: there is no such kind of error.
@@ -144,15 +144,15 @@ _decode = msgspec.json.Decoder(ErrorMessage).decode
 
 
 def to_text(error: CheckdamError, token: str) -> str:
-    """Write the error for people, followed by a signed message for `find_error`. The token itself is not in it."""
+    """Format the error for people, followed by a signed message for `find_error`. The token itself is not included."""
     payload = base64.b64encode(msgspec.json.encode(ErrorMessage.of(error))).decode()
     return f"{_text(str(error))} <checkdam-error:{_signature(payload, token)}:{payload}>"
 
 
 def find_error(text: str, token: str) -> CheckdamError | None:
-    """Find the error that `to_text` put somewhere into this text with the same token.
+    """Find the error that `to_text` put into this text with the same token.
 
-    The text may quote records, so whatever is not signed with the token is text and nothing else.
+    The text may quote records, so anything that is not signed with the token is ignored.
     """
     for signature, payload in _MARK.findall(text):
         if hmac.compare_digest(signature, _signature(payload, token)):
@@ -165,7 +165,7 @@ def _signature(payload: str, token: str) -> str:
 
 
 def _text(text: str) -> str:
-    # Half a character, as in a file's name that is no UTF-8, could not be sent.
+    # Lone surrogates, as in a file name that is not UTF-8, could not be sent.
     return _cut(text, _LONGEST_TEXT).encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""How often driver and slots hear of each other, and after which silence one gives the other up."""
+"""The interval of heartbeats between driver and slots, and the silence after which one gives the other up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checkdam.errors import ConfigError
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Checked when built; the defaults are Flink's.
+    """The options of heartbeats, checked when built; the defaults are Flink's.
 
     Raises:
         ConfigError: the timeout is not longer than the interval, or the interval is zero.
@@ -46,12 +46,12 @@ class Heartbeat:
 
 
 class Silence:
-    """Measures how long nothing was heard, in time in which this process itself ran.
+    """Measures silence: how long nothing was heard while this process itself ran.
 
-    A process that was stopped for a minute and goes on has not listened for that minute.
+    A process that was stopped for a minute did not listen for that minute.
     """
 
-    _STEPS = 10  # a timeout is counted in so many steps, each of which may take too long without being counted longer
+    _STEPS = 10  # a timeout is counted in this many steps; a step that takes too long still counts as one
 
     def __init__(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
@@ -61,7 +61,7 @@ class Silence:
         self._heard.set()
 
     def wait(self, until: threading.Event) -> bool:
-        """Wait until nothing was heard for the timeout; return False when `until` is set before."""
+        """Wait until nothing was heard for the timeout. Return False if `until` is set before."""
         silent = 0
         while silent < self._STEPS:
             if until.wait(self._seconds / self._STEPS):

@@ -1,11 +1,11 @@
-"""Temporary directories that are gone when their owner is, however it ended.
+"""Temporary directories that are removed when their owner ends, however it ended.
 
-The owner holds a lock on a file in the directory for as long as it lives. The kernel releases the lock when the process
-ends, and it counts in every container that shares the directory, where process ids mean nothing.
+The owner holds a lock on a file in the directory while it lives. The kernel releases the lock when the process ends,
+and the lock works in every container that shares the directory, where process ids mean nothing.
 
 An owner that ends by itself removes the directory. A small process waits for the lock and removes what is still there:
-all of it, if the owner was killed. A container kills that process too when its first one ends; then the next start
-removes what it finds unlocked.
+everything, if the owner was killed. A container kills that process too when its first one ends; then the next start
+removes the directories it finds unlocked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PREFIX = "checkdam-"
 
 @dataclass(frozen=True)
 class _Owned:
-    """A directory of this process, the lock that says so, and who removes it."""
+    """A directory of this process, its lock, and the process that removes it."""
 
     directory: Path
     lock: int
@@ -43,25 +43,26 @@ _owned: dict[Path, _Owned] = {}
 
 
 def work_directory(parent: Path) -> Path:
-    """Make a directory that disappears with this process. All of a process lie in one, with one janitor.
+    """Make a directory that disappears with this process. A process has one such directory, with one janitor, for all
+    calls.
 
     Only the user who runs this process can enter it, whatever the umask.
     """
-    with _one_at_a_time:  # slots that share a process, as in tests, open their stores at the same time
+    with _one_at_a_time:  # slots that share a process, as in tests, open their stores concurrently
         owned = _owned.get(parent)
         if owned is None or not owned.directory.exists():
             parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(parent)
             if owned is not None:
                 os.close(owned.lock)
-                owned.janitor.wait()  # it waits for the lock alone: its directory is gone
+                owned.janitor.wait()  # it waits only for the lock: its directory is gone
             directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
             owned = _owned[parent] = _Owned(directory, _locked(directory), _start_janitor(directory))
     return Path(tempfile.mkdtemp(dir=owned.directory))
 
 
 def _locked(directory: Path) -> int:
-    """Lock a directory until this process ends. The file gets its name when it is locked: others try what they find."""
+    """Lock a directory until this process ends. The file gets its name once locked: others try what they find."""
     fresh = directory / f"{abandoned.LOCK}.new"
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -77,7 +78,7 @@ def _locked(directory: Path) -> int:
 
 
 def _let_go() -> None:
-    """Leave the locks of a parent to the parent, in a child that was forked without another program."""
+    """Drop the parent's locks in a forked child: they belong to the parent."""
     global _one_at_a_time  # another thread of the parent may hold it
     _one_at_a_time = threading.Lock()
     for owned in _owned.values():
@@ -91,9 +92,9 @@ os.register_at_fork(after_in_child=_let_go)
 @atexit.register
 def _remove_own() -> None:
     for owned in _owned.values():
-        with suppress(OSError):  # children may still write here; the janitor comes after them
+        with suppress(OSError):  # children may still write here; the janitor removes the rest
             abandoned.remove(str(owned.directory))
-        owned.janitor.returncode = 0  # it outlives this process on purpose, which Popen would warn of
+        owned.janitor.returncode = 0  # it outlives this process on purpose; Popen would warn
 
 
 def _start_janitor(directory: Path) -> subprocess.Popen[bytes]:
@@ -107,7 +108,7 @@ def _start_janitor(directory: Path) -> subprocess.Popen[bytes]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove this user's work directories whose owner is gone; one without a lock may be in the making and stays."""
+    """Remove this user's work directories whose owner is gone. One without a lock may be just created and stays."""
     for directory in parent.glob(f"{PREFIX}*-*"):
         if not _is_own(directory):
             continue
@@ -115,14 +116,14 @@ def remove_abandoned(parent: Path) -> None:
         if lock is None:
             continue
         try:
-            with suppress(OSError):  # its janitor is at it as well, or the next start has more luck
+            with suppress(OSError):  # its janitor is removing it too, or the next start will
                 abandoned.remove(str(directory))
         finally:
             os.close(lock)
 
 
 def _is_own(directory: Path) -> bool:
-    """Whether this user has made the directory: others may put what they like where temporary files are."""
+    """Return whether this user made the directory: any user may put files into a temporary directory."""
     try:
         status = directory.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""A job ready to run: the plan and every choice that goes with it."""
+"""A job ready to run: the plan and all options that go with it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Job:
     checkpoints: CheckpointConfig
     restart: RestartStrategy = field(default_factory=NoRestart)
     fail_on_repeated_rejection: bool = False  # of one record by the same error, whatever the restart strategy
-    local_directory: str | None = None  # where slots keep working files; None: with other temporary files
-    driver_memory: DriverMemory | None = None  # how slots reach checkpoints that are in the driver's memory
+    local_directory: str | None = None  # of the slots' working files; None: the usual temporary directory
+    driver_memory: DriverMemory | None = None  # how slots reach checkpoints in the driver's memory
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     cancellation_timeout: timedelta = config.CANCELLATION_TIMEOUT.default
-    parallelism: int = 1  # of the operators that do not say otherwise
-    allow_repeated_output: bool = False  # when it goes back to an older checkpoint and a sink cannot withdraw
+    parallelism: int = 1  # of operators that do not set their own
+    allow_repeated_output: bool = False  # when resuming from an older checkpoint and a sink cannot withdraw
     source_choices: SourceChoices = field(default_factory=SourceChoices)
 
     def at_parallelism(self, parallelism: int) -> Job:
-        """The same job, planned anew; operators that were given a parallelism of their own keep it.
+        """Return the same job, planned anew; operators with a parallelism of their own keep it.
 
         Raises:
             JobGraphError: it is not between 1 and the max parallelism of the job, or of one of its operators.
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def storage(self) -> str | None:
-        """Where checkpoints go; None: there are none."""
+        """The URI of the checkpoint storage; None if there is none."""
         return self.checkpoints.storage
 
     @property

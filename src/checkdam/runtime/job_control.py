@@ -1,4 +1,4 @@
-"""What may be asked of a running job, and who serves it. The job master keeps these promises; REST relays them."""
+"""The requests to a running job, and its hosts. The job master serves them; REST relays them."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from checkdam.types.type_info import TypeInfo
 
 
 class JobControl(Protocol):
-    """Every call may come from any thread and returns at once; a future ends with a CheckdamError if it fails.
+    """Any thread may call any method, and it returns at once; a future fails with a CheckdamError.
 
-    What fails leaves the job running, unless it says otherwise. When the job ends first, futures fail too.
+    A failed request leaves the job running, unless noted otherwise. If the job ends first, futures fail too.
     """
 
     def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
-        """Cut a checkpoint at the end of the epoch that runs, or now; done when it is complete.
+        """Take a checkpoint at the end of the running epoch, or now; done when it is complete.
 
-        Waits while as many as allowed are in progress. A `full` one refers to no file of another. It counts as any
-        other: its failure may fail the job over. Refused without checkpoint storage.
+        Waits while the limit of concurrent checkpoints is reached. A `full` one refers to no file of another. It counts
+        like any other: its failure may fail the job over. Refused without checkpoint storage.
         """
 
     def trigger_savepoint(self, target: str, format: SavepointFormat) -> Future[str]:
         """Write a self-contained copy of the state below `target`; the result is its directory.
 
-        Goes beside checkpoints, one savepoint at a time, and needs no checkpoint storage. It publishes no output; what
-        is not published yet is kept for the job's next checkpoint, or for whoever restores the savepoint. One that
-        fails leaves nothing behind and counts for nothing.
+        Runs alongside checkpoints, one savepoint at a time, and needs no checkpoint storage. It publishes no output;
+        unpublished output is kept for the job's next checkpoint, or for a job that restores the savepoint. A failed
+        savepoint leaves nothing behind and does not count as a failure of the job.
         """
 
     def stop_with_savepoint(self, target: str, format: SavepointFormat, *, drain: bool) -> Future[str]:
-        """Take no more records, write a savepoint, publish all output, and end as FINISHED.
+        """Stop reading records, write a savepoint, publish all output, and end as FINISHED.
 
-        With `drain` event time ends first, so that every timer fires. If the savepoint fails the job goes on; after a
-        drain, from its last checkpoint. Done when the job has ended. A second stop while one is under way fails.
+        With `drain` event time ends first, so that every timer fires. If the savepoint fails the job continues; after a
+        drain, from its last checkpoint. Done when the job has ended. A second stop while one is in progress fails.
         """
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """Go on at another parallelism, from a cut where nothing is lost or repeated; done when it runs again.
+        """Resume at another parallelism, from a checkpoint that loses and repeats nothing; done when the job runs
+        again.
 
-        Operators that were given a parallelism of their own keep it. Refused without checkpoint storage, below 1 and
-        above the max parallelism. If the job cannot start again like that, the restart strategy decides whether it
-        goes on as it was.
+        Operators with a parallelism of their own keep it. Refused without checkpoint storage, below 1 and above the max
+        parallelism. If the job cannot start at the new parallelism, the restart strategy decides whether it resumes at
+        the old.
         """
 
     def cancel(self) -> None:
-        """End the job in order; retention decides what stays."""
+        """End the job in order; retention decides what is kept."""
 
 
 @dataclass(frozen=True)
 class QueryableState:
-    """One keyed state that can be asked for by key."""
+    """One keyed state that can be queried by key."""
 
     uid: str
     name: str
@@ -70,7 +71,7 @@ class QueryableState:
 
 @dataclass(frozen=True)
 class QueryAnswer:
-    """What one key holds as of the end of `epoch`: a value, a list, a dict of a map's entries; None if nothing."""
+    """The content of one key as of the end of `epoch`: a value, a list, a dict of a map's entries; None if empty."""
 
     epoch: Epoch
     subtask: int
@@ -81,7 +82,7 @@ class QueryAnswer:
 
 @dataclass(frozen=True)
 class KeysPage:
-    """Some of a state's keys with their values; `cursor` asks for the next page, None at the end."""
+    """Some of a state's keys with their values; `cursor` requests the next page, None at the end."""
 
     epoch: Epoch
     entries: Sequence[tuple[Any, Any]]
@@ -89,20 +90,21 @@ class KeysPage:
 
 
 class StateQueries(Protocol):
-    """Live state, as of whole epochs. Safe from many threads at once; raises CheckdamError (StateAccessError for an
-    unknown uid, name or key type, StateNotReadyError while the job fails over or no epoch has ended)."""
+    """Live state, as of whole epochs. Thread-safe. Raises CheckdamError: StateAccessError for an unknown uid, name or
+    key type, StateNotReadyError while the job fails over or before an epoch has ended.
+    """
 
     def states(self) -> Sequence[QueryableState]: ...
 
     def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
-        """One answer a key, all of keys in one slot as of the same epoch; with `map_key`, of maps, only that entry."""
+        """Return one answer per key, all of one slot as of the same epoch; with `map_key`, only that entry of maps."""
 
     def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage: ...
 
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job as its host sees it: what it tells, what may be asked of it."""
+    """A job as its host sees it: its records, and the requests it serves."""
 
     job_id: JobId
     name: str
@@ -113,13 +115,13 @@ class RunningJob:
 
 class JobMonitor(Protocol):
     def record(self) -> JobRecord:
-        """All that is known of the job now; cheap enough to ask for with every request."""
+        """Return everything known about the job now; cheap enough to call with every request."""
 
 
 class JobHost(Protocol):
-    """Serves the jobs of a process: the REST server in earnest. `None` in a Launch: nobody does."""
+    """Serves the jobs of a process: the REST server in production. `None` in a Launch: there is no host."""
 
     def job_started(self, job: RunningJob) -> None: ...
 
     def job_ended(self, job_id: JobId) -> None:
-        """The job's futures are all done. What was asked for may still be waited for by a client."""
+        """Note that the job has ended and all its futures are done. Clients may still be waiting for a result."""

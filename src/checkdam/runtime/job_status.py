@@ -1,4 +1,4 @@
-"""How a job stands."""
+"""The status of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobStatus(StrEnum):
-    """Flink's names. FAILED, CANCELED and FINISHED are for good; a SUSPENDED job has no driver, and may be resumed."""
+    """Flink's names. FAILED, CANCELED and FINISHED are final; a SUSPENDED job has no driver, and may be resumed."""
 
     INITIALIZING = "INITIALIZING"
     CREATED = "CREATED"

@@ -1,4 +1,4 @@
-"""What follows a failure: how often, and after which wait, a job is started again."""
+"""Restart strategies: how often, and after which delay, a job restarts after failures."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from checkdam.option_fields import OptionFields, option_field, options_from
 
 
 class RestartPolicy(Protocol):
-    """The failures of one job, seen through its strategy."""
+    """The failures of one job, judged by its strategy."""
 
     def on_failure(self) -> timedelta | None:
-        """Count a failure; returns the wait before the restart, None to give up."""
+        """Count a failure. Return the delay before the restart, or None to give up."""
 
 
 class RestartStrategy(Protocol):
-    """A choice of the user; plain data."""
+    """A restart strategy the user chose; plain data."""
 
     def begin(self, clock: Clock) -> RestartPolicy:
-        """A fresh count of failures."""
+        """Return a policy with no failures counted."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class FixedDelayRestart(OptionFields):
 
 @dataclass(frozen=True)
 class ExponentialDelayRestart(OptionFields):
-    """Restart after a wait that grows with each failure, and starts over after a time of calm.
+    """Restart after a delay that grows with each failure, and starts over after a quiet period.
 
-    The wait is `initial_backoff` times `backoff_multiplier` for each earlier failure, at most `max_backoff`, moved up
-    or down by a random share of up to `jitter_factor`. Calm is a time of `reset_backoff_threshold` since the last
-    restart. With `attempts_before_reset_backoff`, more failures than that without calm end the job.
+    The delay is `initial_backoff` times `backoff_multiplier` for each earlier failure, at most `max_backoff`, moved up
+    or down by a random share of up to `jitter_factor`. The quiet period is `reset_backoff_threshold` since the last
+    restart. With `attempts_before_reset_backoff`, more failures than that without a quiet period end the job.
     """
 
     implies = ((config.RESTART_STRATEGY, "exponential-delay"),)
@@ -128,14 +128,14 @@ _STRATEGIES: Mapping[str, type[NoRestart | FixedDelayRestart | ExponentialDelayR
 
 
 def settle_restart(configuration: Configuration, *, checkpointing: bool) -> Configuration:
-    """A copy of the settings that names a strategy: unset, as in Flink, exponential delay with checkpoints, or none."""
+    """Copy the settings with a strategy set: as in Flink, exponential delay with checkpoints, else none."""
     if configuration.get(config.RESTART_STRATEGY) is not None:
         return configuration
     return configuration.settled(config.RESTART_STRATEGY, "exponential-delay" if checkpointing else "none")
 
 
 def restart_strategy_from(configuration: Configuration, *, checkpointing: bool) -> RestartStrategy:
-    """The strategy the settings ask for."""
+    """Return the strategy the settings name."""
     settled = settle_restart(configuration, checkpointing=checkpointing)
     return options_from(_STRATEGIES[settled.get(config.RESTART_STRATEGY) or "none"], settled)
 
@@ -196,7 +196,7 @@ class _FailureRate:
 def _check(strategy: object, name: str, holds: Callable[[], bool], allowed: str) -> None:
     try:
         is_allowed = holds()
-    except TypeError:  # of another type, which does not compare
+    except TypeError:  # of another type, which is not comparable
         is_allowed = False
     if not is_allowed:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Where the sources of a job stand, by uid, and which of these positions a job takes up again.
+"""The positions of a job's sources, by uid, and which of them a restored job uses.
 
-A position belongs to the uid of its source. Sources may be added, which begin at their start, and reordered; the
-position of one that is gone is dropped only if that is allowed. A source of another kind or place under a known uid is
-refused: its position would mean something else there.
+A position belongs to the uid of its source. Sources may be reordered, and added: a new source begins at its start. The
+position of a removed source is dropped only if that is allowed. A source of another kind or place under a known uid is
+refused: the position would have another meaning there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from checkdam.graph.operators import SourceKind
 from checkdam.graph.source_uids import source_base
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
 
-VERSION = 2  # 1: sources had no uids and were told by their order
+VERSION = 2  # 1: sources had no uids and were identified by order
 
 
 class HeldSource(msgspec.Struct, frozen=True):
-    """A source that has a position. One whose records are all read has no lines."""
+    """A source with a position. One whose records are all read has no lines."""
 
     uid: str
     kind: str
@@ -36,11 +36,11 @@ class HeldSource(msgspec.Struct, frozen=True):
 
 
 class SourcePosition(msgspec.Struct, frozen=True):
-    """Where every source of a job stands after a micro-batch: the files of a query directory, and whose they are."""
+    """The positions of all sources of a job after a micro-batch: the files of a query directory, and their owners."""
 
     batch: int  # -1: no micro-batch yet
     files: dict[str, bytes]
-    sources: list[str]  # their kinds in order, all that version 1 knows of them
+    sources: list[str]  # their kinds in order, all that version 1 has
     version: int = 1
     held: list[HeldSource] = []
 
@@ -57,7 +57,7 @@ def decode_position(data: bytes) -> SourcePosition:
     """Read the bytes of `encode_position`. No bytes: a position at which nothing has been read.
 
     Raises:
-        CheckpointDamagedError: it is no position, or two sources in it have one uid.
+        CheckpointDamagedError: it is not a position, or two sources in it share a uid.
         FormatTooNewError: a newer version wrote it.
     """
     if not data:
@@ -96,7 +96,7 @@ class JobSource:
     place: str
     is_static: bool
     is_uid_derived: bool
-    relations: int = 1  # how many lines of the offset log are its own
+    relations: int = 1  # how many lines of the offset log it owns
     content: str = ""
 
     @property
@@ -104,14 +104,14 @@ class JobSource:
         return _shown(self.kind, self.place)
 
     def held(self, lines: Sequence[int] = (), directories: Sequence[int] = ()) -> HeldSource:
-        """The source as a position tells of it."""
+        """Return the source as it is stored in a position."""
         return HeldSource(
             self.uid, self.kind, self.place, list(lines), list(directories), self.is_uid_derived, self.content
         )
 
 
 def job_sources(plan: JobPlan) -> list[JobSource]:
-    """The sources of the plan, those that are read at once first, otherwise in the order of the program."""
+    """Return the sources of the plan, those that are read at once first, otherwise in the order of the program."""
     found = []
     for op in plan.source_side:
         if isinstance(op.kind, SourceKind):
@@ -134,7 +134,7 @@ def job_sources(plan: JobPlan) -> list[JobSource]:
 
 
 class SourceStart(StrEnum):
-    """Where a source goes on whose position belongs to another kind or place."""
+    """Where a source resumes whose position belongs to another kind or place."""
 
     EARLIEST = "earliest"  # where a new source begins
     RESTORED = "restored"  # from the position, although the place is another
@@ -152,12 +152,12 @@ class SourceChoices:
     until: CheckpointId | None = None
 
     def for_checkpoint(self, checkpoint_id: CheckpointId) -> SourceChoices:
-        """The choices that hold when this checkpoint is restored."""
+        """Return the choices that apply when this checkpoint is restored."""
         return self if self.until is not None and checkpoint_id <= self.until else SourceChoices()
 
 
 def parse_source_start(text: str) -> tuple[OperatorUid, SourceStart]:
-    """UID=earliest or UID=restored.
+    """Parse UID=earliest or UID=restored.
 
     Raises:
         JobGraphError: it is neither.
@@ -183,7 +183,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class SourceOutcome:
-    """The fate of one source of the job or of the checkpoint. `is_refused`: the job would not start."""
+    """The outcome for one source of the job or of the checkpoint. `is_refused`: the job would not start."""
 
     uid: str
     name: str
@@ -195,7 +195,7 @@ class SourceOutcome:
 
 
 def restored_position(data: bytes, epoch: Epoch, plan: JobPlan, choices: SourceChoices) -> SourcePosition:
-    """The position as the job's sources take it up: each under the uid that the source has in the job.
+    """Return the position for the job's sources, each under the uid that the source has in the job.
 
     Raises:
         StateNotRestorableError: a source is refused, or one with a position is not in the job and may not be dropped.
@@ -213,7 +213,7 @@ def restored_position(data: bytes, epoch: Epoch, plan: JobPlan, choices: SourceC
 def match_sources(
     position: SourcePosition, epoch: Epoch, sources: Sequence[JobSource], choices: SourceChoices
 ) -> tuple[list[SourceOutcome], list[HeldSource]]:
-    """Match sources with positions. Return the outcome for each source and the positions that the job takes up."""
+    """Match sources with positions. Return the outcome for each source and the positions that the job uses."""
     _check_names(sources, choices.starts)
     if position.version < VERSION:
         return _match_by_order(position, epoch, sources, choices)
@@ -249,11 +249,11 @@ def _check_names(sources: Sequence[JobSource], starts: Mapping[OperatorUid, Sour
 def _paired(
     held: Sequence[HeldSource], sources: Sequence[JobSource]
 ) -> tuple[dict[OperatorUid, HeldSource], dict[OperatorUid, list[str]]]:
-    """Which position belongs to which source of the job, and the sources for which that cannot be told.
+    """Return the position of each source of the job, and the sources whose position is ambiguous.
 
-    First by a uid that was given, now or in the checkpoint. Then a source that has been given a uid only now takes the
-    position of the one source without uid of the same kind and place. Those that have no uid still are told from their
-    like by content, then by order.
+    First matches uids that were set, now or in the checkpoint. Then a source whose uid is set only now takes the
+    position of the one source without uid of the same kind and place. Sources still without uid are matched with those
+    of the same kind by content, then by order.
     """
     by_uid = {each.uid: each for each in held}
     pairs = {
@@ -286,7 +286,7 @@ def _paired(
 
 
 def _same_content(sources: Sequence[JobSource], held: Sequence[HeldSource]) -> list[tuple[JobSource, HeldSource]]:
-    """The sources of which just one in the job and one in the checkpoint have the same content."""
+    """Return the sources of which exactly one in the job and one in the checkpoint have the same content."""
     ours, theirs = Counter(source.content for source in sources), Counter(each.content for each in held)
     return [
         (source, each)
@@ -299,7 +299,7 @@ def _same_content(sources: Sequence[JobSource], held: Sequence[HeldSource]) -> l
 def _match_by_order(
     position: SourcePosition, epoch: Epoch, sources: Sequence[JobSource], choices: SourceChoices
 ) -> tuple[list[SourceOutcome], list[HeldSource]]:
-    """A position of version 1: the same kinds of sources in the same order."""
+    """Match a position of version 1: the same kinds of sources in the same order."""
     kinds = [source.kind for source in sources]
     if position.sources != kinds:
         reason = (

@@ -25,7 +25,7 @@ _TICKS_A_SECOND = 100
 
 @dataclass(frozen=True)
 class Stall:
-    """A thread that has not moved for some seconds: what it works on, and where it stands."""
+    """A thread without progress for some seconds: what it works on, and where it stands."""
 
     work: str
     seconds: float
@@ -36,14 +36,14 @@ class Stall:
 
 
 class StackWatch:
-    """Tells how long a thread has stood at one place.
+    """Measures how long a thread has stood at one place.
 
-    A place is the stack, with the instruction and the local variables of each frame. So a loop that goes from record to
-    record moves, however slow it is, and a thread that computes is never said to stand still.
+    A place is the stack, with the instruction and the local variables of each frame. So a loop over records counts as
+    moving, however slow it is, and a thread that computes never counts as standing still.
     """
 
     def __init__(self, clock: Clock, longest_look: timedelta) -> None:
-        """Watch the thread that calls this.
+        """Watch the calling thread.
 
         The time between two looks counts for `longest_look` at most: if it is longer, the whole process was stopped.
         """
@@ -68,7 +68,7 @@ class StackWatch:
         return still
 
     def stall(self, work: str) -> Stall:
-        """Describe where the thread stands, and for how long it did when it was last looked at."""
+        """Describe where the thread stands, and for how long it had when last looked at."""
         frame = sys._current_frames().get(self._ident)
         operator = None if frame is None else _operator_of(frame)
         return Stall(
@@ -79,7 +79,7 @@ class StackWatch:
 
 
 def stack_text(frame: FrameType) -> str:
-    """Return the frames as text, without those of the runtime; all of them if no others are there."""
+    """Return the frames as text, without those of the runtime; all of them if there are no others."""
     frames = traceback.extract_stack(frame)
     of_runtime = [each.filename.startswith(_RUNTIME) for each in frames]
     begin = of_runtime.index(True) if any(of_runtime) else 0
@@ -93,7 +93,7 @@ def _place(frame: FrameType | None) -> Hashable:
 
 def _locals(frame: FrameType) -> Hashable:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return None  # of a module or class body: its names, of which there may be thousands
+        return None  # module or class body: it may have thousands of names
     return tuple(each if type(each) in _PLAIN else id(each) for each in list(frame.f_locals.values()))
 
 
@@ -106,7 +106,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _operator_of(frame: FrameType) -> str | None:
-    """Return the name of the operator that is at work in this stack: every step of one goes through `work`."""
+    """Return the name of the operator that runs in this stack: every step of one goes through `work`."""
     from checkdam.runtime.slot.level import RunningOperator
 
     for each in _frames(frame):
@@ -118,7 +118,7 @@ def _operator_of(frame: FrameType) -> str | None:
 
 
 def cpu_seconds(stat: Path) -> float:
-    """Return the processor time that a process or thread has used, by its file in /proc; 0.0 where there is none."""
+    """Return the processor time of a process or thread, from its file in /proc; 0.0 where there is none."""
     try:
         text = stat.read_text()
     except OSError:

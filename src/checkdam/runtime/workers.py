@@ -1,4 +1,4 @@
-"""Threads that never keep the process from ending, and waits that end."""
+"""Threads that never keep the process from exiting, and waits with a timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_LOOK = timedelta(minutes=1)
 
 
 def settle(done: Future[T], work: Callable[[], T]) -> None:
-    """Do some work and put its result, or the error it raises, into a future."""
+    """Do work and put its result, or the error it raises, into a future."""
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001  raised by the caller that waits for the future
@@ -30,7 +30,7 @@ def settle(done: Future[T], work: Callable[[], T]) -> None:
 
 
 class Workers:
-    """A few threads that do what is handed to them, in order of arrival.
+    """A few threads that do the work submitted to them, in order of arrival.
 
     Like ThreadPoolExecutor, but Python does not wait for them when it exits: one of them may hang for ever.
     """
@@ -42,7 +42,7 @@ class Workers:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._idle = 0  # threads that wait, less the work that waits for them
+        self._idle = 0  # waiting threads, less the work that waits for them
         self._is_shut_down = False
         self._busy: dict[int, StackWatch] = {}
 
@@ -66,7 +66,7 @@ class Workers:
         return done
 
     def shut_down(self) -> None:
-        """Take no more work; what was handed over is still done."""
+        """Accept no more work; work already submitted is still done."""
         with self._lock:
             if not self._is_shut_down:
                 self._is_shut_down = True
@@ -74,7 +74,7 @@ class Workers:
                     self._work.put(None)
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all work is done; return False if it is not within the timeout."""
+        """Wait until all work is done. Return False if it is not within the timeout."""
         self.shut_down()
         ends = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
@@ -82,7 +82,7 @@ class Workers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def stall(self, work: str) -> Stall | None:
-        """Look at the threads; describe the busy one that has stood still for longest, None if all wait for work."""
+        """Look at the threads. Describe the busy one that has stood still for longest, None if all are idle."""
         with self._lock:
             still = [(watch.seconds_still(), watch) for watch in self._busy.values()]
             return max(still, key=lambda each: each[0])[1].stall(work) if still else None
@@ -100,10 +100,10 @@ class Workers:
 
 
 def within(seconds: float, what: str, work: Callable[[], T]) -> T:
-    """Do some work that may hang for ever, in a thread of its own.
+    """Do work that may hang for ever, in a thread of its own.
 
     Raises:
-        TimeoutError: it has not ended in time; it goes on, and what comes of it is lost.
+        TimeoutError: the work did not end in time; it continues, and its result is lost.
     """
     done: Future[T] = Future()
     here = contextvars.copy_context()
@@ -113,5 +113,5 @@ def within(seconds: float, what: str, work: Callable[[], T]) -> T:
         return done.result(seconds)
     except TimeoutError:
         if done.done():
-            raise  # the work's own
+            raise  # the work's own TimeoutError
         raise TimeoutError(f"{what} has not ended within {seconds:g} s") from None

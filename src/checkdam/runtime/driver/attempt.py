@@ -1,10 +1,10 @@
 """One execution of a job between two failovers.
 
-One event loop owns it. It decides what comes next whenever something has happened: an epoch, a barrier, a request, a
-timeout, the end. Engine, slots and storage work on the lanes of the loop and report back as events.
+One event loop owns the attempt. After each event it decides what comes next: an epoch, a barrier, a request, a timeout
+or the end. Engine, slots and storage work on the lanes of the loop and report back as events.
 
-At most one thing at a time may use all slots: an epoch, a barrier, or a request that ends the attempt. The attempt
-notes it as its *holder*; nothing else begins before the holder releases the slots.
+At most one activity at a time may use all slots: an epoch, a barrier, or a request that ends the attempt. The attempt
+records it as its *holder*; nothing else begins until the holder releases the slots.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ WATCHES = Lane("watching the slots", threads=1000)
 KILLS = Lane("killing slots", threads=1000)
 
 _ENDING_SECONDS = 2.0
-"""How long an epoch under way may take when the attempt ends, before it is ended with its slots."""
+"""How long a running epoch may take once the attempt ends, before its slots are killed."""
 _SAVEPOINT_SECONDS = 5.0
-"""How long the place of a savepoint is waited for when the attempt ends."""
+"""How long the end of the attempt waits for the directory of a savepoint."""
 _LONGEST_START = timedelta(minutes=5)
-"""As long as Flink waits for slots; restoring state and opening functions may stand still for as long."""
+"""Flink waits this long for slots; restoring state and opening functions may take as long without progress."""
 _BREAK_OFF_SECONDS = 20.0
-"""How long an attempt that was interrupted may go on before its slots are killed; longer than engines take to stop."""
+"""How long an interrupted attempt may continue before its slots are killed; longer than engines take to stop."""
 
 Then = Callable[[BaseException | None], None]
-"""Called with what went wrong, or None."""
+"""Called with the failure, or None on success."""
 
 
 @dataclass(frozen=True)
 class Machinery:
-    """How an attempt gets things done: with threads, or one by one in a simulation."""
+    """The means an attempt runs with: threads, or single steps in a simulation."""
 
     loop: Callable[[], EventLoop] = EventLoop
     group: Callable[[int], SlotGroup] = SlotGroup
@@ -82,7 +82,8 @@ class Machinery:
 
 
 class AttemptRun:
-    """Runs a job once. `run` returns when the input is used up or the job was stopped, or raises what went wrong.
+    """Runs a job once. `run` returns when the input is exhausted or the job was stopped, and raises the failure
+    otherwise.
 
     Any thread may call `ask`, `interrupt`, `suspend`, `look_again`, `settle`, `stall` and `live_slots`.
     """
@@ -127,34 +128,34 @@ class AttemptRun:
         )
         self.last_epoch = Epoch(around.engine.first_epoch() - 1) if restored is None else restored.checkpoint.epoch
         self.pending = PendingEpoch(job.plan, around.clock, restored=restored is not None)
-        self._has_advanced = False  # until then there is nothing that the restored checkpoint does not cover
+        self._has_advanced = False  # until then the restored checkpoint covers everything
         self.may_trigger = True  # whether the next epochs may end with a barrier
         self._offered: deque[OfferedEpoch] = deque()
-        self._current: OfferedEpoch | None = None  # under way
+        self._current: OfferedEpoch | None = None  # the epoch that runs
         self._holder: str | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._settlers: list[Future[None]] = []
         self._failure: BaseException | None = None
-        self._ended = False  # the slots are used no more
-        self._closed: Future[object] | None = None  # the slots were closed in order
-        self._is_open = False  # the output is that of the restored state: epochs and requests may begin
+        self._ended = False  # the slots are no longer used
+        self._closed: Future[object] | None = None  # done when the slots have closed in order
+        self._is_open = False  # the output matches the restored state: epochs and requests may begin
         self._is_static_over = False
         self._is_input_over = False
         self._has_drained = False
-        self.is_ending = False  # no epoch will come any more, only the last checkpoint
+        self.is_ending = False  # no more epochs, only the last checkpoint
         self.stopped_with: tuple[StopRequest, str] | None = None  # the request that ends the job, and its savepoint
         self.has_begun = False  # the slots have their state
-        self.is_done = False  # the input is used up, and all output published
+        self.is_done = False  # the input is exhausted and all output published
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> None:
-        """Serve a request when its time has come; it is answered in any case."""
+        """Serve a request as soon as possible; it is always answered."""
         self.requests.add(request)
         self.look_again()
 
     def interrupt(self, failure: BaseException) -> None:
-        """Stop the attempt for this reason, unless it stops already."""
+        """Stop the attempt for this reason, unless it is already stopping."""
         self._loop.post(partial(self.fail, failure))
 
     def suspend(self, grace: timedelta) -> None:
@@ -162,11 +163,11 @@ class AttemptRun:
         self._loop.post(partial(self._server.begin_suspension, grace))
 
     def look_again(self) -> None:
-        """Let the loop see what is due: the clock has moved, or a request has come."""
+        """Re-check what is due after the clock moved or a request arrived."""
         self._loop.post(lambda: None)
 
     def settle(self) -> None:
-        """Wait until the checkpoints in progress are written, published and cleaned up after."""
+        """Wait until the checkpoints in progress are written, published and cleaned up."""
         settled: Future[None] = Future()
         if self._loop.post(lambda: self._settlers.append(settled)):
             settled.result()
@@ -177,7 +178,7 @@ class AttemptRun:
 
     @property
     def live_slots(self) -> LiveSlots | None:
-        """The slots that can be asked for their state; None before they have it and when the attempt is over."""
+        """The slots whose state can be queried; None before they have state and after the attempt is over."""
         if not self.has_begun or self.is_over:
             return None
         return LiveSlots(self._attempt, self.job.plan, self._group.slots)
@@ -208,7 +209,7 @@ class AttemptRun:
             return
         group = self._group
         group.slots = done.result()
-        for slot in group.slots:  # from now on, since a slot that is not called ends
+        for slot in group.slots:  # from now on, since a slot that gets no calls ends
             self._loop.start(WATCHES, partial(self._watch, slot), partial(self._watch_ended, slot))
         if self.is_over:  # stopped before there was anything to stop
             return
@@ -271,7 +272,7 @@ class AttemptRun:
             _log.warning("the driver has failed while an attempt ended", exc_info=failure)
 
     def _kill_if_running(self) -> None:
-        """Kill the slots if the attempt still uses them, so that every call of them ends."""
+        """Kill the slots if the attempt still uses them, so that every call to them returns."""
         if not self._ended:
             self.kill()
 
@@ -279,7 +280,7 @@ class AttemptRun:
         self._loop.start(KILLS, self._group.kill, lambda done: None)
 
     def dispose(self) -> None:
-        """End every slot and settle what is under way, so that the next attempt finds nothing moving."""
+        """End every slot and settle the work in progress, so that the next attempt starts with nothing running."""
         loop = self._loop
         self._around.interrupted()
         if self._closed is None:
@@ -350,7 +351,7 @@ class AttemptRun:
         )
 
     def _unread_assigners(self) -> frozenset[int]:
-        """Return the assigners of timestamps behind static sources whose records come with the next epoch."""
+        """Return the timestamp assigners behind static sources whose records come with the next epoch."""
         position = self._restored.checkpoint.source_position if self._restored else b""
         read = {each.uid for each in decode_position(position).held}
         unread = {source.id for source in job_sources(self.job.plan) if source.is_static and source.uid not in read}
@@ -389,7 +390,7 @@ class AttemptRun:
         self._settlers.clear()
 
     def _begin_next(self) -> bool:
-        """Begin the next thing that can. Return False if nothing can now."""
+        """Begin the next thing that can begin. Return False if nothing can begin now."""
         if self.is_over:
             return False
         for waiting in self._waiting:
@@ -423,15 +424,15 @@ class AttemptRun:
         self._holder = None
 
     def interrupt_engine(self) -> None:
-        """Let the engine offer no more epochs."""
+        """Stop the engine from offering more epochs."""
         self._engine.interrupt()
 
     def _when(self, condition: Callable[[], bool], then: Callable[[], None]) -> None:
-        """Call `then` as soon as something holds, unless the attempt is over before."""
+        """Call `then` as soon as `condition` holds, unless the attempt ends first."""
         self._waiting.append((condition, then))
 
     def _do(self, lane: Lane, work: Callable[[], object], then: Callable[[], None]) -> None:
-        """Do some work that the attempt cannot go on without: what fails ends it."""
+        """Do work that the attempt depends on: a failure ends the attempt."""
 
         def done(outcome: Future[object]) -> None:
             failure = outcome.exception()
@@ -444,7 +445,7 @@ class AttemptRun:
 
     @property
     def _is_about_to_end(self) -> bool:
-        """Whether the last checkpoint of the attempt, or its savepoint, is triggered by what ends it."""
+        """Whether the event that ends the attempt also triggers its last checkpoint or savepoint."""
         return self.is_ending or self.requests.is_asked_to_end
 
     @property
@@ -454,11 +455,11 @@ class AttemptRun:
 
     @property
     def _goes_on_without_input(self) -> bool:
-        """Whether source functions still bring records."""
+        """Whether source functions still produce records."""
         return self.stopped_with is None and self.pending.has_unfinished_sources
 
     def _until_extra(self) -> float | None:
-        """Seconds until an epoch without records is due. None before epoch 0, which belongs to static sources."""
+        """Return the seconds until an epoch without records is due. None before epoch 0, the static sources'."""
         if self.last_epoch < 0 or not self._is_static_over or self.stopped_with is not None or self.is_ending:
             return None
         if self._is_input_over and not self.pending.has_unfinished_sources:
@@ -468,7 +469,7 @@ class AttemptRun:
     # -- epochs -------------------------------------------------------------------------------------------------
 
     def epoch_offered(self, epoch: OfferedEpoch) -> None:
-        """Take an epoch whose records are ready; one without records was asked for, and begins at once."""
+        """Accept an epoch whose records are ready. One without records was requested, and begins at once."""
         if self._failure is not None:
             epoch.refuse(self._failure)
         elif self._ended:
@@ -490,7 +491,7 @@ class AttemptRun:
         epoch.begin(Epoch(self.last_epoch + 1))
 
     def epoch_executed(self, epoch: OfferedEpoch, failure: BaseException | None) -> None:
-        """All records of an epoch are in the slots: end it there, or fail over."""
+        """End an epoch on the slots once they have all its records, or fail over."""
         if failure is not None:
             self.fail(failure)
         if self.is_over:
@@ -547,17 +548,17 @@ class AttemptRun:
             epoch.refuse(self._failure)
             return
         epoch.end()
-        if not epoch.is_extra:  # else the slots are held by what asked for it
+        if not epoch.is_extra:  # an extra epoch leaves the slots to its requester
             self.release()
 
     def _run_extra(self, then: Callable[[], None], holder: str | None = "an epoch without records") -> None:
-        """Run one epoch without records. `holder` None: the slots are held already."""
+        """Run one epoch without records. With `holder` None the slots are held already."""
         if holder is not None:
             self.hold(holder)
         self._input.run_extra(self._group.slots, partial(self._ended_input, then))
 
     def drain(self, then: Callable[[], None]) -> None:
-        """Let event time end, and with it every timer fire; the caller holds the slots."""
+        """End event time, which fires every timer; the caller holds the slots."""
         self._do(
             SLOTS,
             lambda: self._group.call(lambda slot: slot.end_of_input()),
@@ -571,18 +572,18 @@ class AttemptRun:
 
     @property
     def is_covered(self) -> bool:
-        """Whether a checkpoint of the job holds all that has happened until now."""
+        """Whether a checkpoint of the job covers everything up to now."""
         is_as_restored = not self._has_advanced and self._restored is not None and self._restored.claim
         return self.coordinator.completed_epoch == self.last_epoch or is_as_restored
 
     def cover(self, then: Then, *, is_held: bool = True) -> None:
-        """Take a checkpoint of all that has happened until now, unless there is one.
+        """Take a checkpoint of everything up to now, unless there is one already.
 
-        It is a full one if files that an incremental one would refer to are gone. If the slots are not held, other
-        requests may be served between; but no epoch may come any more.
+        The checkpoint is full if files that an incremental one would refer to are gone. If the slots are not held,
+        other requests may be served in between, but no epoch may run any more.
         """
 
-        def looked(is_gone: bool) -> None:  # noqa: FBT001  what a look has found
+        def looked(is_gone: bool) -> None:  # noqa: FBT001  the result of a check
             if self.is_over:
                 return
             if self.is_covered and not is_gone:
@@ -591,11 +592,11 @@ class AttemptRun:
                 self._take_checkpoint(partial(taken, is_gone), full=is_gone, is_held=is_held)
 
         def taken(is_gone: bool, failure: BaseException | None) -> None:  # noqa: FBT001
-            if failure is not None and self.coordinator.must_be_full:  # the files went after they were looked at
+            if failure is not None and self.coordinator.must_be_full:  # the files disappeared after the check
                 self._take_checkpoint(then, full=True, is_held=is_held)
             elif failure is not None and (is_gone or not self.is_covered):
                 then(failure)
-            else:  # it is complete, or another one of the same epoch was faster
+            else:  # it is complete, or another one of the same epoch completed first
                 then(None)
 
         self._when(lambda: self.coordinator.can_trigger, lambda: self.checkpoints.look_for_newest(looked))
@@ -619,7 +620,7 @@ class AttemptRun:
         self._when(can_begin, begin)
 
     def _end_input(self) -> None:
-        """No more records come: let event time end, then take the last checkpoint."""
+        """End event time after the last record, then take the last checkpoint."""
         if self.job.plan.has_event_time and self.stopped_with is None and not self._has_drained:
             self._has_drained = True
             self.hold("the end of event time")
@@ -646,9 +647,9 @@ class AttemptRun:
         self._do(SLOTS, publish, self._finish)
 
     def _final_checkpoint(self) -> None:
-        """Cover what no checkpoint covers yet, before the job may end."""
+        """Take a checkpoint of what none covers yet, before the job may end."""
         if self.is_covered and not keeps_checkpoints(self.job.checkpoints.retention, JobEnd.FINISHED):
-            self._finish()  # all is published, and the checkpoint goes with the job
+            self._finish()  # everything is published, and the checkpoint is deleted with the job
             return
 
         def covered(failure: BaseException | None) -> None:
@@ -670,10 +671,10 @@ class AttemptRun:
 
         self._loop.start(SLOTS, lambda: self._group.call(_close), closed)
 
-    # -- what is lost or hangs ----------------------------------------------------------------------------------
+    # -- lost slots and hangs -----------------------------------------------------------------------------------
 
     def _watch(self, slot: Slot) -> None:
-        """Hold an open call to a slot, to hear of its death and its heartbeats also while no epoch runs."""
+        """Keep a call to a slot open, to notice its death and receive its heartbeats also while no epoch runs."""
 
         def on_beat(beat: Beat) -> None:
             self._loop.post(partial(self._beat, slot, beat))
@@ -696,7 +697,7 @@ class AttemptRun:
             self.fail(reason)
 
     def _lose(self, slot: Slot, reason: CheckdamError) -> None:
-        """Fail over. A slot that hangs is killed at once, so that whatever waits for it ends."""
+        """Fail over. A slot that hangs is killed at once, so that every call that waits for it returns."""
         self.fail(reason)
         if not self._ended:
             self._loop.start(KILLS, slot.kill, lambda done: None)
@@ -705,12 +706,12 @@ class AttemptRun:
         self._loop.after(self.job.heartbeat.interval_seconds, self._look_for_hangs)
 
     def _look_for_hangs(self) -> None:
-        """Look regularly whether the attempt moves."""
+        """Check regularly whether the attempt makes progress."""
         if self.is_over:
             return
         try:
             reason = self._hangs.look()
-        except Exception:  # noqa: BLE001  a fault of the watch is none of the job
+        except Exception:  # noqa: BLE001  a fault of the watch must not fail the job
             _log.warning("the attempt cannot be watched for hangs", exc_info=True)
             reason = None
         if reason is not None:
@@ -719,6 +720,6 @@ class AttemptRun:
 
 
 def _close(slot: Slot) -> None:
-    """Let a slot of a finished job end; one that is lost by now takes nothing of the job with it."""
+    """Close a slot of a finished job. A slot that is lost by now does no harm."""
     with suppress(SlotLostError):
         slot.close()

@@ -1,4 +1,4 @@
-"""From what the slots report to the checkpoint as it is kept."""
+"""Turns the slots' reports into a completed checkpoint."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def completed_checkpoint(
     watermarks: Mapping[int, int] | None = None,
     term: int = 0,
 ) -> CompletedCheckpoint:
-    """The checkpoint as it is kept.
+    """Return the checkpoint as it is stored.
 
-    `event_time` has the largest timestamp that each assigner (by id) has seen, `watermarks` how far event time has come
-    for each operator (by id); kept is that of the operators with a uid, which are all that have state.
+    `event_time` has the largest timestamp that each assigner (by id) has seen, `watermarks` the watermark of each
+    operator (by id). Both are stored only for operators with a uid; no other operator has state.
     """
     names = assigner_names(job.plan)
     uids = {op.id: op.uid for op in job.plan.operators if op.uid is not None}
@@ -54,11 +54,12 @@ def completed_checkpoint(
 
 
 def assigner_names(plan: JobPlan) -> dict[int, str]:
-    """What each assigner of timestamps is called in checkpoints: its uid, or after its nearest neighbours with a uid.
+    """Return the name of each timestamp assigner in checkpoints: its uid, or one made from its nearest neighbours with
+    a uid.
 
-    Those are behind it, or else in front of it. Assigners that share them are told apart by their place, and by how
-    many they are: if one comes or goes, none of them is mistaken for another. An assigner without such neighbours has
-    no name: what it has seen is not kept, and no state hangs on it.
+    Neighbours are downstream operators, or upstream ones if there are none. Assigners with the same neighbours are
+    numbered by place, and the name includes how many they are: if one is added or removed, none is mistaken for
+    another. An assigner without such neighbours has no name: its timestamp is not stored, and no state depends on it.
     """
     assigners = [op for op in plan.operators if isinstance(op.kind, TimestampsKind)]
     in_front = {op.id: op.all_inputs for op in plan.operators}
@@ -71,14 +72,14 @@ def assigner_names(plan: JobPlan) -> dict[int, str]:
             if op.uid is None and nearest:
                 alike.setdefault(f"{word} {', '.join(nearest)}", []).append(op.id)
     names: dict[int, str] = {op.id: op.uid for op in assigners if op.uid is not None}
-    for name, ids in sorted(alike.items(), key=lambda each: len(each[1])):  # a name for one alone comes first
+    for name, ids in sorted(alike.items(), key=lambda each: len(each[1])):  # unique names are assigned first
         for place, each in enumerate(ids, 1):
             names.setdefault(each, name if len(ids) == 1 else f"{name}, {place} of {len(ids)}")
     return names
 
 
 def _nearest(operator: int, neighbours: Mapping[int, Sequence[int]], uids: Mapping[int, str]) -> list[str]:
-    """The uids that are the fewest steps away."""
+    """Return the uids that are the fewest steps away."""
     around = set(neighbours[operator])
     while around and not around & uids.keys():
         around = {further for each in around for further in neighbours[each]}
@@ -86,7 +87,7 @@ def _nearest(operator: int, neighbours: Mapping[int, Sequence[int]], uids: Mappi
 
 
 def _entries(job: Job, acknowledged: AcknowledgedCheckpoint) -> tuple[OperatorEntry, ...]:
-    """The slots' snapshots, turned from by-slot to by-operator."""
+    """Regroup the slots' snapshots by operator."""
     entries: dict[OperatorUid, OperatorEntry] = {}
     planned = {op.uid: op for level in job.plan.levels for op in level.operators if op.uid is not None}
     for subtask, snapshot in sorted(acknowledged.snapshots.items()):

@@ -1,7 +1,7 @@
-"""Performs what the coordinator decides: barriers are sent, metadata is written, sinks commit, files are deleted.
+"""Performs the coordinator's actions: sends barriers, writes metadata, commits sinks, deletes files.
 
-All of it begins and ends in the loop of the attempt; what takes time runs on lanes. The committer does one thing after
-another. Savepoints have a lane of their own: their place is the user's, and trouble there must not hold up checkpoints.
+Every action begins and ends in the loop of the attempt; slow work runs on lanes. The committer lane does one thing at a
+time. Savepoints have their own lane: their directory belongs to the user, and trouble there must not delay checkpoints.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ LISTENER = Lane("telling what happens")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What an attempt works with and does not own."""
+    """The collaborators of an attempt that it does not own."""
 
     engine: Engine
     store: CheckpointStore | None
@@ -72,15 +72,15 @@ class Surroundings:
     outputs: Outputs
     listener: TimedListener
     clock: Clock
-    term: int = 0  # of the driver; 0: the job keeps no checkpoints
+    term: int = 0  # of the driver; 0 if the job keeps no checkpoints
     begun: Callable[[], None] = lambda: None  # called when the slots have their state
-    completed: Callable[[], None] = lambda: None  # called behind each completed checkpoint
+    completed: Callable[[], None] = lambda: None  # called after each completed checkpoint
     interrupted: Callable[[], None] = lambda: None  # called when the attempt begins to end
 
 
 @dataclass(frozen=True)
 class SavepointOrder:
-    """A savepoint to take: its directory, its format, its kind, and the future that gets its path."""
+    """A savepoint to take: directory, format, kind, and the future that gets its path."""
 
     directory: SavepointDirectory
     format: SavepointFormat
@@ -90,7 +90,7 @@ class SavepointOrder:
 
 @dataclass(frozen=True)
 class _DriverState:
-    """The driver's part of a checkpoint: the source position, and how far event time had come."""
+    """The driver's part of a checkpoint: the source position, and the progress of event time."""
 
     position: bytes
     event_time: Mapping[int, int]
@@ -135,7 +135,7 @@ class Checkpointing:
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._orders: dict[CheckpointId, SavepointOrder] = {}
         self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
-        self._never_sent: set[CheckpointId] = set()  # timed out before the epoch had ended: slots do not know them
+        self._never_sent: set[CheckpointId] = set()  # timed out before the epoch ended: unknown to the slots
         self._slots_ended = False
         self._takes_reports = True
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
@@ -144,12 +144,12 @@ class Checkpointing:
     # -- barriers -----------------------------------------------------------------------------------------------
 
     def epoch_ended(self, epoch: Epoch, then: Callable[[], None]) -> None:
-        """Send the barrier that is due behind this epoch, if one is; `then` is called when the slots have it."""
+        """Send the barrier that is due after this epoch, if any; call `then` when the slots have it."""
         due = self._coordinator.epoch_ended(epoch) if self._around.store is not None else []
         self._send(due, then)
 
     def tick(self, epoch: Epoch, then: Callable[[], None]) -> None:
-        """Send the barrier that is due while no epoch runs, if one is."""
+        """Send the barrier that is due while no epoch runs, if any."""
         self._send(self._coordinator.tick(epoch) if self._around.store is not None else [], then)
 
     def trigger(
@@ -161,10 +161,10 @@ class Checkpointing:
         since: float | None = None,
         answer: Future[CheckpointId] | None = None,
     ) -> None:
-        """Send a barrier now; as many checkpoints as allowed must not be in progress.
+        """Send a barrier now. The limit of concurrent checkpoints must not be reached.
 
-        The answer comes when the checkpoint is settled. `since` says when it was asked for, on the monotonic clock:
-        from then on its timeout runs.
+        `answer` is set when the checkpoint has completed or failed. `since` is the time of the request on the monotonic
+        clock: the timeout counts from there.
         """
         (trigger,) = self._coordinator.trigger(epoch, full=full, since=since)
         if isinstance(trigger, TriggerCheckpoint) and answer is not None:
@@ -180,10 +180,10 @@ class Checkpointing:
         self._send([trigger], then)
 
     def time_passes(self, epoch: Epoch | None) -> None:
-        """Trigger what is due, and give up on what takes too long.
+        """Trigger checkpoints that are due, and abort those that take too long.
 
-        A barrier may wait for the end of `epoch`, and its timeout runs. None: the attempt keeps it from being sent, and
-        its timeout begins anew. So it does while the driver waits for its listener, since no epoch can end meanwhile.
+        A barrier may wait for the end of `epoch` while its timeout runs. With None the attempt holds it back, and the
+        timeout starts over. The same applies while the driver waits for its listener, since no epoch can end meanwhile.
         """
         waited: list[Action] = []
         is_late = self._coordinator.seconds_until_timeout() == 0.0
@@ -230,12 +230,12 @@ class Checkpointing:
             failure = done.exception()
             if isinstance(failure, SlotLostError) or not isinstance(failure, Exception | None):
                 self._fail(failure)
-            elif failure is not None:  # whatever a slot met: the checkpoint is declined
+            elif failure is not None:  # any error of a slot declines the checkpoint
                 self._decline(checkpoint_id, SubtaskIndex(0), failure)
             elif self._coordinator.is_pending(checkpoint_id):
                 self._states[checkpoint_id] = _DriverState(done.result(), dict(self.event_time), dict(self.watermarks))
                 self._await_snapshots(checkpoint_id, order)
-            else:  # it has timed out meanwhile, and a slot may have heard of that before the barrier
+            else:  # it timed out meanwhile, and a slot may have seen the abort before the barrier
                 self._on(COMMITTER, lambda: self._notify(lambda slot: slot.aborted(checkpoint_id)))
             then()
 
@@ -250,7 +250,7 @@ class Checkpointing:
     def _await_snapshots(self, checkpoint_id: CheckpointId, order: SavepointOrder | None) -> None:
         if order is not None:
             self._tell_progress(checkpoint_id, 0)
-        for slot in self._group.slots:  # each in its own thread: a slot whose storage hangs holds up none of the others
+        for slot in self._group.slots:  # one thread per slot: a slot whose storage hangs does not delay the others
             self._loop.start(
                 SNAPSHOTS, partial(slot.snapshot, checkpoint_id), partial(self._snapshot_taken, slot, checkpoint_id)
             )
@@ -259,7 +259,7 @@ class Checkpointing:
         failure = done.exception()
         if isinstance(failure, SlotLostError) or not isinstance(failure, Exception | None):
             self._fail(failure)
-        elif failure is not None:  # whatever the slot's writer met: the checkpoint is declined
+        elif failure is not None:  # any error of the slot's writer declines the checkpoint
             self._decline(checkpoint_id, slot.subtask, failure)
         elif self._takes_reports:
             snapshot = done.result()
@@ -274,7 +274,7 @@ class Checkpointing:
         self.tell(partial(self._around.listener.progressed, what))
 
     def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: Exception) -> None:
-        """Abort a checkpoint that a subtask cannot take; if files it builds on are gone, the next one is full."""
+        """Abort a checkpoint that a subtask cannot take. If files it builds on are gone, the next one is full."""
 
         def looked(done: Future[str | None]) -> None:
             if not self._takes_reports:
@@ -294,7 +294,7 @@ class Checkpointing:
         try:
             return self._around.store.missing(files)
         except StorageError:
-            return None  # then nothing can be written either: that is the failure to tell
+            return None  # then writing fails too, and reports the failure
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -319,7 +319,7 @@ class Checkpointing:
                     raise AssertionError(f"{action} is sent between epochs, by _send")
 
     def _write(self, acknowledged: AcknowledgedCheckpoint) -> None:
-        """Write the metadata: the checkpoint exists from then on."""
+        """Write the metadata. From then on the checkpoint exists."""
         checkpoint_id, order = acknowledged.checkpoint_id, self._orders.get(acknowledged.checkpoint_id)
         state, now = self._states.pop(checkpoint_id), self._around.clock.now()
         checkpoint = completed_checkpoint(
@@ -349,7 +349,7 @@ class Checkpointing:
             self._loop.start(SAVEPOINT, partial(self._write_savepoint, checkpoint, order), written)
 
     def _write_checkpoint(self, checkpoint: CompletedCheckpoint) -> _Written | _Incomplete | CheckdamError:
-        """Write the metadata of a checkpoint. What is raised ends the attempt, what is returned this checkpoint."""
+        """Write a checkpoint's metadata. A raised error ends the attempt; a returned one fails only this checkpoint."""
         store = self._store
         try:
             missing = store.missing(checkpoint.files())
@@ -360,7 +360,7 @@ class Checkpointing:
         except (OutputLostError, StorageError) as error:
             return error
         metadata_bytes = store.metadata_bytes
-        store.check()  # before it is published: a driver that takes over from now on has seen it
+        store.check()  # before publishing: a driver that takes over from now on has seen the checkpoint
         return _Written(checkpoint, path, metadata_bytes)
 
     def _write_savepoint(self, checkpoint: CompletedCheckpoint, order: SavepointOrder) -> _Written | CheckdamError:
@@ -370,8 +370,8 @@ class Checkpointing:
             self._at_storage(lambda: outputs.note(checkpoint))
             self._at_storage(lambda: outputs.verify_savepoint(checkpoint))
             path, metadata_bytes = self._in_time(order.directory.uri, lambda: order.directory.complete(checkpoint))
-            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # the place may have taken its time
-            self._at_storage(outputs.check_term)  # else a driver that has taken over may not keep its output
+            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # writing may have taken long
+            self._at_storage(outputs.check_term)  # a driver that has taken over might not keep the output
         except CheckdamError as error:
             return error
         finally:
@@ -391,14 +391,14 @@ class Checkpointing:
     def _metadata_failed(self, checkpoint_id: CheckpointId, error: CheckdamError, *, is_savepoint: bool) -> None:
         if isinstance(error, StorageUncertainError) and not is_savepoint:
             self._maybe_complete.add(checkpoint_id)
-        # Output that is lost no later checkpoint could cover: fail over, whatever is tolerated. A driver that another
-        # one has replaced must stop.
+        # No later checkpoint can cover lost output: fail over, whatever number of failures is tolerated. A driver that
+        # was replaced by another must stop.
         if isinstance(error, OutputLostError if not is_savepoint else FencedError):
             self._fail(error)
         self._perform(self._coordinator.metadata_failed(checkpoint_id, str(error)))
 
     def _commit(self, checkpoint_id: CheckpointId) -> None:
-        """Publish what the checkpoint covers."""
+        """Publish the output that the checkpoint covers."""
         oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
         checkpoint = self._written[checkpoint_id].checkpoint
 
@@ -422,7 +422,7 @@ class Checkpointing:
         self._loop.start(COMMITTER, commit, committed)
 
     def _notify_completed(self, checkpoint_id: CheckpointId, *, is_savepoint: bool) -> None:
-        """Tell the slots: the next barrier must find them building on this checkpoint."""
+        """Notify the slots: at the next barrier they must build on this checkpoint."""
 
         def notified() -> None:
             self._perform(self._coordinator.slots_notified(checkpoint_id))
@@ -495,21 +495,21 @@ class Checkpointing:
             self._delete(action.new_files)
 
     def _abort_savepoint(self, checkpoint_id: CheckpointId, order: SavepointOrder) -> str | None:
-        """Remove what was written; return what is left of it, if something is."""
+        """Remove what was written. Return the path of what could not be removed, if any."""
         left: str | None = None
         try:
             self._notify(lambda slot: slot.aborted(checkpoint_id))
         finally:
             try:
                 self._in_time(order.directory.uri, order.directory.abandon)
-            except CheckdamError as error:  # the place is the user's: trouble there must not touch the job
+            except CheckdamError as error:  # the directory is the user's: trouble there must not affect the job
                 left = f"and something of it is still at {order.directory.uri}: {error}"
         return left
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def look_for_newest(self, then: Callable[[bool], None]) -> None:
-        """Find out whether files of the newest completed checkpoint are gone; False if that cannot be seen in time."""
+        """Find out whether files of the newest completed checkpoint are gone; False if storage does not answer."""
         newest, store = self._coordinator.retained[-1:], self._around.store
         if store is None or not newest:
             self._loop.post(partial(then, False))  # noqa: FBT003  nothing is gone
@@ -539,36 +539,36 @@ class Checkpointing:
             self._around.outputs.commit(uid, committables)
 
     def slots_ended(self) -> None:
-        """The slots need not hear of checkpoints any more."""
+        """Stop notifying the slots of checkpoints."""
         self._slots_ended = True
 
     def take_no_more_reports(self) -> None:
-        """Let no more checkpoints become complete; what slots still write is left for the next attempt to sweep."""
+        """Let no more checkpoints complete. The next attempt sweeps what slots still write."""
         self._takes_reports = False
 
     def abort(self, reason: str) -> None:
-        """Abort what is in progress. The slots must have ended."""
+        """Abort the checkpoints in progress. The slots must have ended."""
         self.take_no_more_reports()
         self._perform(self._coordinator.abort_pending(reason))
 
     def refuse_rest(self) -> None:
-        """Answer those who still wait for a checkpoint or savepoint when all lanes are idle."""
+        """Refuse the remaining requests for a checkpoint or savepoint once all lanes are idle."""
         for checkpoint_id in list(self._answers):
             self._refuse(checkpoint_id, f"barrier {checkpoint_id} was not settled before the attempt ended")
 
     @property
     def places(self) -> list[str]:
-        """Where savepoints are being written."""
+        """The directories that savepoints are being written to."""
         return [order.directory.uri for order in self._orders.values()]
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
     def tell(self, told: Callable[[], None], then: Callable[[], None] = lambda: None) -> None:
-        """Tell the listener something, in the order of these calls; a listener that is slow holds up no decision."""
+        """Notify the listener, in the order of these calls. A slow listener delays no decision."""
         self._on(LISTENER, told, then)
 
     def _on(self, lane: Lane, work: Callable[[], object], then: Callable[[], None] = lambda: None) -> None:
-        """Do some work that must succeed: what fails ends the attempt, and the next one cleans up."""
+        """Do work that must succeed: a failure ends the attempt, and the next one cleans up."""
 
         def done(outcome: Future[object]) -> None:
             failure = outcome.exception()
@@ -593,11 +593,11 @@ class Checkpointing:
         self._store.delete_files(files)
 
     def _at_storage(self, work: Callable[[], T]) -> T:
-        """Do something for a savepoint where the job keeps its checkpoints."""
+        """Access, for a savepoint, the storage of the job's checkpoints."""
         return self._in_time(self._around.store.uri if self._around.store is not None else "the storage", work)
 
     def _in_time(self, uri: str, work: Callable[[], T]) -> T:
-        """Do something that must not take longer than a checkpoint may.
+        """Do work that must not take longer than the checkpoint timeout.
 
         Raises:
             StorageUncertainError: the storage does not answer.
@@ -610,7 +610,7 @@ class Checkpointing:
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            self.tell(lambda: answer.set_result(value))  # when all that happened before was told
+            self.tell(lambda: answer.set_result(value))  # after all earlier notifications
 
     def _refuse(self, checkpoint_id: CheckpointId, reason: str) -> None:
         answer = self._answers.pop(checkpoint_id, None)

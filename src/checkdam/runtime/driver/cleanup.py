@@ -1,4 +1,4 @@
-"""What attempts and whole jobs leave behind, and what of it may stay."""
+"""Removes what attempts and whole jobs leave behind, according to retention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 3
 
 
 class Remains:
-    """Of one job, in its checkpoint storage and at its sinks. Savepoints are no concern of this: they stay."""
+    """Cleans up a job's checkpoints and staged output. Never touches savepoints."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class Remains:
         self._term = term
 
     def sweep(self) -> list[Restored]:
-        """Remove what earlier attempts left half done; returns the job's checkpoints that stay.
+        """Remove what earlier attempts left unfinished. Return the job's remaining checkpoints.
 
-        While the newest checkpoint is damaged or gone no state file goes: until the job has gone on from an older one,
-        somebody may bring it back.
+        While the newest checkpoint is damaged or missing, no state file is deleted: the user may repair it until the
+        job has resumed from an older one.
         """
         store = self._store
         if store is None:
@@ -59,12 +59,13 @@ class Remains:
         return list(newest_first(self._store, self._storage, self._job_id, JobListener()))
 
     def clean_up(self, end: JobEnd, listener: JobListener, *, keeps_all: bool = False) -> str | None:
-        """Leave only what retention promises: whole checkpoints, or nothing; with `keeps_all` checkpoints in any case.
+        """Delete everything that retention does not keep; with `keeps_all` keep checkpoints in any case.
 
-        The job has ended already, so trouble here is told, not raised: nobody must think that it has to run again.
+        The job has ended already, so errors are reported to the listener, not raised: a raised error would suggest that
+        the job has to run again.
 
         Raises:
-            FencedError: another driver has taken the job; all is left to it.
+            FencedError: another driver has taken the job and owns its files.
         """
         deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
@@ -82,16 +83,16 @@ class Remains:
         return None
 
     def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener, *, keeps_all: bool) -> str | None:
-        """Remove what is no longer needed; doing it again does the rest. Adds what retention does not keep."""
+        """Remove what is no longer needed; idempotent. Adds checkpoints that retention does not keep to `deleted`."""
         if self._term is not None and not self._term.has_begun:
-            if end is JobEnd.FAILED:  # it has refused to go on from what is there: all of it stays
+            if end is JobEnd.FAILED:  # it refused to resume from what is there: everything stays
                 return self._leave()
             self._term.begin()
         kept = self.sweep()
         is_kept = keeps_all or keeps_checkpoints(self._checkpoints.retention, end)
-        is_left_to_resume = end is JobEnd.FAILED and is_kept  # which publishes what the newest checkpoint covers
+        is_left_to_resume = end is JobEnd.FAILED and is_kept  # which publishes what the newest one covers
         if end is not JobEnd.FINISHED and not is_left_to_resume and kept:
-            # The end may have come between a checkpoint and the publishing of its output.
+            # The job may have ended between a checkpoint and the publishing of its output.
             self._outputs.publish_again(kept[0], listener)
         if not is_left_to_resume:
             self._outputs.close(end)
@@ -120,7 +121,7 @@ class Remains:
         return kept[0].path if kept else None
 
     def _leave(self) -> str | None:
-        """Give the job back as it was found."""
+        """Leave the job as it was found."""
         kept = self._whole()
         if self._term is not None:
             self._term.let_go()

@@ -1,4 +1,4 @@
-"""What state an operator asks for, found out by opening its function where no record ever comes."""
+"""Finds the states an operator declares, by opening its function without any record."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
 
 @dataclass
 class Declared:
-    """The states of one operator, in the order it asked for them."""
+    """The states of one operator, in the order it declared them."""
 
     keyed: dict[str, StateSpec] = field(default_factory=dict)
     operator: dict[str, tuple[Redistribution, TypeInfo]] = field(default_factory=dict)
 
 
 def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, is_restored: bool) -> Declared:
-    """What the operator asks for. Calls `initialize_state`, `open` and `close` of a copy of its function, nothing else.
+    """Return the states the operator declares. Calls `initialize_state`, `open` and `close` of a copy of its function
+    only.
 
-    The function finds the operator state that was `restored`, where that fits, and no keyed state.
+    The function sees the operator state that was `restored`, where it fits, and no keyed state.
 
     Raises:
         UserFunctionError: the function raised.
-        JobGraphError: it asks for something that cannot be had.
+        JobGraphError: it declares a state that is not possible.
     """
     operator = own_copy(operator)
     declared = Declared()
@@ -61,12 +62,12 @@ def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, i
         _live(operator, context, InitializationContext(is_restored, operator_states, context))
     except UserFunctionError:
         if not operator_states.has_refused:
-            raise  # else it was given nothing where its own state would have been
+            raise  # otherwise it failed because its own state was missing
     return declared
 
 
 def _live(operator: Operator, context: FunctionContext, beginning: InitializationContext) -> None:
-    """The whole life of a function to which no record comes; as in a slot, it is closed whatever happened."""
+    """Open and close a function without any record. As in a slot, it is closed whatever happened."""
     function = operator.rich_function
     try:
         begin(operator, context, beginning)
@@ -82,7 +83,7 @@ def _live(operator: Operator, context: FunctionContext, beginning: Initializatio
 
 
 def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
-    """The states that the runtime keeps for an operator of its own accord."""
+    """Declare the states that the runtime itself keeps for an operator."""
     aggregated = aggregate_state(operator)
     if aggregated is not None:
         store.table(aggregated)
@@ -92,7 +93,7 @@ def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
 
 
 class _NoEntries:
-    """A keyed state outside any key: it can be asked for, and whoever reads it hears why that cannot be."""
+    """A keyed state outside any key: it can be declared, and reading it raises an error that says why."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         hash(NO_KEY)
@@ -107,7 +108,7 @@ class _NoEntries:
         return iter(())
 
     def sweep(self, count: int) -> None:
-        """There is nothing to look at."""
+        """Do nothing: there are no entries."""
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         return [None for _ in keys]
@@ -117,7 +118,7 @@ class _NoEntries:
 
 
 class _RecordingStore:
-    """A keyed state store that holds nothing and notes what it is asked for."""
+    """A keyed state store that holds nothing and records the states it is asked for."""
 
     current_key: Any = NO_KEY
     current_namespace: Any = None
@@ -152,29 +153,29 @@ class _RecordingStore:
         return list(self._declared.keyed.values())
 
     def end_epoch(self) -> None:
-        """There are no epochs."""
+        """Do nothing: there are no epochs."""
 
     def publish(self, epoch: Epoch) -> None:
         raise AssertionError("nothing runs, so nobody reads it")
 
     def unpublish(self) -> None:
-        """Nothing was published."""
+        """Do nothing: nothing was published."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: no resources are held."""
 
     def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
         raise AssertionError("nothing runs, so nothing is sealed")
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
-        """There are no checkpoints."""
+        """Do nothing: there are no checkpoints."""
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        """There are no checkpoints."""
+        """Do nothing: there are no checkpoints."""
 
 
 class _RecordingOperatorStates:
-    """The operator states as a slot would open them, noted; one that does not fit is handed out empty."""
+    """Records the operator states that a slot would open; one that does not fit is handed out empty."""
 
     def __init__(self, declared: Declared, operator: Operator, restored: Restored) -> None:
         self._declared = declared.operator

@@ -1,4 +1,4 @@
-"""Bounds the end of a job: what hangs while the job ends or fails over is given up."""
+"""Bounds the time a job takes to end or fail over: work that hangs meanwhile is given up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_LOOKS = 20  # within the patience
+_LOOKS = 20  # number of looks within the patience
 _HINT = (
     "What it waits for has to answer before the job can run again; "
     "task.cancellation.timeout says how long that is waited for."
@@ -27,10 +27,10 @@ _HINT = (
 
 
 class EndWatch:
-    """Runs a job in a thread of its own, and leaves that behind if the job is to end and stands still.
+    """Runs a job in its own thread, and abandons that thread if it stands still while the job should end.
 
-    A thread cannot be ended from outside: one that waits for a storage that does not answer, or in a function of the
-    user, ends with the process. So the job fails, and does not start again in this process.
+    A thread cannot be ended from outside: one that waits for unresponsive storage, or inside a user function, ends with
+    the process. So the job fails, and does not start again in this process.
     """
 
     def __init__(self, patience: timedelta) -> None:
@@ -38,18 +38,18 @@ class EndWatch:
         self._is_ending = threading.Event()
 
     def begin(self) -> None:
-        """From now on the job has to move: it ends, or fails over."""
+        """Require progress from now on: the job ends, or fails over."""
         self._is_ending.set()
 
     def end(self) -> None:
-        """It has failed over: it may wait for its restart, and for records."""
+        """Require no more progress: the job has failed over, and may wait for its restart and for records."""
         self._is_ending.clear()
 
     def run(self, job: Callable[[], T], others: Callable[[], Stall | None], cancel: Callable[[], None]) -> T:
-        """Run a job to its end; `others` tells of threads that it waits for, `cancel` ends it.
+        """Run a job to its end. `others` describes a stalled thread that the job waits for, `cancel` ends the job.
 
         Raises:
-            GivenUpError: it stood still while it was to end.
+            GivenUpError: the job stood still while it should end.
         """
         if not self._patience:
             return job()
@@ -84,7 +84,7 @@ class EndWatch:
             try:
                 waits = others()
                 is_still = watch.seconds_still() > 0.0 and (waits is None or waits.seconds > 0.0)
-            except Exception:  # noqa: BLE001  a fault of the watch is none of the job, and must not cancel it
+            except Exception:  # noqa: BLE001  a fault of the watch must not cancel the job
                 _log.warning("the end of the job cannot be watched", exc_info=True)
                 continue
             still = still + look if is_still and self._is_ending.is_set() else 0.0

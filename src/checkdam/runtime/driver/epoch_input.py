@@ -20,27 +20,27 @@ Then = Callable[[Future[None]], None]
 
 
 class OfferedEpoch(Protocol):
-    """An epoch whose records are ready. The loop lets it begin, and ends it once the slots have."""
+    """An epoch whose records are ready. The loop lets it begin, and ends it after the slots have."""
 
     @property
     def is_extra(self) -> bool:
-        """Whether it has no records, and was asked for by `run_extra`."""
+        """Whether it has no records and was requested by `run_extra`."""
 
     def begin(self, epoch: Epoch) -> None:
-        """Execute it; `executed` of the listener comes as an event."""
+        """Execute the epoch; the listener's `executed` follows as an event."""
 
     def end(self) -> None:
-        """Let the engine go on to the next one."""
+        """Let the engine continue with the next epoch."""
 
     def skip(self) -> None:
-        """Let the engine go on without executing it: the job is being stopped."""
+        """Let the engine continue without executing the epoch: the job is being stopped."""
 
     def refuse(self, failure: BaseException) -> None:
-        """Let the engine's thread raise what ends the attempt, unless it has ended."""
+        """Raise the failure that ends the attempt in the engine's thread, unless the epoch has ended."""
 
 
 class EpochListener(Protocol):
-    """What hears of epochs, in the loop."""
+    """Receives the events of epochs, in the loop."""
 
     def epoch_offered(self, epoch: OfferedEpoch) -> None: ...
 
@@ -48,7 +48,7 @@ class EpochListener(Protocol):
 
 
 class EpochInput(Protocol):
-    """Where epochs come from. `then` is called when there are no more of them."""
+    """The source of epochs. Calls `then` when there are no more of them."""
 
     def run_static(self, slots: Sequence[Slot], then: Then) -> None: ...
 
@@ -58,7 +58,7 @@ class EpochInput(Protocol):
 
 
 class _OfferedByThread:
-    """An epoch that a thread of the engine waits with."""
+    """An epoch that an engine thread is waiting with."""
 
     def __init__(self, *, is_extra: bool) -> None:
         self.is_extra = is_extra
@@ -82,7 +82,7 @@ class _OfferedByThread:
 
 
 class EngineInput:
-    """Runs the engine on threads of its own, which wait for the loop at the beginning and end of each epoch."""
+    """Runs the engine on its own threads, which wait for the loop at the beginning and end of each epoch."""
 
     def __init__(self, engine: Engine, loop: EventLoop, hangs: HangWatch, listener: EpochListener) -> None:
         self._engine = engine
@@ -106,7 +106,7 @@ class EngineInput:
         self._loop.start(lane, lambda: run(slots, run_epoch), then)
 
     def _run_epoch(self, execute: Callable[[Epoch], None], *, is_extra: bool) -> None:
-        """Execute one epoch in the calling thread, when the loop lets it begin; return when the loop has ended it."""
+        """Execute one epoch in the calling thread when the loop lets it begin; return when the loop has ended it."""
         offered = _OfferedByThread(is_extra=is_extra)
         if not self._loop.post(partial(self._listener.epoch_offered, offered)):
             raise JobControlError("the job has ended")
@@ -118,7 +118,7 @@ class EngineInput:
                 execute(epoch)
             except BaseException as failure:
                 if self._loop.post(partial(self._listener.epoch_executed, offered, failure)):
-                    offered.ended.exception()  # the engine is told to stop before it learns why
+                    offered.ended.exception()  # the engine is interrupted before it learns the reason
                 raise
             self._loop.post(partial(self._listener.epoch_executed, offered, None))
             offered.ended.result()

@@ -1,4 +1,4 @@
-"""The epochs of one attempt: which was the last, what its slots reported, and when one without records is due."""
+"""The epochs of one attempt: the last one, what its slots reported, and when one without records is due."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 
 
 class PendingEpoch:
-    """What is to be done although no records come, as the slots reported it at the end of the last epoch."""
+    """The work that is due although no records come, as reported by the slots at the end of the last epoch."""
 
     def __init__(self, plan: JobPlan, clock: Clock, *, restored: bool) -> None:
         self._clock = clock
         self.has_unfinished_sources = any(isinstance(op.kind, SourceFunctionKind) for op in plan.operators)
         self._are_sources_ready = self.has_unfinished_sources
-        self._signals: dict[SubtaskIndex, int] = {}  # of each slot, when its last epoch ended
-        self._newest_signals: dict[SubtaskIndex, int] = {}  # as its heartbeats tell
-        # What a checkpoint brought along may be due already: only an epoch can tell.
+        self._signals: dict[SubtaskIndex, int] = {}  # of each slot, at the end of its last epoch
+        self._newest_signals: dict[SubtaskIndex, int] = {}  # according to its heartbeats
+        # Timers in a restored checkpoint may be due already: only an epoch can find out.
         self._next_due: int | None = 0 if restored and plan.has_ticks else None
 
     def epoch_ended(self, reports: Sequence[EpochReport]) -> None:
@@ -31,18 +31,18 @@ class PendingEpoch:
         self._next_due = min((r.next_due for r in reports if r.next_due is not None), default=None)
 
     def signalled(self, subtask: SubtaskIndex, signals: int) -> None:
-        """Take in how often source functions of a slot have asked for an epoch."""
+        """Record how often source functions of a slot have asked for an epoch."""
         self._newest_signals[subtask] = max(signals, self._newest_signals.get(subtask, 0))
 
     @property
     def has_ready_sources(self) -> bool:
-        """Whether a source function has records for an epoch, and does not only wait for some."""
+        """Whether a source function has records for an epoch, rather than waiting for some."""
         return self._are_sources_ready or any(
             signals > self._signals.get(subtask, 0) for subtask, signals in self._newest_signals.items()
         )
 
     def seconds_until_due(self) -> float | None:
-        """How long until an epoch should run without records; None if nothing waits for time to pass."""
+        """Return the seconds until an epoch without records should run; None if nothing waits for time to pass."""
         if self.has_ready_sources:
             return 0.0
         if self._next_due is None:
@@ -66,7 +66,7 @@ def epoch_stats(
     source_counts: Mapping[int, OperatorCounts],
     seconds: float,
 ) -> EpochStats:
-    """Sum up what the slots report of an epoch."""
+    """Sum up the slots' reports of an epoch."""
     heads = {edge.target for edge in plan.edges if edge.level == 1}
     made = {op.id for op in plan.operators if isinstance(op.kind, SourceFunctionKind)}
     counts = [(op, each) for report in reports for op, each in report.operators.items()]

@@ -30,7 +30,7 @@ _SHORTEST_WAIT = 0.001
 
 @dataclass(frozen=True)
 class Lane:
-    """A kind of work: what it is called in error messages, and how much of it may run at the same time."""
+    """A kind of work: its name in error messages, and how much of it may run concurrently."""
 
     name: str
     threads: int = 1
@@ -51,7 +51,7 @@ class Timer:
 
 
 class EventLoop:
-    """Handles one event after another. `post` may be called by any thread, the rest by the loop's own."""
+    """Handles one event after another. Any thread may call `post`; only the loop's own may call the rest."""
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -62,9 +62,9 @@ class EventLoop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self.advance: Callable[[], float | None] = lambda: None
-        """Called after each event: begin what can begin, and return the seconds until more may be due."""
+        """Called after each event: begins what can begin, and returns the seconds until more may be due."""
         self.failed: Callable[[BaseException], object] = _raise
-        """Called with what an event, or `advance`, raises; the loop goes on."""
+        """Called with the error that an event or `advance` raises; the loop continues."""
 
     def post(self, event: Event) -> bool:
         """Add an event. Return False if the loop is closed: the event will never be handled."""
@@ -74,7 +74,7 @@ class EventLoop:
             return not self._is_closed
 
     def start(self, lane: Lane, work: Callable[[], T], then: Callable[[Future[T]], None]) -> None:
-        """Do some work on a lane, in the order of arrival; `then` gets its outcome as an event."""
+        """Do work on a lane, in order of arrival; `then` gets the outcome as an event."""
         self._under_way[lane] += 1
         context = contextvars.copy_context()
         self._workers(lane).submit(context.run, work).add_done_callback(
@@ -86,17 +86,17 @@ class EventLoop:
         then(done)
 
     def after(self, seconds: float, event: Event) -> Timer:
-        """Handle an event when this time has passed, whatever the clock of the job says."""
+        """Handle an event after this time, regardless of the job's clock."""
         timer = Timer(event)
         heapq.heappush(self._timers, (self._now() + seconds, next(self._order), timer))
         return timer
 
     def is_idle(self, *lanes: Lane) -> bool:
-        """Whether all work of these lanes is done, and its outcome handled."""
+        """Return whether all work of these lanes is done and its outcome handled."""
         return not any(self._under_way[lane] for lane in lanes)
 
     def run(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Handle events until something holds. Return False if it does not within the given time."""
+        """Handle events until `until` holds. Return False if it does not within the given time."""
         end = None if seconds is None else self._now() + seconds
         wait = self._handle(None)
         while not until():
@@ -110,12 +110,12 @@ class EventLoop:
             if event is not None:
                 event()
             return self.advance()
-        except BaseException as failure:  # noqa: BLE001  what waits for the loop must not wait for ever
+        except BaseException as failure:  # noqa: BLE001  callers that wait for the loop must not wait for ever
             self.failed(failure)
             return None
 
     def _next(self, wait: float | None, end: float | None) -> Event | None:
-        """Wait for the next event; None if there is none within `wait`, nor before `end`."""
+        """Wait for the next event; return None if there is none within `wait` or before `end`."""
         while self._timers and self._timers[0][2].event is None:
             heapq.heappop(self._timers)
         now = self._now()
@@ -134,7 +134,7 @@ class EventLoop:
         return None
 
     def close(self) -> None:
-        """Handle what was posted until now, and nothing from then on. Idle threads of the lanes end."""
+        """Handle the events posted so far and refuse later ones. Idle threads of the lanes end."""
         with self._posting:
             self._is_closed = True
         while not self._events.empty():
@@ -153,10 +153,10 @@ class EventLoop:
         return moving[0] if moving else max(stalls, key=lambda stall: stall.seconds, default=None)
 
     def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
-        """Do some work that may hang for ever, called by work on a lane.
+        """Do work that may hang for ever, on behalf of work on a lane.
 
         Raises:
-            TimeoutError: it has not ended in time; it goes on, and what comes of it is lost.
+            TimeoutError: the work did not end in time; it continues, and its result is lost.
         """
         return within(seconds, what, work)
 

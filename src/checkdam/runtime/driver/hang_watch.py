@@ -1,4 +1,4 @@
-"""Notices that an attempt no longer moves: a slot, the Spark job of an epoch, or the storage of its checkpoints."""
+"""Detects an attempt without progress: in a slot, the Spark job of an epoch, or the storage of its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HINT = "If it only needs longer, raise execution.checkpointing.timeout."
 class HangWatch:
     """Decides when an attempt counts as hung: after `patience`, the timeout of checkpoints.
 
-    In Flink a stuck task lets checkpoints expire, which fails the job over. That happens here, too, if checkpoints are
-    periodic; this watch also sees other epochs, and says where they hang.
+    In Flink a stuck task lets checkpoints expire, which fails the job over. The same happens here if checkpoints are
+    periodic; this watch covers all other epochs too, and reports where they hang.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class HangWatch:
     ) -> None:
         """Watch from the start of an attempt.
 
-        `listener_is_slow` says that the driver waits for what it tells to be taken, which is no hang of the job. Until
-        `begun`, slots may stand still for `longest_start`: they restore state, and open functions.
+        `listener_is_slow` returns whether the driver waits for its listener, which is not a hang of the job. Until
+        `begun`, slots may show no progress for `longest_start`: they restore state and open functions.
         """
         self._patience = patience.total_seconds()
         self._beat_patience = max(self._patience, longest_start.total_seconds())
-        self._longest_look = 2 * interval  # a driver that was stopped itself has not looked meanwhile
+        self._longest_look = 2 * interval  # a driver that was itself stopped did not look meanwhile
         self._clock = clock
         self._engine_progress = engine_progress
         self._committer_stall = committer_stall
@@ -54,14 +54,14 @@ class HangWatch:
         self._looked_at = clock.monotonic()
 
     def begun(self) -> None:
-        """From now on the slots have their state."""
+        """Expect the usual progress from now on: the slots have their state."""
         self._beat_patience = self._patience
 
     @contextmanager
     def expecting_progress(self, work: str, at_least: timedelta = timedelta(0)) -> Iterator[None]:
-        """Until this ends, something has to move: this thread, a slot or a Spark task.
+        """Expect progress of this thread, a slot or a Spark task until the block ends.
 
-        `at_least` lengthens the patience for work that shows no progress while all is well.
+        `at_least` lengthens the patience for work that normally shows no progress.
         """
         with self._lock:
             self._work_patience = max(self._patience, at_least.total_seconds())
@@ -74,13 +74,13 @@ class HangWatch:
                 self._work = None
 
     def beat(self, subtask: SubtaskIndex, beat: Beat) -> CheckdamError | None:
-        """Take in a slot's heartbeat; return the reason if the slot, or a Spark task, counts as hung."""
+        """Record a slot's heartbeat. Return the reason if the slot, or a Spark task, counts as hung."""
         with self._lock:
             self._beats[subtask] = beat
         return _reason(subtask, beat, self._beat_patience)
 
     def look(self) -> CheckdamError | None:
-        """Look at the whole attempt; return the reason if it counts as hung."""
+        """Check the whole attempt. Return the reason if it counts as hung."""
         if self._listener_is_slow():
             with self._lock:
                 self._still, self._looked_at = 0.0, self._clock.monotonic()
@@ -105,7 +105,7 @@ class HangWatch:
             where = thread.stall(work)
             known = [reason for each, beat in self._beats.items() if (reason := _reason(each, beat, 0.0)) is not None]
         if known:
-            return known[0]  # better than that nothing moves: what does not
+            return known[0]  # the place of the hang says more than "nothing moves"
         return JobFailedError(
             f"{work} hangs: no slot and no Spark task has got anything done for {self._still:.0f} s; "
             f"the driver waits at:\n{where.stack.rstrip()}\n{_HINT}"

@@ -1,4 +1,4 @@
-"""The job master: attempt after attempt until the job has ended, and order left behind whatever the end was."""
+"""The job master: runs attempt after attempt until the job has ended, and cleans up however it ended."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ _STATUS_AFTER = {
 
 
 class JobMaster:
-    """Runs one job to its end, and does meanwhile what is asked of it: a JobControl.
+    """Runs one job to its end and serves requests meanwhile: a JobControl.
 
-    `engines` makes what runs the epochs of a plan; a rescaled job has another. `resumes` says that the job has a
-    checkpoint of its own, `take_over` that it is taken also from a driver that is known to run.
+    `engines` makes the engine for a plan; a rescaled job gets another one. `resumes` is set if the job has a checkpoint
+    of its own, `take_over` if the job may be taken from a driver that is known to run.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class JobMaster:
         self._outputs = Outputs.of(job.plan, job.job_id, self._storage, job.mode)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)
         self._takes_over = take_over
-        self._has_checkpoint = resumes  # so that to begin anew would repeat what was published
-        self._has_run = False  # some attempt has had its state
+        self._has_checkpoint = resumes  # if set, starting from scratch would repeat published output
+        self._has_run = False  # whether some attempt has restored its state
         self._term: Term | None = None
         self._asking = threading.Lock()
         self._running: AttemptRun | None = None
         self._status = JobStatus.INITIALIZING
-        self._rescaling: tuple[RescaleRequest, Job] | None = None  # under way, and the job as it was
+        self._rescaling: tuple[RescaleRequest, Job] | None = None  # in progress, with the job as it was before
         self._stopped_with: tuple[StopRequest, str] | None = None
         self._asked_end: JobEnd | None = None
         self._is_asked_to_end = threading.Event()
@@ -115,8 +115,8 @@ class JobMaster:
         self._has_claimed_savepoint = restored is not None and restored.owned_savepoint is not None
         self._end_watch = EndWatch(job.cancellation_timeout)
         self._last_run: AttemptRun | None = None  # also while it is disposed of
-        self._given_up: GivenUpError | None = None  # told as the job's end, whatever its threads do from then on
-        self._is_done = False  # all was done before something failed: to run it again would help nobody
+        self._given_up: GivenUpError | None = None  # reported as the job's end, whatever its threads do afterwards
+        self._is_done = False  # everything was done before something failed: running again would not help
 
     @property
     def job(self) -> Job:
@@ -124,11 +124,11 @@ class JobMaster:
         return self._job
 
     def live_slots(self) -> LiveSlots | None:
-        """The slots that can be asked for their state; None while there are none, as in a failover."""
+        """Return the slots whose state can be queried; None while there are none, as during a failover."""
         running = self._running
         return running.live_slots if running is not None else None
 
-    # -- what may be asked --------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def trigger_checkpoint(self, *, full: bool = False) -> Future[CheckpointId]:
         if self._store is None:
@@ -161,9 +161,9 @@ class JobMaster:
         return request.answer
 
     def cancel(self) -> None:
-        """End the job in order, from whatever thread; `run` then returns.
+        """End the job in order; `run` then returns. Any thread may call this.
 
-        A job that is being suspended does not wait for its last checkpoint any more, and keeps what it has.
+        A job that is being suspended no longer waits for its last checkpoint, and keeps what it has.
         """
         is_first = self._ask_for(JobEnd.CANCELLED)
         self._end_watch.begin()
@@ -174,15 +174,17 @@ class JobMaster:
             running.interrupt(EndRequested(self._asked_end))
 
     def suspend(self, grace: timedelta) -> None:
-        """End the job with a last checkpoint if it completes within `grace`, from whatever thread; `run` then returns.
+        """End the job with a last checkpoint if one completes within `grace`; `run` then returns. Any thread may call
+        this.
 
-        All that is kept stays, whatever the retention. A job that is being cancelled, or is about to end, goes on so.
+        Everything that is kept stays, whatever the retention. A job that is already being cancelled, or is about to
+        end, continues to do so.
         """
         if not self._ask_for(JobEnd.SUSPENDED):
             return
         running, suspended = self._running, EndRequested(JobEnd.SUSPENDED)
         if running is None:
-            self._end_watch.begin()  # else when its attempt begins to end: the grace period may be long
+            self._end_watch.begin()  # else when its attempt begins to end: the grace may be long
         if self._store is None:
             self._listener.last_checkpoint_missed("the job takes no checkpoints")
             if running is not None:
@@ -191,7 +193,7 @@ class JobMaster:
             running.suspend(grace)
 
     def _ask_for(self, end: JobEnd) -> bool:
-        """Note how the job is to end. Return False if it has ended, or somebody has asked for an end before."""
+        """Record how the job is to end. Return False if it has ended, or another end was requested before."""
         with self._asking:
             is_first = self._asked_end is None and not self._status.has_ended
             if is_first:
@@ -212,7 +214,7 @@ class JobMaster:
         return UsageError(f'job "{self._job.name}" {what}', hint="Set state.checkpoints.dir when you start it.")
 
     def _enter(self, status: JobStatus) -> None:
-        """A job that is being cancelled is nothing else until it has ended, and one that has ended stays so."""
+        """Change the status. A job that is being cancelled stays so until it has ended; an ended job never changes."""
         with self._asking:
             if self._status.has_ended or (self._status is JobStatus.CANCELLING and not status.has_ended):
                 return
@@ -222,7 +224,7 @@ class JobMaster:
     # -- from start to end --------------------------------------------------------------------------------------
 
     def run(self) -> JobResult:
-        """Run the job until it has finished, was cancelled or suspended; raises what restarts did not cure."""
+        """Run the job until it has finished, was cancelled or suspended. Raise a failure that restarts did not cure."""
         try:
             return self._end_watch.run(self._run_as_owner, self._stall, self.cancel)
         except GivenUpError as failure:
@@ -230,7 +232,7 @@ class JobMaster:
             raise
 
     def _give_up(self, failure: GivenUpError) -> None:
-        """End the job for those who wait and listen; what hangs does nothing more when it wakes."""
+        """Report the end of the job to callers and listeners. The hanging thread does nothing more when it wakes."""
         with self._asking:
             self._given_up, self._status = failure, JobStatus.FAILED
         listener = self._listener.silence()
@@ -248,7 +250,7 @@ class JobMaster:
         return self._last_run.stall() if self._last_run is not None else None
 
     def _run_as_owner(self) -> JobResult:
-        """Run the job and give its term back, unless the job is given up: what hangs may still write."""
+        """Run the job and release its term, unless the job was given up: a hanging thread may still write."""
         try:
             return self._run()
         except FencedError as fenced:
@@ -300,7 +302,7 @@ class JobMaster:
                 )
 
     def _stand_down(self, fenced: FencedError) -> None:
-        """End without touching a file of the job: another driver has it."""
+        """End without touching any file of the job: another driver owns it."""
         self._listener.failed(fenced)
         self._refuse_rescaling(JobEnd.SUSPENDED)
         self._enter(JobStatus.SUSPENDED)
@@ -310,7 +312,7 @@ class JobMaster:
         self._refuse_rescaling(end)
         last = self._remains.clean_up(end, self._listener, keeps_all=keeps_all)
         if self._job.driver_memory is not None:
-            last = None  # it is in the memory of this process, and gone with it
+            last = None  # it was in this process's memory, and is gone
         self._enter(_STATUS_AFTER[end])
         self._listener.job_ended(end, last)
         return last
@@ -324,7 +326,7 @@ class JobMaster:
             self._listener.rescaled(request.job.parallelism, reason)
 
     def _take_over(self) -> None:
-        """Become the job's one driver, and clear away jobs that died before anybody could resume them."""
+        """Become the job's only driver, and remove jobs that died before their first checkpoint."""
         if self._storage is None:
             return
         job = self._job
@@ -344,7 +346,7 @@ class JobMaster:
     def _check_term(self) -> None:
         """Raise FencedError if another driver has taken the job."""
         if self._term is not None:
-            with suppress(StorageError):  # then nobody knows; it is asked again before anything is touched
+            with suppress(StorageError):  # unknown; checked again before any file is touched
                 self._term.check()
 
     def _run_attempts(self) -> JobEnd:
@@ -383,7 +385,7 @@ class JobMaster:
         return self._asked_end
 
     def _may_wait(self) -> None:
-        """Another attempt follows, which may wait for its time and for records, unless the job is to end."""
+        """Allow the next attempt to wait for its restart and for records, unless the job is to end."""
         self._end_watch.end()
         if self._is_asked_to_end.is_set():
             self._end_watch.begin()
@@ -391,7 +393,7 @@ class JobMaster:
     # -- at another parallelism ---------------------------------------------------------------------------------
 
     def _begin_rescaling(self, request: RescaleRequest) -> None:
-        """The last attempt has left a checkpoint for the job to go on from; from now on a failure is one of the job."""
+        """Switch to the new parallelism after the last attempt's checkpoint; later failures are the job's own."""
         self._rescaling = request, self._job
         self._enter(JobStatus.RESTARTING)
         self._listener.progressed(f"rescaling to parallelism {request.job.parallelism}")
@@ -403,9 +405,10 @@ class JobMaster:
         self._listener.replanned(job.plan)
 
     def _has_begun(self, restored: Restored | None, newer: Sequence[CheckpointId]) -> None:
-        """The slots of an attempt have their state, and nothing is produced yet: let the output be that of the state.
+        """Match the published output to the restored state, before the attempt produces any output.
 
-        Newer checkpoints, which could not be restored, go first: nobody may go on from them when their output is gone.
+        Newer checkpoints that could not be restored are deleted first: their output is withdrawn, so no job may resume
+        from them.
         """
         if self._store is not None and newer:
             self._store.check()
@@ -425,7 +428,7 @@ class JobMaster:
                 request.answer.set_result(None)
 
     def _give_up_rescaling(self, failure: CheckdamError) -> bool:
-        """If the job could not begin at its new parallelism, it goes on at the old one."""
+        """Return to the old parallelism if the job could not start at the new one."""
         if self._rescaling is None:
             return False
         request, before = self._rescaling
@@ -442,7 +445,7 @@ class JobMaster:
     # -- one attempt --------------------------------------------------------------------------------------------
 
     def _run_attempt(self) -> None:
-        """One attempt from the newest usable checkpoint; a damaged one gives way to the next older."""
+        """Run one attempt from the newest usable checkpoint; skip damaged ones."""
         self._check_term()
         for restored in self._restorable():
             try:
@@ -458,7 +461,7 @@ class JobMaster:
         )
 
     def _restorable(self) -> Iterator[Restored | None]:
-        """What to start from, best first; None means from the beginning."""
+        """Yield the checkpoints to start from, best first; None means from the beginning."""
         has_own = False
         if self._store is not None and self._storage is not None:
             for restored in newest_first(self._store, self._storage, self._job.job_id, self._listener):
@@ -520,7 +523,7 @@ class JobMaster:
             run.run()
         except RestoreError as error:
             if run.has_begun and not isinstance(error, StateNotRestorableError):
-                # Not the checkpoint's fault any more: an older one would not help.
+                # The checkpoint is not at fault here: an older one would not help.
                 raise JobFailedError(str(error)) from error
             raise
         except (CheckdamError, EndRequested, Rescaled):
@@ -531,7 +534,7 @@ class JobMaster:
             with self._asking:
                 self._running = None
             self._is_done = run.is_done
-            if run.is_done:  # else who asked for the stop hears from the attempt why it did not come to it
+            if run.is_done:  # otherwise the attempt has told the requester why the stop failed
                 self._stopped_with = run.stopped_with
             run.dispose()
             self._next_id = coordinator.next_id
@@ -543,7 +546,7 @@ class JobMaster:
         return [each for each in self._store.completed() if each > base] if self._store is not None else []
 
     def _own_checkpoint_completed(self) -> None:
-        """A savepoint that was claimed has done its service with the job's first checkpoint."""
+        """Give up a claimed savepoint: the job's first own checkpoint replaces it."""
         self._has_checkpoint = True
         if self._has_claimed_savepoint and self._given is not None:
             self._has_claimed_savepoint = False
@@ -554,5 +557,5 @@ class JobMaster:
 
 
 def _is_rejected_again(failure: CheckdamError, before: CheckdamError | None) -> bool:
-    """Whether the same function has raised the same error on the same record in two attempts running."""
+    """Return whether the same function raised the same error on the same record in two consecutive attempts."""
     return isinstance(failure, UserFunctionError) and failure.where is None and str(failure) == str(before)

@@ -1,4 +1,4 @@
-"""Requests to a running job: from the question to the answer. The attempt serves them between two epochs."""
+"""Requests to a running job, from question to answer. The attempt serves them between two epochs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkdam.state.snapshot_handles import SavepointFormat
 @dataclass(frozen=True, eq=False)
 class CheckpointRequest:
     full: bool
-    asked: float | None = None  # when, on the monotonic clock; None: when it is served
+    asked: float | None = None  # time on the monotonic clock; None: when it is served
     answer: Future[CheckpointId] = field(default_factory=new_answer)
 
 
@@ -39,7 +39,7 @@ class StopRequest:
 
 @dataclass(frozen=True, eq=False)
 class RescaleRequest:
-    """`job` is the job as it will be."""
+    """A request for another parallelism; `job` is the job as it will be."""
 
     job: Job
     answer: Future[None] = field(default_factory=new_answer)
@@ -47,7 +47,7 @@ class RescaleRequest:
 
 @dataclass(frozen=True, eq=False)
 class SuspendRequest:
-    """Take a last checkpoint and end the attempt. The job ends either way, so the answer is never read."""
+    """A request for a last checkpoint and the end of the attempt. The job ends anyway: the answer is never read."""
 
     answer: Future[None] = field(default_factory=new_answer)
 
@@ -55,7 +55,7 @@ class SuspendRequest:
 Request = CheckpointRequest | SavepointRequest | StopRequest | RescaleRequest | SuspendRequest
 
 
-class EndRequested(Exception):  # noqa: N818  not an error: somebody asked for it
+class EndRequested(Exception):  # noqa: N818  not an error, but requested
     """The job was cancelled or suspended."""
 
     def __init__(self, end: JobEnd) -> None:
@@ -63,8 +63,8 @@ class EndRequested(Exception):  # noqa: N818  not an error: somebody asked for i
         self.end = end
 
 
-class Rescaled(Exception):  # noqa: N818  not an error: somebody asked for it
-    """The attempt has ended with a checkpoint, for the job to go on at another parallelism."""
+class Rescaled(Exception):  # noqa: N818  not an error, but requested
+    """The attempt has ended with a checkpoint, for the job to resume at another parallelism."""
 
     def __init__(self, request: RescaleRequest) -> None:
         super().__init__(f"the job is being rescaled to parallelism {request.job.parallelism}")
@@ -72,23 +72,24 @@ class Rescaled(Exception):  # noqa: N818  not an error: somebody asked for it
 
 
 class Requests:
-    """The requests to one attempt that have not begun. Any thread may call it."""
+    """The requests to one attempt that have not begun. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Request] = []
-        self._last: StopRequest | RescaleRequest | None = None  # what will end the attempt, or has
+        self._last: StopRequest | RescaleRequest | None = None  # the request that will end the attempt, or has
         self._closed: CheckdamError | None = None
 
     @property
     def is_asked_to_end(self) -> bool:
-        """Whether a stop or a rescale waits for its turn, or has ended the attempt."""
+        """Whether a stop or a rescale is waiting, or has ended the attempt."""
         return self._last is not None
 
     def add(self, request: Request) -> None:
-        """Queue a request, a suspension before all others.
+        """Queue a request; a suspension goes first.
 
-        One that cannot be done is answered at once: an attempt ends once, so a second stop or rescale has to wait.
+        A request that cannot be served is refused at once: an attempt ends only once, so a second stop or rescale has
+        to wait.
         """
         with self._lock:
             reason = self._closed or self._conflict(request)
@@ -106,12 +107,12 @@ class Requests:
         return JobControlError(f"the job is {what} already", hint="Wait for it, and see what it led to.")
 
     def waiting(self) -> list[Request]:
-        """Those that have not begun, in the order in which they are served."""
+        """Return the requests that have not begun, in the order in which they are served."""
         with self._lock:
             return list(self._waiting)
 
     def first(self, can_begin: Callable[[Request], bool]) -> Request | None:
-        """The oldest that can begin now; what ends the attempt does not overtake what was asked for before."""
+        """Return the oldest request that can begin now. One that ends the attempt does not overtake earlier ones."""
         with self._lock:
             for place, request in enumerate(self._waiting):
                 if isinstance(request, StopRequest | RescaleRequest) and place > 0:
@@ -125,7 +126,7 @@ class Requests:
             self._waiting.remove(request)
 
     def failed(self, request: Request, reason: CheckdamError) -> None:
-        """It was not done, so that it may be asked for again."""
+        """Refuse a request that was not done, so that it may be made again."""
         with self._lock:
             if self._last is request:
                 self._last = None
@@ -134,7 +135,7 @@ class Requests:
         refuse(request.answer, reason)
 
     def close(self, reason: CheckdamError) -> None:
-        """No more of them can be done, for this reason."""
+        """Refuse all remaining and later requests for this reason."""
         with self._lock:
             self._closed = reason
             waiting, self._waiting = self._waiting, []

@@ -36,10 +36,10 @@ _decode = msgspec.json.Decoder(_Promises).decode
 
 
 class Outputs:
-    """Commits by operator uid.
+    """Commits sink output, by operator uid.
 
-    `files` is the job's own directory, where it remembers what savepoints refer to and what it has published. A job
-    that publishes with each epoch (AT_LEAST_ONCE) has no history: it is not known what came with which checkpoint.
+    `files` is the job's own directory, where it records what savepoints refer to and what it has published. A job that
+    publishes with each epoch (AT_LEAST_ONCE) has no history: which output belongs to which checkpoint is unknown.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Outputs:
         self._promised: dict[OperatorUid, set[bytes]] = {uid: set() for uid in committers}
         self._published = PublishedOutput(files)
         self._published_last: dict[OperatorUid, frozenset[bytes]] = {}
-        """With the last checkpoint. The next may name some of it again, if it began before this one was complete."""
+        """Published with the last checkpoint. The next may name it again, if it began before that completed."""
         self._published_since: dict[CheckpointId, set[bytes]] = {}
-        """By savepoint in progress: what was published since its barrier, which it names as well."""
+        """For each savepoint in progress, the output published since its barrier, which it names as well."""
 
     @classmethod
     def of(
@@ -76,12 +76,12 @@ class Outputs:
         return cls(committers, subtree(storage, job_id) if storage is not None else None, mode)
 
     def check(self) -> None:
-        """Raise now if a sink could not be written."""
+        """Raise if a sink cannot be written to."""
         for committer in self._committers.values():
             committer.check()
 
     def verify(self, found: Iterable[tuple[OperatorUid, Sequence[bytes]]]) -> None:
-        """Check that prepared output is there, before a checkpoint that refers to it becomes complete.
+        """Check that staged output exists, before a checkpoint that refers to it completes.
 
         Raises:
             OutputLostError: some of it is gone; only an older checkpoint can produce it again.
@@ -91,21 +91,21 @@ class Outputs:
                 _check_none_lost(self._committers[uid].missing(committables))
 
     def savepoint_begins(self, savepoint: CheckpointId) -> None:
-        """Remember what is published until the savepoint has ended: a reader may take that before it is complete."""
+        """Record output published until the savepoint completes: a reader may remove it before that."""
         self._published_since[savepoint] = set().union(*self._published_last.values())
 
     def savepoint_ended(self, savepoint: CheckpointId) -> None:
         self._published_since.pop(savepoint, None)
 
     def verify_savepoint(self, savepoint: CompletedCheckpoint) -> None:
-        """As `verify`, for the output that a savepoint names."""
+        """Check the output that a savepoint names, like `verify`."""
         published = self._published_since.get(savepoint.checkpoint_id, set())
         self.verify(
             (entry.uid, [each for each in entry.committables if each not in published]) for entry in savepoint.operators
         )
 
     def publish(self, checkpoint: CompletedCheckpoint, oldest_kept: CheckpointId | None) -> None:
-        """Make the output of a checkpoint visible that has just become complete.
+        """Make the output of a checkpoint visible that has just completed.
 
         Raises:
             OutputLostError: some of it is gone, so the checkpoint must not be restored.
@@ -119,7 +119,7 @@ class Outputs:
         self._published_last = {uid: frozenset(committables) for uid, committables in found.items()}
 
     def commit(self, uid: OperatorUid, committables: Sequence[bytes]) -> None:
-        """Make output visible that has just been prepared. Raises OutputLostError if some of it is gone."""
+        """Make output visible that has just been staged. Raises OutputLostError if some of it is gone."""
         if committables and uid in self._committers:
             for published in list(self._published_since.values()):
                 published.update(committables)
@@ -127,7 +127,7 @@ class Outputs:
             self._promised[uid].difference_update(committables)
 
     def _unpublished(self, found: Iterable[tuple[OperatorUid, Sequence[bytes]]]) -> dict[OperatorUid, list[bytes]]:
-        """Leave out what was published with the last checkpoint: a reader may have taken it."""
+        """Leave out the output published with the last checkpoint: a reader may have removed it."""
         new: dict[OperatorUid, list[bytes]] = {}
         for uid, committables in found:
             if uid in self._committers:
@@ -141,10 +141,10 @@ class Outputs:
             self._term.check()
 
     def recall(self, term: Term | None = None) -> None:
-        """Learn what earlier drivers of the job have promised and published, now that the job is taken.
+        """Read what earlier drivers of the job have promised and published, now that this driver owns the job.
 
         Raises:
-            CheckpointDamagedError, FormatTooNewError: a file that tells it cannot be read.
+            CheckpointDamagedError, FormatTooNewError: a file with that record cannot be read.
         """
         self._term = term
         self._published.recall(term)
@@ -152,7 +152,7 @@ class Outputs:
             self._recall(name)
 
     def _promise_files(self) -> list[str]:
-        """One of each term that promised something: a replaced driver must not write over that of another."""
+        """Return the files of promises, one per term: a replaced driver must not overwrite another's."""
         found = self._files.list("") if self._files is not None else []
         return [status.path for status in found if status.path.startswith(PROMISED)]
 
@@ -172,7 +172,7 @@ class Outputs:
                 self._promised[OperatorUid(uid)].update(committables)
 
     def note(self, savepoint: CompletedCheckpoint) -> None:
-        """Before it is a savepoint: let the job's next driver know, too, what it refers to."""
+        """Record what a savepoint refers to before it completes, so that the job's next driver knows it too."""
         found = {entry.uid: entry.committables for entry in savepoint.operators if entry.uid in self._promised}
         if self._files is None or not any(found.values()):
             return
@@ -183,9 +183,9 @@ class Outputs:
         self._files.write(name, msgspec.json.encode(promises))
 
     def promise(self, savepoint: CompletedCheckpoint) -> None:
-        """A savepoint refers to this output: it is not dropped, so that whoever restores the savepoint publishes it.
+        """Keep the output that a savepoint refers to, so that a job that restores the savepoint can publish it.
 
-        The job itself publishes it with its next checkpoint, and then nobody has to any more.
+        The job itself publishes it with its next checkpoint; after that no other job has to.
         """
         for entry in savepoint.operators:
             if entry.uid in self._promised:
@@ -201,12 +201,12 @@ class Outputs:
         return self._published.has_later_than(checkpoint_id)
 
     def check_going_back(self, restored: Restored | None, newer: Sequence[CheckpointId]) -> None:
-        """Refuse to go on from a checkpoint older than others were, if output would be repeated.
+        """Refuse to resume from a checkpoint older than others were, if that would repeat output.
 
-        `newer` are the later ones that are still there, and cannot be restored.
+        `newer` are later checkpoints that still exist but cannot be restored.
 
         Raises:
-            RepeatedOutputError: some sink cannot withdraw what it has published since, or it is not known what that is.
+            RepeatedOutputError: a sink cannot withdraw the output published since, or that output is unknown.
         """
         base = base_of(restored)
         if not self._committers or not (newer or self._published.has_later_than(base)):
@@ -229,7 +229,7 @@ class Outputs:
         return uid in self._committers and self._committers[uid].can_withdraw
 
     def _unreadable(self, restored: Restored | None) -> list[bytes]:
-        """Return what the history names as published since and no sink can read: it is damaged."""
+        """Return committables published since that no sink can read because the history is damaged."""
         outdated = self._outdated(restored)
         return [each for uid in outdated for each in outdated[uid] if not self._is_readable(uid, each)]
 
@@ -249,9 +249,9 @@ class Outputs:
         return {uid: committables for uid, committables in outdated.items() if committables}
 
     def resume(self, restored: Restored | None, listener: JobListener) -> None:
-        """Make the output that of a checkpoint, before the job goes on from it.
+        """Make the visible output match a checkpoint, before the job resumes from it.
 
-        What was published with later checkpoints is withdrawn, then as `publish_again`.
+        Withdraws what was published with later checkpoints, then does the same as `publish_again`.
         """
         self.check_term()
         for uid, committables in self._outdated(restored).items():
@@ -266,7 +266,7 @@ class Outputs:
         self.publish_again(restored, listener)
 
     def publish_again(self, restored: Restored | None, listener: JobListener) -> None:
-        """Publish what a checkpoint covers, and drop what came after it and no savepoint refers to."""
+        """Publish the output that a checkpoint covers, and drop later output that no savepoint refers to."""
         self.check_term()
         base = base_of(restored)
         covered = {uid: restored.committables(uid) if restored else () for uid in self._committers}
@@ -285,26 +285,27 @@ class Outputs:
         self._published_last = {uid: frozenset(committables) for uid, committables in covered.items()}
 
     def _is_published(self, restored: Restored, uid: OperatorUid) -> bool:
-        """Return whether what a sink has to publish is known to have been visible: then a reader took what is gone."""
+        """Return whether a sink's output is known to have been visible: what is gone was then removed by a reader."""
         if restored.claim and self._published.is_renamed(restored.checkpoint.checkpoint_id):
             return True
         return self._published_last.get(uid, frozenset()).issuperset(restored.committables(uid))
 
     def forget(self, job_id: JobId) -> None:
-        """Drop what another job prepared, which died before its first checkpoint."""
+        """Drop the output staged by another job, which died before its first checkpoint."""
         for committer in self._committers.values():
             committer.forget(job_id)
 
     def keep_history(self, *, is_resumable: bool) -> None:
-        """The job has ended: what it published matters as long as it can be resumed."""
+        """Keep the record of published output while the ended job can be resumed, and delete it otherwise."""
         if is_resumable:
             self._published.save()
         else:
             self._published.delete()
 
     def close(self, end: JobEnd) -> None:
-        """The job has ended. One that has finished has published everything; one that was cancelled may have left
-        output to a savepoint."""
+        """Drop the remaining output of an ended job. A finished job has published everything; a cancelled one may have
+        left output to a savepoint.
+        """
         for uid, committer in self._committers.items():
             if end is JobEnd.FINISHED or not self._promised[uid]:
                 committer.close(self.check_term)
@@ -316,7 +317,7 @@ class Outputs:
 
 
 def base_of(restored: Restored | None) -> CheckpointId:
-    """Return the job's own checkpoint that it goes on from; 0: none, it starts from the beginning or from another's."""
+    """Return the job's own checkpoint that it resumes from; 0 if it starts from the beginning or from another job's."""
     return restored.checkpoint.checkpoint_id if restored is not None and restored.claim else CheckpointId(0)
 
 

@@ -1,4 +1,4 @@
-"""What a job has published with which checkpoint, so that going back to an older one can withdraw it first."""
+"""Records what a job published with which checkpoint, so that resuming from an older one can withdraw it first."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from checkdam.storage.subtree import subtree
 from checkdam.storage.versioned import read_versioned
 
 PUBLISHED = "_published"
-"""The file, in a job's directory, with the number of the driver's term behind it. It stays while checkpoints do."""
+"""Name of the file in a job's directory, followed by the number of the driver's term. Kept as long as checkpoints."""
 _VERSION = 1
 
 Committables = Mapping[OperatorUid, Sequence[bytes]]
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """The file: by checkpoint and operator uid, all that was published with the checkpoints later than `since`.
+    """The content of the file: by checkpoint and operator uid, everything published with checkpoints later than
+    `since`.
 
-    Every rename of output up to the checkpoint `renamed` is known to be done. Each driver writes a file of its own,
-    with a `revision` above all that it found: what a replaced driver still writes does not count.
+    All output up to the checkpoint `renamed` is known to be renamed. Each driver writes a file of its own, with a
+    `revision` above all that it found: later writes of a replaced driver do not count.
     """
 
     version: int
@@ -34,7 +35,7 @@ class _Content(msgspec.Struct, frozen=True):
     since: int
     renamed: int
     checkpoints: dict[int, dict[str, list[bytes]]]
-    digest: str | None = None  # of the file without it; None: written by a version that had none
+    digest: str | None = None  # of the file without this field; None: written by a version that had none
 
     def with_digest(self) -> _Content:
         bare = msgspec.json.encode(msgspec.structs.replace(self, digest=None))
@@ -45,13 +46,13 @@ _decode_content = msgspec.json.Decoder(_Content).decode
 
 
 def _term_of(name: str) -> int:
-    """Return the number of the term that wrote a file: of two that found the same files the later one counts."""
+    """Return the number of the term that wrote a file. Of two that found the same files the later one counts."""
     number = name.removeprefix(PUBLISHED).removeprefix("-")
     return int(number) if number.isdecimal() else 0
 
 
 def tells_of_checkpoints(storage: Storage, job_id: JobId) -> bool:
-    """Return whether the history of a job tells that it had checkpoints, or cannot be read."""
+    """Return whether the history of a job shows that it had checkpoints, or cannot be read."""
     published = PublishedOutput(subtree(storage, job_id))
     try:
         published.recall(None)
@@ -61,25 +62,25 @@ def tells_of_checkpoints(storage: Storage, job_id: JobId) -> bool:
 
 
 class PublishedOutput:
-    """The published output of one job. The file is written before output becomes visible, so it never tells too little.
+    """The published output of one job. The file is written before output becomes visible, so it is never incomplete.
 
-    Without `files` nothing is kept, and nothing is known.
+    Without `files` nothing is recorded, and nothing is known.
     """
 
     def __init__(self, files: Storage | None) -> None:
         self._files = files
-        self._since: int | None = None  # None: not known
+        self._since: int | None = None  # None: unknown
         self._renamed = 0
         self._checkpoints: dict[int, Committables] = {}
-        self.is_unreadable = False  # whether a file is there that does not tell what was published
-        self._is_written = False  # whether a file is there that says the same
+        self.is_unreadable = False  # whether there is a file that cannot be read
+        self._is_written = False  # whether a file with the same content exists
         self._term: Term | None = None
         self._name = PUBLISHED
         self._current: str | None = None  # the file that counts: the own one, once there is something to write
         self._revision = 1
 
     def recall(self, term: Term | None) -> None:
-        """Read what earlier drivers wrote. A missing or damaged file leaves it unknown what was published.
+        """Read the files of earlier drivers. If one is missing or damaged, the published output is unknown.
 
         Raises:
             FormatTooNewError: a newer version wrote it.
@@ -106,7 +107,7 @@ class PublishedOutput:
         return [status.path for status in self._files.list("") if status.path.startswith(PUBLISHED)]
 
     def _read(self, name: str) -> _Content | None:
-        """Return what a file says, None if it is damaged."""
+        """Return the content of a file; None if it is damaged."""
         assert self._files is not None
         try:
             content = read_versioned(self._files, name, _decode_content, _VERSION)
@@ -126,7 +127,7 @@ class PublishedOutput:
         return max([self._since or 0, self._renamed, *self._checkpoints]) > checkpoint
 
     def after(self, checkpoint: CheckpointId) -> dict[OperatorUid, list[bytes]]:
-        """Return what was published with later checkpoints, as far as it is known."""
+        """Return the output published with later checkpoints, as far as known."""
         found: defaultdict[OperatorUid, list[bytes]] = defaultdict(list)
         for number in sorted(self._checkpoints):
             if number > checkpoint:
@@ -135,7 +136,7 @@ class PublishedOutput:
         return dict(found)
 
     def go_back_to(self, checkpoint: CheckpointId) -> None:
-        """Forget what was published with later checkpoints; from here on everything is known."""
+        """Forget the output published with later checkpoints; from here on everything is known."""
         if not self.is_known_after(checkpoint):
             self._since, self._is_written = checkpoint, False
         if self.has_later_than(checkpoint):
@@ -144,7 +145,7 @@ class PublishedOutput:
         self._write()
 
     def add(self, checkpoint: CheckpointId, committables: Committables, oldest_kept: CheckpointId | None) -> None:
-        """Remember what is about to be published, and drop what no checkpoint that is kept could go back behind."""
+        """Record the output about to be published, and drop entries that no kept checkpoint needs."""
         since = max(self._since or 0, oldest_kept or 0)
         if self._files is None or checkpoint <= since or not any(committables.values()):
             return
@@ -152,15 +153,15 @@ class PublishedOutput:
             self._since, self._is_written = since, False
             self._checkpoints = {number: each for number, each in self._checkpoints.items() if number > since}
             self._checkpoints[checkpoint] = {uid: each for uid, each in committables.items() if each}
-        self._write()  # also what an earlier try could not write
+        self._write()  # includes what an earlier try failed to write
 
     def note_renamed(self, checkpoint: CheckpointId) -> None:
-        """Remember that all output of a checkpoint is visible; the file tells it with the next `add` or `save`."""
+        """Record that all output of a checkpoint is visible; written to the file by the next `add` or `save`."""
         if self._files is not None and checkpoint > self._renamed:
             self._renamed, self._is_written = checkpoint, False
 
     def save(self) -> None:
-        """Write down what is known, at the end of a job that leaves checkpoints."""
+        """Write the record, at the end of a job that leaves checkpoints."""
         if self._files is not None and self._since is not None:
             self._write()
             self._delete_others()
@@ -172,16 +173,16 @@ class PublishedOutput:
             self._delete_others()
 
     def stop(self) -> None:
-        """Remove the file, and from here on keep nothing: output is published that no checkpoint tells."""
+        """Remove the file and record nothing from here on: output is published without a checkpoint."""
         self.delete()
         self._files, self._since, self._renamed, self._checkpoints = None, None, 0, {}
 
     def _delete_others(self) -> None:
-        """Remove all files but the one that counts."""
+        """Remove all files except the one that counts."""
         assert self._files is not None
         others = [name for name in self._names() if name != self._current]
         if others and self._term is not None:
-            self._term.check()  # behind the look: a later driver has a file of its own
+            self._term.check()  # after listing: a later driver has a file of its own
         for name in others:
             self._files.delete(name)
 

@@ -1,7 +1,7 @@
 """Serves requests to a running attempt: checkpoints, savepoints, stops, rescales, suspensions.
 
-All of it happens in the loop of the attempt. A checkpoint or savepoint holds the slots for its barrier only. A stop, a
-rescale or a suspension holds them until its checkpoint is durable: no epoch may come behind what the job ends with.
+Everything happens in the loop of the attempt. A checkpoint or savepoint holds the slots for its barrier only. A stop, a
+rescale or a suspension holds them until its checkpoint is durable: no epoch may follow the state the job ends with.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ABANDONING_SECONDS = 5.0
 
 
 class ServedAttempt(Protocol):
-    """What serving a request needs of the attempt."""
+    """The part of an attempt that serving requests needs."""
 
     last_epoch: Epoch
     may_trigger: bool
@@ -72,7 +72,7 @@ class ServedAttempt(Protocol):
 
 
 class RequestServer:
-    """Serves one request after another, first come, first served where one does not have to wait for another."""
+    """Serves requests in order of arrival, but a request does not wait for a blocked one it is independent of."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class RequestServer:
         self._coordinator = coordinator
         self._listener = listener
         self._loop = loop
-        self._orders: dict[SavepointRequest | StopRequest, SavepointOrder | None] = {}  # None: its place is looked for
-        self._give_up_served: Callable[[BaseException], None] | None = None  # answers the request that is being served
+        self._orders: dict[SavepointRequest | StopRequest, SavepointOrder | None] = {}  # None: directory in the making
+        self._give_up_served: Callable[[BaseException], None] | None = None  # refuses the request being served
 
     def serve_next(self) -> bool:
         """Begin the next request that can be served now. Return False if there is none."""
@@ -102,22 +102,22 @@ class RequestServer:
         return request is not None
 
     def attempt_fails(self, failure: BaseException) -> None:
-        """Answer the request that is being served: it will not be done."""
+        """Refuse the request that is being served."""
         if self._give_up_served is not None:
             give_up, self._give_up_served = self._give_up_served, None
             give_up(failure)
 
     def abandon_places(self) -> None:
-        """Remove the directories that were prepared for savepoints and are not needed any more."""
+        """Remove the directories that were made for savepoints and are no longer needed."""
         for order in [each for each in self._orders.values() if each is not None]:
             self._abandon(order)
 
     def _can_begin(self, request: Request) -> bool:
-        """Whether a request can be served now. None can before epoch 0, which belongs to static sources."""
+        """Return whether a request can be served now. None can before epoch 0, which belongs to static sources."""
         if self._attempt.last_epoch < 0:
             return False
         if isinstance(request, SuspendRequest):
-            return True  # a savepoint in progress is not waited for: it ends with the attempt
+            return True  # does not wait for a savepoint in progress, which ends with the attempt
         if isinstance(request, CheckpointRequest):
             return self._coordinator.can_trigger
         if isinstance(request, SavepointRequest | StopRequest) and self._orders.get(request) is None:
@@ -147,7 +147,7 @@ class RequestServer:
                 self._suspend()
 
     def look_for_places(self) -> None:
-        """Prepare the places of savepoints before an epoch has to wait for them; one that hangs holds up no other."""
+        """Make the directories of savepoints before an epoch has to wait for them. One that hangs delays no other."""
         for request in self._requests.waiting():
             if isinstance(request, SavepointRequest | StopRequest) and request not in self._orders:
                 self._orders[request] = None
@@ -159,7 +159,7 @@ class RequestServer:
             f'looking at "{request.target}"',
             lambda: SavepointDirectory.prepare(request.target, self._job.job_id),
         )
-        if self._attempt.is_over:  # the loop may be closed, and not hear of this
+        if self._attempt.is_over:  # the loop may be closed, and not handle this
             directory.abandon()
             raise JobControlError("the job has ended")
         return directory
@@ -169,7 +169,7 @@ class RequestServer:
         failure = done.exception()
         if isinstance(failure, CheckdamError):
             self._requests.failed(request, failure)
-        elif failure is not None:  # the asker gets whatever it was; the job goes on
+        elif failure is not None:  # the requester gets the error; the job continues
             self._requests.failed(request, _as_control_error("no savepoint was taken", failure))
         else:
             is_stop = isinstance(request, StopRequest)
@@ -201,7 +201,7 @@ class RequestServer:
         self._loop.start(ABANDONED, abandon, abandoned)
 
     def _stop(self, request: StopRequest, order: SavepointOrder) -> None:
-        """Drain if asked to, take a savepoint, and let the job end behind it. No epoch comes meanwhile."""
+        """Drain if requested, take a savepoint, and end the job after it. No epoch runs meanwhile."""
         saved = order.answer
         if self._attempt.is_ending:
             self._abandon(order)
@@ -221,7 +221,7 @@ class RequestServer:
                 self._end_with(request, saved.result())
                 return
             if request.drain:
-                # Event time has ended for every operator: there is no way on but from the last checkpoint.
+                # Event time has ended for every operator: the job can only resume from the last checkpoint.
                 self._attempt.fail(JobFailedError(f"stop with savepoint failed after event time had ended: {failure}"))
             self._requests.failed(request, _as_control_error("the job was not stopped", failure))
             self._attempt.release()
@@ -231,13 +231,13 @@ class RequestServer:
             self._requests.failed(request, _as_control_error("the job was not stopped", failure))
 
         def give_up_savepoint(failure: BaseException) -> None:
-            # The savepoint may be complete by the time the attempt is over: then the asker wants its path.
+            # The savepoint may complete before the attempt is over: the requester then needs its path.
             reason = _as_control_error("the job was not stopped", failure)
             saved.add_done_callback(lambda _: self._requests.failed(request, _naming(saved, reason)))
 
         if request.drain:
             self._give_up_served = give_up_before
-            self._attempt.may_trigger = False  # should the savepoint fail, the job must not resume behind this
+            self._attempt.may_trigger = False  # if the savepoint fails, the job must not resume from a later checkpoint
             self._attempt.drain(take_savepoint)
         else:
             take_savepoint()
@@ -249,7 +249,7 @@ class RequestServer:
         self._attempt.interrupt_engine()
 
     def _rescale(self, request: RescaleRequest) -> None:
-        """Take a checkpoint if one is needed, and end the attempt behind it."""
+        """Take a checkpoint if one is needed, and end the attempt after it."""
         self._checkpoints.tell(partial(self._listener.rescaling, request.job.parallelism))
 
         def failed(failure: BaseException) -> None:
@@ -276,7 +276,7 @@ class RequestServer:
         suspended = EndRequested(JobEnd.SUSPENDED)
         if self._attempt.is_over:
             return
-        if not self._attempt.has_begun:  # nothing has been done that is not in the checkpoint it starts from
+        if not self._attempt.has_begun:  # nothing has happened since the checkpoint it starts from
             self._attempt.fail(suspended)
             self._attempt.kill()
             return
@@ -294,9 +294,9 @@ class RequestServer:
             )
 
     def _suspend(self) -> None:
-        """Take a last checkpoint, and end the attempt with it, or without if it fails.
+        """Take a last checkpoint and end the attempt, even if the checkpoint fails.
 
-        A job that is about to end is let end: its final checkpoint is in progress, or its savepoint complete.
+        A job that is about to end continues to do so: its final checkpoint is in progress, or its savepoint complete.
         """
         if self._attempt.is_ending or self._attempt.stopped_with is not None:
             return
@@ -314,7 +314,7 @@ def _used_up() -> JobControlError:
 
 
 def _naming(saved: Future[str], reason: CheckdamError) -> CheckdamError:
-    """Return the reason, with the path of the savepoint if it was completed all the same."""
+    """Return the reason, with the path of the savepoint if that completed nevertheless."""
     if saved.exception() is not None:
         return reason
     return JobControlError(f"{reason.message}; its savepoint {saved.result()} is complete", hint=reason.hint)

@@ -1,4 +1,4 @@
-"""Which checkpoint a job starts from, and whether it fits the job."""
+"""Finds the checkpoint a job starts from, and checks that it fits the job."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from checkdam.storage.filesystem import last_name, open_storage, parent
 
 @dataclass(frozen=True)
 class Restored:
-    """A checkpoint to start from, and where its files are."""
+    """A checkpoint to start from, and the place of its files."""
 
     checkpoint: CompletedCheckpoint
     storage: str
     directory: str  # the job's directory in that storage
-    claim: bool  # whether the job goes on as the one that wrote it, in the same storage
+    claim: bool  # whether the job continues the one that wrote it, in the same storage
     owned_savepoint: str | None = None
-    """The path of a savepoint that belongs to the job, which deletes it once it has a checkpoint of its own."""
+    """The path of a savepoint that the job owns, and deletes once it has a checkpoint of its own."""
 
     @property
     def path(self) -> str:
@@ -53,7 +53,7 @@ class Restored:
         return place if self.checkpoint.is_savepoint else f"{place}/chk-{self.checkpoint.checkpoint_id}"
 
     def point(self) -> RestorePoint:
-        """What the slots need of it; each takes what belongs to its subtasks."""
+        """Return the part that the slots need; each takes what belongs to its subtasks."""
         operators = self.checkpoint.operators
         return RestorePoint(
             directory=self.directory,
@@ -73,17 +73,17 @@ class Restored:
         )
 
     def event_time(self, plan: JobPlan) -> dict[int, int]:
-        """The largest timestamp that each assigner of the plan had seen, by its id there."""
+        """Return the largest timestamp that each assigner of the plan had seen, by its id there."""
         seen = self.checkpoint.event_time
         return {op: seen[name] for op, name in assigner_names(plan).items() if name in seen}
 
     def watermarks(self, plan: JobPlan) -> dict[int, int]:
-        """How far event time had come for each operator of the plan, by its id there."""
+        """Return the watermark of each operator of the plan, by its id there."""
         reached = self.checkpoint.watermarks
         return {op.id: reached[op.uid] for op in plan.operators if op.uid is not None and op.uid in reached}
 
     def with_sources(self, plan: JobPlan, choices: SourceChoices) -> Restored:
-        """The same with the position of its sources as those of the plan take it up.
+        """Return the same checkpoint with its source positions matched to the sources of the plan.
 
         Raises:
             StateNotRestorableError, CheckpointDamagedError, FormatTooNewError, JobGraphError: as `restored_position`.
@@ -103,12 +103,12 @@ def _subtasks(entry: OperatorEntry) -> list[SubtaskIndex]:
 
 
 def from_path(path: str, mode: RestoreMode = RestoreMode.NO_CLAIM, *, take_over: bool = False) -> Restored:
-    """The checkpoint or savepoint a user names. Unless it is claimed it stays theirs, and is only read.
+    """Open the checkpoint or savepoint at a user's path. Unless claimed it remains the user's, and is only read.
 
     With `take_over` a checkpoint may be claimed also while its job runs.
 
-    A claimed checkpoint is the last of its job, which goes on under its own id; so it must lie where the job keeps its
-    checkpoints. A claimed savepoint starts a new job all the same, and is `owned_savepoint`.
+    A claimed checkpoint is the last of its job, which resumes under its own id; so it must be in the job's checkpoint
+    storage. A claimed savepoint still starts a new job, and becomes its `owned_savepoint`.
 
     Raises:
         CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: it cannot be used,
@@ -147,7 +147,7 @@ def _claimed(checkpoint: CompletedCheckpoint, job_directory: str, *, take_over: 
         try:
             store.verify(store.load(newer))
         except (CheckpointDamagedError, CheckpointNotFoundError):
-            continue  # nobody could go on from it
+            continue  # no job could resume from it
         raise StateNotRestorableError(
             f"checkpoint {checkpoint.checkpoint_id} of job {job_id} cannot be claimed: checkpoint {newer} is newer, and"
             " what came between would be lost",
@@ -157,10 +157,10 @@ def _claimed(checkpoint: CompletedCheckpoint, job_directory: str, *, take_over: 
 
 
 def claimed_storage(restored: Restored, configured: str | None) -> str:
-    """Where a job that goes on from a claimed checkpoint keeps its own: in the same place.
+    """Return the storage of a job that resumes from a claimed checkpoint: the checkpoint's own.
 
     Raises:
-        StateNotRestorableError: the settings name another.
+        StateNotRestorableError: the settings name another storage.
     """
     if configured is not None and open_storage(configured).uri.rstrip("/") != restored.storage.rstrip("/"):
         raise StateNotRestorableError(
@@ -171,9 +171,9 @@ def claimed_storage(restored: Restored, configured: str | None) -> str:
 
 
 def give_up_savepoint(restored: Restored | None) -> None:
-    """Delete the savepoint that the job owns, now that it has a checkpoint of its own; nothing if there is none.
+    """Delete the savepoint that the job owns, if any, now that it has a checkpoint of its own.
 
-    May be called again after an error, and when the savepoint is gone.
+    Idempotent: may be called again after an error, and when the savepoint is gone.
     """
     if restored is None or restored.owned_savepoint is None:
         return
@@ -197,7 +197,7 @@ def find_job(storage: Storage, job_name: str) -> JobId:
 
 
 def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listener: JobListener) -> Iterator[Restored]:
-    """The job's own checkpoints that are whole, newest first; damaged ones are reported and passed over.
+    """Yield the job's own intact checkpoints, newest first; report and skip damaged ones.
 
     Raises:
         StorageError: a driver that still runs replaced all of them before they could be read.
@@ -222,7 +222,7 @@ def newest_first(store: CheckpointStore, storage: Storage, job_id: JobId, listen
 
 
 def check_fit(restored: Restored, plan: JobPlan, choices: SourceChoices) -> None:
-    """Refuse, before anything runs, state and source positions that this job has no place for."""
+    """Refuse, before anything runs, state and source positions that do not fit this job."""
     restored.with_sources(plan, choices)
     known = {operator.uid: operator for operator in plan.operators if operator.uid is not None}
     for entry in restored.checkpoint.operators:
@@ -243,7 +243,7 @@ def check_fit(restored: Restored, plan: JobPlan, choices: SourceChoices) -> None
 
 
 def max_parallelism_for(restored: Restored | None, asked: int | None, parallelism: int) -> int | None:
-    """The number of key groups: what the job asks for, else what its checkpoint was written with."""
+    """Return the number of key groups: the one the job sets, else the one its checkpoint was written with."""
     if restored is None or asked is not None:
         return asked
     fixed = restored.checkpoint.max_parallelism
@@ -255,7 +255,7 @@ def max_parallelism_for(restored: Restored | None, asked: int | None, parallelis
 def keep_max_parallelism(
     operators: Sequence[Operator], restored: Restored | None, asked: int | None, parallelism: int
 ) -> list[Operator]:
-    """The operators, each with the number of key groups its keyed state was written with, unless the job sets one.
+    """Return the operators, each with the key groups its keyed state was written with, unless the job sets a number.
 
     `asked` and `parallelism` are those of the job as a whole.
     """

@@ -52,7 +52,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class StateReport:
-    """What becomes of one state; `is_refused` if the job would not start because of it."""
+    """The outcome for one state; `is_refused` if the job would not start because of it."""
 
     uid: str
     operator: str
@@ -64,9 +64,9 @@ class StateReport:
 
 
 def check_restore(plan: JobPlan, restored: Restored, choices: SourceChoices) -> list[StateReport]:
-    """A report for every state and source of the job and of the checkpoint, operator by operator.
+    """Report on every state and source of the job and of the checkpoint, operator by operator.
 
-    Reads and checks every byte that a restore reads, so that a damaged file shows here and not first in the restore.
+    Reads and checks every byte that a restore reads, so that a damaged file is found here first.
 
     Raises:
         CheckpointDamagedError, FormatTooNewError: a file of the checkpoint cannot be read or is altered.
@@ -108,7 +108,7 @@ def _of_source(outcome: SourceOutcome) -> StateReport:
 
 
 class _Held:
-    """What a checkpoint holds of one operator; of a new one, nothing."""
+    """The state of one operator in a checkpoint; empty for a new operator."""
 
     def __init__(self, storage: Storage, directory: str, entry: OperatorEntry | None) -> None:
         self.entry = entry
@@ -127,13 +127,13 @@ class _Held:
                         self.operator[part.name] = part
 
     def verify(self) -> None:
-        """Check the bytes of keyed state; those of operator state were when it was unpacked."""
+        """Check the bytes of keyed state; those of operator state were checked when it was unpacked."""
         if self.entry is not None:
             for keyed in self.entry.subtasks.values():
                 verify_handle(keyed, self._storage, self._directory)
 
     def dealt_out(self) -> Mapping[tuple[str, Redistribution], OperatorStatePart]:
-        """All operator state, as a single subtask would get it."""
+        """Return all operator state, as a single subtask would get it."""
         if self.entry is None or not self.entry.operator_states:
             return {}
         subtasks = map(SubtaskIndex, range(self.entry.parallelism))
@@ -185,7 +185,7 @@ def _report(operator: Operator, state: str, kind: str, fate: Fate, reason: str) 
 
 
 def _wrong_keys(operator: Operator, held: _Held, key_groups: int) -> str:
-    """Why no keyed state of the operator can be restored; "" if its keys are what they were."""
+    """Return why no keyed state of the operator can be restored; "" if its key type is unchanged."""
     if held.keys is None:
         return ""
     was, groups = held.keys
@@ -230,5 +230,5 @@ def _outputs(entry: OperatorEntry) -> str:
 
 
 def is_refused(reports: Sequence[StateReport]) -> bool:
-    """Whether the job would not start."""
+    """Return whether the job would not start."""
     return any(report.is_refused for report in reports)

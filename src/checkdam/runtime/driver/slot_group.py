@@ -1,4 +1,4 @@
-"""The slots of one attempt, called all at the same time."""
+"""The slots of one attempt, called concurrently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLOSING_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class LiveSlots:
-    """The slots of an attempt that have their state, by subtask, and the plan they work by."""
+    """The slots of an attempt that have their state, by subtask, and their plan."""
 
     attempt: Attempt
     plan: JobPlan
@@ -29,14 +29,14 @@ class LiveSlots:
 
 
 class SlotGroup:
-    """Calls every slot and waits for the answers: never in the thread of the loop."""
+    """Calls every slot and waits for the answers. Never used in the thread of the loop."""
 
     def __init__(self, size: int) -> None:
         self.slots: Sequence[Slot] = ()
         self._pool = Workers("slots", 3 * size + 2)
 
     def call(self, call: Callable[[Slot], T]) -> list[T]:
-        """Call every slot; all have answered when this returns, or the first error is raised."""
+        """Call every slot. Return when all have answered; raise the first error."""
         futures = [self._pool.submit(call, slot) for slot in self.slots]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
@@ -44,13 +44,13 @@ class SlotGroup:
         return [future.result() for future in futures]
 
     def close_soon(self) -> None:
-        """Let functions close; a slot that is gone, or busy for too long, is not waited for."""
+        """Let functions close. A slot that is gone, or busy for too long, is not waited for."""
         wait([self._pool.submit(slot.close) for slot in self.slots], timeout=_CLOSING_SECONDS)
 
     def kill(self) -> None:
-        """Kill every slot, all at the same time: one on a host that does not answer must not keep the others alive.
+        """Kill every slot, all concurrently: one on an unresponsive host must not keep the others alive.
 
-        In threads of their own, since those of the group may wait for the slots.
+        Uses new threads, since those of the group may be waiting for the slots.
         """
         threads = [threading.Thread(target=slot.kill, daemon=True, name="slot-kill") for slot in self.slots]
         for thread in threads:
@@ -59,7 +59,7 @@ class SlotGroup:
             thread.join()
 
     def dispose(self) -> None:
-        """Wait for calls under way: they end with their slots, or with the heartbeats of those out of reach."""
+        """Wait for calls in progress: they end with their slots, or with the heartbeats of unreachable ones."""
         self._pool.join()
 
     def disconnect(self) -> None:

@@ -1,1 +1,1 @@
-"""Questions about the state of a running job, from the driver to the slots and back."""
+"""Queries of a running job's state, from the driver to the slots and back."""

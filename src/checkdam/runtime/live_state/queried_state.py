@@ -1,4 +1,4 @@
-"""One state as the driver asks for it: how keys are written and found, and what the answers hold."""
+"""One state as the driver queries it: how keys are encoded and located, and how answers are decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from checkdam.types.type_text import type_from_text
 
 
 def keyed_operators(plan: JobPlan) -> dict[str, Operator]:
-    """By uid, the operators of a plan that may have keyed state; each with the parallelism it runs at."""
+    """Return the operators of a plan that may have keyed state, by uid, each with its parallelism."""
     return {
         op.uid or f"operator-{op.id}": op
         for level in plan.levels
@@ -29,8 +29,8 @@ def keyed_operators(plan: JobPlan) -> dict[str, Operator]:
 
 
 class QueriedState:
-    """Values are told without the job's code: a dataclass as a dict, a named tuple as a tuple, a pickled value as the
-    bytes of it. Of TTL only the elements are told, of an aggregate its accumulator.
+    """One keyed state, decoded without the job's code: a dataclass as a dict, a named tuple as a tuple, a pickled value
+    as its bytes. A state with TTL shows only its elements, an aggregate its accumulator.
     """
 
     def __init__(self, plan: JobPlan, operator: Operator, facts: StateFacts) -> None:
@@ -45,7 +45,7 @@ class QueriedState:
         self.namespace_type = None if facts.namespace_type is None else type_from_text(facts.namespace_type)
         stored = type_from_text(facts.value_type)
         self.value_type = _without_time(stored, facts.kind) if facts.has_ttl else stored
-        self.held_type = self.value_type  # of what a key holds
+        self.held_type = self.value_type  # of the content of a key
         if self.map_key_type is not None:
             self.held_type = map_of(self.map_key_type, self.value_type, dict)
         self._has_ttl = facts.has_ttl
@@ -60,7 +60,7 @@ class QueriedState:
 
     @property
     def asked_by(self) -> TypeInfo:
-        """The type of what is asked for: the key, or the pair of key and namespace."""
+        """The type of a query's key: the key, or the pair of key and namespace."""
         return self.key_type if self.namespace_type is None else tuple_of([self.key_type, self.namespace_type])
 
     def described(self, entries: int) -> QueryableState:
@@ -77,12 +77,13 @@ class QueriedState:
         )
 
     def encoded(self, key: Any) -> bytes:
-        """
+        """Encode a key.
+
         Raises:
-            StateAccessError: it is no key of this state.
+            StateAccessError: it is not a key of this state.
         """
         try:
-            return self._keys.encode_keys([key])[1:]  # behind the head of an array of one
+            return self._keys.encode_keys([key])[1:]  # without the head of an array of one
         except JobGraphError as misfit:
             raise self._no_key(key) from misfit
 
@@ -106,7 +107,8 @@ class QueriedState:
             ) from misfit
 
     def key_group_of(self, key: Any) -> int:
-        """
+        """Return the key group of a key.
+
         Raises:
             StateAccessError: no record has such a key, which fits no column: a Decimal of too many digits.
         """
@@ -131,7 +133,7 @@ class QueriedState:
         return QueryAnswer(epoch, subtask, group, found=True, value=self.value(encoded))
 
     def value(self, encoded: bytes) -> Any:
-        """What a key holds. A map with keys that cannot be looked up by here is a list of pairs."""
+        """Decode the content of a key. A map whose keys cannot be looked up here becomes a list of pairs."""
         held = self._decode(encoded)
         if self.map_key_type is None:
             return self._element(held)
@@ -145,7 +147,7 @@ class QueriedState:
 
 
 def _without_time(stored: TypeInfo, kind: str) -> TypeInfo:
-    """The type of the elements that a state with TTL keeps beside the times they were touched."""
+    """Return the type of the elements of a state with TTL, which stores them with their access times."""
     if kind == StateKind.LIST:
         element = stored.fields[0][1].fields[0][1]
         return list_of(element, list)

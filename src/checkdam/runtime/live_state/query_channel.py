@@ -1,4 +1,4 @@
-"""Questions on their way to one slot: many go together, so that what a call costs is shared by all who ask."""
+"""The channel of queries to one slot: queries are batched, so that they share the cost of a call."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Done = Callable[[Answer], None]
 
 _IDLE_SECONDS = 5.0
 _BETWEEN_CALLS_SECONDS = 0.003
-"""At least so long between the starts of two calls: a slot at work is interrupted 333 times a second at most."""
+"""Shortest time between the starts of two calls: a busy slot is interrupted at most 333 times a second."""
 
 _AT_ONCE = 2000
 
 
 class SlotChannel:
-    """Asks one slot, one call at a time; what is asked meanwhile goes with the next. Safe from any thread.
+    """Queries one slot, one call at a time; queries that arrive meanwhile go with the next call. Thread-safe.
 
-    The thread that calls ends when nobody has asked for a while, and begins again with the next question.
+    The calling thread ends when there are no queries for a while, and starts again with the next one.
     """
 
     def __init__(self, slot: Slot) -> None:
@@ -36,7 +36,7 @@ class SlotChannel:
         self._not_before = 0.0
 
     def ask(self, ask: Ask, done: Done) -> None:
-        """Returns at once; `done` hears the answer in another thread, and must not take long or raise."""
+        """Queue a query and return at once. `done` gets the answer in another thread, and must not block or raise."""
         with self._changed:
             self._waiting.append((ask, done))
             if not self._is_running:
@@ -52,11 +52,11 @@ class SlotChannel:
             for (_, done), answer in zip(taken, answers, strict=True):
                 try:
                     done(answer)
-                except Exception:  # noqa: BLE001  whoever asked may be gone; the others still wait
+                except Exception:  # noqa: BLE001  one requester may be gone; the others still wait
                     _LOG.exception("live state: an answer could not be handed over")
 
     def _next(self) -> list[tuple[Ask, Done]]:
-        """What to ask next; nothing when the thread may end."""
+        """Return the queries to send next; an empty list when the thread may end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS)
             if not self._waiting:
@@ -64,7 +64,7 @@ class SlotChannel:
                 return []
         early = self._not_before - time.monotonic()
         if early > 0:
-            time.sleep(early)  # others join meanwhile
+            time.sleep(early)  # more queries join meanwhile
         with self._changed:
             taken, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
             return taken
@@ -75,7 +75,7 @@ class SlotChannel:
         except CheckdamError as lost:
             hint = "The job fails over or ends: ask again."
             return [Refused(is_wrong=False, message=lost.message, hint=hint)] * len(asks)
-        except Exception:  # noqa: BLE001  whatever it is, those who wait must hear, and the next be asked for
+        except Exception:  # noqa: BLE001  every waiting requester must get an answer, and the next queries be sent
             _LOG.exception("live state: slot %s could not be asked", self._slot.subtask)
             message = f"slot {self._slot.subtask} could not be asked"
             return [Refused(is_wrong=False, message=message, hint="The log of the job tells why.")] * len(asks)

@@ -1,4 +1,4 @@
-"""What driver and slots say to each other about live state: msgpack, since a question must cost next to nothing."""
+"""The messages between driver and slots about live state: msgpack, since a query must cost next to nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
 
 
 class GetKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What these keys hold; all are of this slot."""
+    """Query the content of these keys, all owned by this slot."""
 
     uid: str
     name: str
@@ -24,7 +24,7 @@ class GetPage(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class ListStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Which states there are."""
+    """Query which states exist."""
 
 
 Ask = GetKeys | GetPage | ListStates
@@ -58,11 +58,11 @@ class FoundStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
     epoch: int
     states: list[StateFacts]
     not_asked_for: list[tuple[str, str]] = []
-    """Uid and name of restored states that no function has asked for yet in this slot."""
+    """Uid and name of restored states that no function has declared yet in this slot."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The question cannot be answered: because of what it asks, or not now."""
+    """The query cannot be answered: because of its content, or not now."""
 
     is_wrong: bool
     message: str

@@ -1,7 +1,7 @@
-"""Live state asked for while the slot works: nothing is kept for readers until the first of them comes.
+"""Serves queries of live state while the slot processes records. Nothing is kept for readers before the first query.
 
-The first question lets every store publish what it holds, at once if no epoch is under way here, else when it ends.
-From then on each epoch's end publishes anew, until nobody has asked for a while.
+The first query makes every store publish its content, at once if no epoch is running here, else when the epoch ends.
+From then on each epoch's end publishes again, until there has been no query for a while.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _LOOK_AGAIN_SECONDS = 0.01
 
 
 class Lock(Protocol):
-    """What of a lock is needed to try whether it is free."""
+    """The part of a lock that is needed to try whether it is free."""
 
-    def acquire(self, blocking: bool = True) -> bool: ...  # noqa: FBT001, FBT002  as Python's own locks have it
+    def acquire(self, blocking: bool = True) -> bool: ...  # noqa: FBT001, FBT002  the signature of Python's own locks
 
     def release(self) -> None: ...
 
 
 class SlotQueries:
-    """The readers' side of a slot. `answer` may be called from any thread; it never waits for records."""
+    """The readers' side of a slot. Any thread may call `answer`; it never waits for records."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SlotQueries:
         patience_seconds: float = _PATIENCE_SECONDS,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`stores` by uid. `border` tells the last epoch if the state is that of its end, None in the middle of one."""
+        """Take `stores` by uid. `border` returns the last epoch if the state is as of its end, None during an epoch."""
         self._subtask = subtask
         self._stores = stores
         self._border = border
@@ -72,14 +72,14 @@ class SlotQueries:
         self._last_asked = 0.0
         self._epoch = Epoch(-1)
         self.on_change: Callable[[bool], None] = lambda is_published: None
-        """Told when readers begin to be served, and when no longer."""
+        """Called when serving readers begins and when it ends."""
 
     @property
     def is_published(self) -> bool:
         return self._is_published
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        """Let readers see this epoch, if there are any; by whoever holds the slot's processing lock."""
+        """Publish this epoch to readers, if there are any. The caller holds the slot's processing lock."""
         if not self._is_wanted:
             return
         if self._seconds() - self._last_asked > self._kept_seconds:
@@ -88,7 +88,7 @@ class SlotQueries:
             self._publish(epoch)
 
     def answer(self, request: bytes, processing: Lock) -> bytes:
-        """One answer a question. `processing` is only tried, and only to begin."""
+        """Return one answer per query. Only tries to take `processing`, and only for the first query."""
         asks = unpack_asks(request)
         self._last_asked = self._seconds()
         try:
@@ -100,7 +100,7 @@ class SlotQueries:
         return pack([self._answer(ask) for ask in asks])
 
     def close(self) -> None:
-        """Answer nothing any more; whoever waits hears at once."""
+        """Answer no more queries; waiting callers return at once."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -139,13 +139,13 @@ class SlotQueries:
             with self._changed:
                 self._is_published = True
                 self._changed.notify_all()
-            self.on_change(True)  # noqa: FBT003  what it is told
+            self.on_change(True)  # noqa: FBT003  the callback's one argument
 
     def _drop(self) -> None:
         self._is_wanted = self._is_published = False
         for store in self._stores.values():
             store.unpublish()
-        self.on_change(False)  # noqa: FBT003  what it is told
+        self.on_change(False)  # noqa: FBT003  the callback's one argument
 
     def _answer(self, ask: Ask) -> Answer:
         try:
@@ -159,7 +159,7 @@ class SlotQueries:
             return self._states()
         except CheckdamError as error:
             return Refused.of(error)
-        except Exception as error:  # noqa: BLE001  such as of a database that is being closed; other answers go out
+        except Exception as error:  # noqa: BLE001  e.g. a database that is being closed; other answers are still sent
             failure = StateNotReadyError(f"slot {self._subtask} cannot tell: {error}", hint="Ask again.")
             return Refused.of(failure)
 
@@ -182,7 +182,7 @@ class SlotQueries:
         return published
 
     def _has(self, published: Published, ask: GetKeys | GetPage) -> bool:
-        """Whether the function has asked for the state in this slot; in others it has.
+        """Return whether the function has declared the state in this slot. It has in others.
 
         Raises:
             StateNotReadyError: it has not, but the slot has restored something of the state.
@@ -194,7 +194,7 @@ class SlotQueries:
         return False
 
     def _states(self) -> FoundStates:
-        """Timers are state too, but none that a function has given a name."""
+        """Return the states. Timers are left out: they are state, but not one that a function has named."""
         published = {uid: self._store(uid) for uid in self._stores}
         facts = [
             _facts(uid, spec, each.entries(spec.name))

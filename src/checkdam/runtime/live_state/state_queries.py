@@ -1,4 +1,4 @@
-"""Live state of a running job: finds the slot of a key, asks it, and makes sense of the answer."""
+"""Live state of a running job: finds the slot of a key, queries it, and decodes the answer."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from checkdam.runtime.live_state.query_messages import (
 _PATIENCE_SECONDS = 30.0
 
 Told = Callable[[Any], None]
-"""Hears the result, or the CheckdamError that stands for it."""
+"""Receives the result, or a CheckdamError in its place."""
 
 Question = Callable[[QueriedState], tuple[Sequence[Any], Any]]
 """Keys, and a map key or None."""
 
 
 class LiveState:
-    """The StateQueries of a job. `live` tells the slots of the attempt that runs; None while there is none.
+    """The StateQueries of a job. `live` returns the slots of the running attempt; None while there is none.
 
-    What ends in `_soon` returns at once and tells its result in another thread, which must not be held up.
+    A method that ends in `_soon` returns at once and passes its result on in another thread, which must not be blocked.
     """
 
     def __init__(self, live: Callable[[], LiveSlots | None]) -> None:
@@ -53,7 +53,7 @@ class LiveState:
         return self.overview()[1]
 
     def overview(self) -> tuple[Epoch, Sequence[QueryableState]]:
-        """All states, and the last epoch that any slot tells of."""
+        """Return all states, and the last epoch that any slot reports."""
         attempt = self._current()
         result: Future[Any] = Future()
         attempt.list_states(result.set_result)
@@ -71,9 +71,9 @@ class LiveState:
         return answers
 
     def get_soon(self, uid: str, name: str, question: Question, told: Told) -> None:
-        """Tell one answer a key. Raises nothing: what is wrong with the question is told too.
+        """Pass on one answer per key. Raises nothing: errors of the query are passed on too.
 
-        `question` says which keys, and which map key if any, once it is known what the state's keys are.
+        `question` returns the keys, and the map key if any, once the key type of the state is known.
         """
 
         def ask(attempt: _Attempt, state: QueriedState) -> None:
@@ -83,7 +83,7 @@ class LiveState:
         self._state_soon(uid, name, told, ask)
 
     def _state_soon(self, uid: str, name: str, told: Told, then: Callable[[_Attempt, QueriedState], None]) -> None:
-        """Go on with a state when it is known what it holds: at once, but for the first question of an attempt."""
+        """Call `then` when the type of a state is known: at once, except for the first query of an attempt."""
         try:
             attempt = self._current()
             state = attempt.states.get((uid, name))
@@ -112,8 +112,8 @@ class LiveState:
         return state
 
     def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage:
-        """At most `limit` keys, all of one slot as of one epoch. The pages together hold every key once, as long as
-        nothing changes between them; else one that comes or goes meanwhile may be missed or met twice.
+        """Return at most `limit` keys, all of one slot as of one epoch. The pages together hold every key once if
+        nothing changes between them; otherwise a key that is added or removed meanwhile may be missed or repeated.
         """
         known: Future[Any] = Future()  # of one attempt: the next may have fewer slots
         self._state_soon(uid, name, known.set_result, lambda attempt, state: known.set_result((attempt, state)))
@@ -147,7 +147,7 @@ class LiveState:
 
 
 class _Attempt:
-    """What is known of the attempt that runs."""
+    """The known facts about the running attempt."""
 
     def __init__(self, live: LiveSlots) -> None:
         self.id: Attempt = live.attempt
@@ -170,7 +170,7 @@ class _Attempt:
         return self.states[uid, name]
 
     def list_states(self, told: Told) -> None:
-        """Ask every slot which states there are, and learn those not known yet."""
+        """Ask every slot for its states, and record those not known yet."""
 
         def learn(found: Any) -> None:
             slots: list[FoundStates] = [] if isinstance(found, CheckdamError) else found
@@ -187,7 +187,7 @@ class _Attempt:
         self._ask_all([(channel, ListStates()) for channel in self.channels], learn)
 
     def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, told: Told) -> None:
-        """Ask for keys, each slot once."""
+        """Query keys, with one call per slot."""
         if len(keys) == 1:
             self._get_one(state, keys[0], map_key, told)
             return
@@ -219,7 +219,7 @@ class _Attempt:
         )
 
     def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, told: Told) -> None:
-        """The same for the question that is asked most, without what only many keys need."""
+        """Query one key: a shortcut for the most frequent query."""
         encoded, group = state.encoded(key), state.key_group_of(key)
 
         def answered(answer: Answer) -> None:
@@ -235,7 +235,7 @@ class _Attempt:
         self.channels[state.subtask_of(group)].ask(GetKeys(state.uid, state.name, [encoded], map_key), answered)
 
     def _ask_all(self, asks: list[tuple[SlotChannel, Ask]], told: Told) -> None:
-        """Tell all answers in the order of the questions, or the first error, when the last has come."""
+        """Pass on all answers in the order of the queries, or the first error, when the last one has arrived."""
         if not asks:
             told([])
             return

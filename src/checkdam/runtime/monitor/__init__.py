@@ -1,1 +1,1 @@
-"""Gathers what a job tells into records."""
+"""Collects a job's events into records."""

@@ -1,4 +1,4 @@
-"""The checkpoints and savepoints of a job, from trigger to completion or failure, and how many there were in all."""
+"""The checkpoints and savepoints of a job, from trigger to completion or failure, and their total numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CheckpointHistory:
         self.replanned(operators)
 
     def replanned(self, operators: Sequence[OperatorRecord]) -> None:
-        """From now on these operators take part: all that live in slots, whether they have state or not."""
+        """Use these operators from now on: all that run in slots, with or without state."""
         self._taking_part = [op for op in operators if op.level > 0]
         self._by_name = {op.uid or f"operator-{op.id}": op.id for op in self._taking_part}
 
@@ -62,7 +62,7 @@ class CheckpointHistory:
         self._forget_oldest()
 
     def acknowledged(self, snapshot: SlotSnapshot, at: int) -> None:
-        """One slot's part is there; operators that had nothing to write count as acknowledged with it."""
+        """Record one slot's part; operators that had nothing to write count as acknowledged with it."""
         record = self._kept.get(snapshot.checkpoint_id)
         if record is None or snapshot.checkpoint_id not in self._in_progress:
             return
@@ -126,7 +126,7 @@ class CheckpointHistory:
         self._forget_oldest()
 
     def abandoned(self, reason: str, at: int) -> None:
-        """The attempt is over: nothing of it can complete any more."""
+        """Fail everything in progress: the attempt is over."""
         for checkpoint_id in sorted(self._in_progress):
             self.failed(CheckpointId(checkpoint_id), reason, at)
 
@@ -141,15 +141,15 @@ class CheckpointHistory:
         return _replace(self._counts, in_progress=len(self._in_progress))
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        """Newest first."""
+        """Return the records, newest first."""
         return tuple(reversed(self._kept.values()))
 
     def savepoints(self) -> tuple[CheckpointRecord, ...]:
-        """The completed ones, newest first."""
+        """Return the completed savepoints, newest first."""
         return tuple(reversed(self._savepoints))
 
     def _forget_oldest(self) -> None:
-        """Keep the history to its size; what is in progress stays, as does the newest completed one, as in Flink."""
+        """Limit the history to its size. Those in progress stay, as does the newest completed one, as in Flink."""
         completed = [each.id for each in self._kept.values() if each.status is CheckpointStatus.COMPLETED]
         for checkpoint_id in list(self._kept):
             if len(self._kept) <= self._size:

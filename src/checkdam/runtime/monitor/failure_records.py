@@ -1,4 +1,4 @@
-"""Failures as records: the user's own frames first, since theirs is the code they can mend."""
+"""Failures as records: the user's own frames come first, since that is the code the user can fix."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from checkdam.runtime.monitor.job_records import ExceptionRecord, SlotRecord
 from checkdam.runtime.monitor.masking import without_credentials
 
 LONGEST_TRACE = 50_000
-"""Characters of a stack trace that are kept: some exceptions carry their whole input."""
+"""Longest stack trace that is kept, in characters: some exceptions carry their whole input."""
 
 
 def exception_record(failure: CheckdamError, at: int, slots: Sequence[SlotRecord] = ()) -> ExceptionRecord:
-    """What a failure tells. For the user's own exception its class is named, not the one that carried it here."""
+    """Return the record of a failure. A user's exception is named by its own class, not by its carrier's."""
     name, task, subtask = type(failure).__name__, None, None
     text = _shortened("".join(traceback.format_exception(failure)))
     if isinstance(failure, UserFunctionError):
@@ -27,7 +27,7 @@ def exception_record(failure: CheckdamError, at: int, slots: Sequence[SlotRecord
 
 
 def _shortened(text: str) -> str:
-    # Half a character, as in a file's name that is no UTF-8, could be neither sent nor archived.
+    # Lone surrogates, as in a file name that is not UTF-8, could be neither sent nor archived.
     text = without_credentials(text).encode("utf-8", "backslashreplace").decode()
     if len(text) <= LONGEST_TRACE:
         return text

@@ -65,7 +65,7 @@ _SHIP_STRATEGIES = {
 
 
 def operator_records(plan: JobPlan) -> tuple[OperatorRecord, ...]:
-    """Every operator of the plan, in its order; inputs are told with how records get from one to the other."""
+    """Return every operator of the plan, in its order; inputs include how records reach the operator."""
     levels = {op.id: level.index for level in plan.levels for op in level.operators}
     widths = {op.id: op.parallelism or 1 for level in plan.levels for op in level.operators}
     first = plan.levels[0].parallelism if plan.levels else 1
@@ -88,7 +88,7 @@ def operator_records(plan: JobPlan) -> tuple[OperatorRecord, ...]:
 
 
 def vertex_id(operator: Operator) -> str:
-    """32 hex digits: those under which checkpoints file the operator's state, else from its place and name."""
+    """Return 32 hex digits: the id of the operator's state in checkpoints, else one from its place and name."""
     if operator.uid is not None:
         return vertex_id_of_uid(operator.uid)
     return xxhash.xxh3_128_hexdigest(f"{operator.id}:{operator.name}".encode())
@@ -99,7 +99,7 @@ def vertex_id_of_uid(uid: str) -> str:
 
 
 def kind_word(operator: Operator) -> str:
-    """What the operator does, in a word or two for people."""
+    """Return what the operator does, in a word or two for people."""
     kind = operator.kind
     if isinstance(kind, AggregateKind):
         return kind.how
@@ -111,7 +111,7 @@ def kind_word(operator: Operator) -> str:
 
 
 def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
-    """How the job was set up, without the secrets in it."""
+    """Return how the job was set up, with secrets masked."""
     known = configuration or Configuration()
     given = {key: each.value for key, each in known.given().items() if each.origin is not Origin.DEFAULT}
     checkpoints = job.checkpoints
@@ -140,7 +140,7 @@ def _option_records(configuration: Configuration) -> tuple[OptionRecord, ...]:
 
 
 def rescaled_settings(settings: JobSettings, parallelism: int) -> JobSettings:
-    """The settings of a job that goes on at another parallelism."""
+    """Return the settings of a job that resumes at another parallelism."""
     changed = OptionRecord(DEFAULT_PARALLELISM.key, str(parallelism), "rescaling")
     return replace(
         settings,
@@ -150,7 +150,7 @@ def rescaled_settings(settings: JobSettings, parallelism: int) -> JobSettings:
 
 
 def restart_words(strategy: RestartStrategy) -> str:
-    """The strategy as Flink's page tells it."""
+    """Describe the strategy as Flink's page does."""
     if isinstance(strategy, NoRestart):
         return "No restart: the first failure ends the job."
     if isinstance(strategy, FixedDelayRestart):

@@ -1,4 +1,4 @@
-"""What a running job tells whoever watches it."""
+"""The events of a running job, and the listeners that receive them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from checkdam.runtime.monitor.job_records import SlotRecord, SnapshotKind
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.state.snapshot_handles import SlotSnapshot
 
-_NAMED = 10  # of the files that a warning is about
+_NAMED = 10  # number of files that a warning names
 
 
 @dataclass(frozen=True)
 class EpochStats:
-    """One epoch, all slots together; `reports` has what each of them told."""
+    """One epoch, all slots together; `reports` has each slot's own report."""
 
     epoch: Epoch
     records: int  # that entered the slots
@@ -31,12 +31,12 @@ class EpochStats:
     keys: int  # held in keyed state
     reports: Sequence[EpochReport] = ()
     source_side: Mapping[int, OperatorCounts] = field(default_factory=dict)
-    """By operator, what ran in Spark before the first exchange; those whose work is only Spark's are left out."""
+    """Counts of operators upstream of the first exchange; those without Python work are left out."""
 
 
 @dataclass(frozen=True)
 class CheckpointTriggered:
-    """A barrier has been sent, or has waited too long for the end of an epoch. `at` is when it was due; None: now."""
+    """A barrier was sent, or has waited too long for the end of an epoch. `at` is when it was due; None: now."""
 
     checkpoint_id: CheckpointId
     epoch: Epoch
@@ -56,92 +56,92 @@ class CheckpointStats:
     seconds: float
     sync_seconds: float  # of the slowest slot
     async_seconds: float
-    state_bytes: int  # all files the checkpoint refers to
-    new_bytes: int  # of them written for this one
+    state_bytes: int  # of all files the checkpoint refers to
+    new_bytes: int  # of those written for this one
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     metadata_bytes: int = 0
 
 
 class JobListener:
-    """Hears of everything and does nothing; subclass what you need. Calls come from the job's own threads."""
+    """Receives every event and does nothing; override what you need. Calls come from the job's own threads."""
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None: ...
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
-        """These settings were given, and change nothing, for this reason; told before the job starts."""
+        """Handle that these settings have no effect, for this reason; called before the job starts."""
 
     def taken_over(self, owner: str) -> None:
-        """The job was taken from a driver that may still run; it stops by itself when it notices."""
+        """Handle that the job was taken from a driver that may still run; that driver stops when it notices."""
 
     def status_changed(self, status: JobStatus) -> None:
-        """The job has entered this status; the last one comes before `job_ended`."""
+        """Handle that the job has entered this status; the last call comes before `job_ended`."""
 
     def progressed(self, what: str | None) -> None:
-        """What takes long right now ("restoring", "savepoint 12: 1 of 2 slots"); None: nothing any more."""
+        """Handle the start of a long step ("restoring", "savepoint 12: 1 of 2 slots"), or with None its end."""
 
     def slots_started(self, slots: Sequence[SlotRecord]) -> None:
-        """The processes of an attempt's slots, by subtask."""
+        """Handle the start of an attempt's slots, given by subtask."""
 
     def nothing_to_resume(self, reason: CheckdamError) -> None:
-        """The job was to go on from its newest checkpoint, and starts anew because it has none."""
+        """Handle that the job starts from scratch: it was to resume from its newest checkpoint, but has none."""
 
     def restored(self, path: str, epoch: Epoch) -> None: ...
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
-        """A damaged checkpoint was passed over for an older one."""
+        """Handle that a damaged checkpoint was skipped for an older one."""
 
     def checkpoint_dropped(self, path: str) -> None:
-        """A checkpoint was removed that does not count: the job had been taken from its driver without it."""
+        """Handle the removal of a checkpoint that does not count: the job had been taken from its driver without it."""
 
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
-        """The job goes on from an older checkpoint: what this sink published since is no longer shown to readers."""
+        """Handle that a sink's output was withdrawn from readers, since the job resumes from an older checkpoint."""
 
     def output_missing(self, path: str, files: Sequence[str]) -> None:
-        """The checkpoint at `path` covers these files, which are gone: a reader has taken them, or they are lost."""
+        """Handle that files covered by the checkpoint at `path` are gone: removed by a reader, or lost."""
 
     def epoch_ended(self, stats: EpochStats) -> None: ...
 
     def printed(self, lines: list[str]) -> None:
-        """Output of `print()` sinks."""
+        """Handle output of `print()` sinks."""
 
     def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None: ...
 
     def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
-        """One slot has written its part; what each operator of it cost is told with it."""
+        """Handle that one slot has written its part; the snapshot includes the cost of each operator."""
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
-        """A checkpoint or savepoint is complete and its output, where it publishes any, published."""
+        """Handle that a checkpoint or savepoint is complete and its output, where it publishes any, published."""
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None: ...
 
     def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
-        """Retention has removed these older ones."""
+        """Handle that retention has removed these older checkpoints."""
 
     def rescaling(self, parallelism: int) -> None:
-        """The job is about to go on at this parallelism."""
+        """Handle that the job is about to resume at this parallelism."""
 
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
-        """It does now, or it goes on as before for this reason."""
+        """Handle the end of a rescale: the job runs at this parallelism, or as before because of `failure`."""
 
     def replanned(self, plan: JobPlan) -> None:
-        """From the next attempt on the job has this plan: it is being rescaled."""
+        """Handle the new plan of a job that is being rescaled, valid from the next attempt on."""
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
 
     def failed(self, failure: CheckdamError) -> None:
-        """What no restart is going to cure; the job ends next."""
+        """Handle a failure that no restart will cure; the job ends next."""
 
     def last_checkpoint_missed(self, reason: str) -> None:
-        """The job is suspended without a checkpoint of all it has done, for this reason."""
+        """Handle that the job is suspended without a checkpoint of everything it has done, for this reason."""
 
     def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
-        """The job has ended, and its checkpoints are deleted, as the retention says."""
+        """Handle that the job has ended and its checkpoints are deleted according to the retention."""
 
     def left_behind(self, reason: CheckdamError) -> None:
-        """The job has ended, but something it should have removed is still there."""
+        """Handle that the job has ended, but something it should have removed is still there."""
 
     def checkpoints_unknown(self, reason: CheckdamError) -> None:
-        """The job ends next, and which checkpoint is left could not be looked up: it has perhaps one to resume from."""
+        """Handle that the job ends next with its last checkpoint unknown: there may be one to resume from."""
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
 
@@ -185,12 +185,12 @@ def _named(files: Sequence[str]) -> str:
 
 
 class PrintingListener(JobListener):
-    """Shows what `print()` sinks say, and trouble on standard error: a job run as a plain Python program."""
+    """Prints the output of `print()` sinks, and problems to standard error: for a job run as a plain Python program."""
 
-    _is_unknown = False  # whether a checkpoint is left
+    _is_unknown = False  # whether it is unknown if a checkpoint is left
 
     def printed(self, lines: list[str]) -> None:
-        print("\n".join(lines), flush=True)  # noqa: T201  printing is what the sink is for
+        print("\n".join(lines), flush=True)  # noqa: T201  printing is the purpose of the sink
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
         sys.stderr.write(f"note: {told_without_effect(keys, reason)}\n")

@@ -1,4 +1,4 @@
-"""Listens to a job and tells at any moment what is known of it."""
+"""Listens to a job and provides its current record at any moment."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _replace = msgspec.structs.replace
 
 
 class JobMonitor(JobListener):
-    """What is known of one job. Safe from any thread; asking costs nothing while nothing has happened.
+    """The record of one job. Thread-safe; reading it costs nothing while nothing has happened.
 
     Counts of records, bytes and busy time are of the current attempt, as in Flink: after a failover records are read
-    again, and after a rescale a subtask is another. Epochs, checkpoints and failures are kept over attempts.
+    again, and after a rescale subtasks are different ones. Epochs, checkpoints and failures are kept across attempts.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class JobMonitor(JobListener):
         self._status = JobStatus.INITIALIZING
         self._timestamps = {JobStatus.INITIALIZING: self._now()}
         self._spent: dict[JobStatus, int] = {}
-        self._record: JobRecord | None = None  # None: something has happened since
+        self._record: JobRecord | None = None  # None: out of date
         self._recorded_at = 0.0
 
     def record(self) -> JobRecord:
@@ -98,7 +98,7 @@ class JobMonitor(JobListener):
             return self._record
 
     def serve_at(self, address: str) -> None:
-        """The job is served there from now on."""
+        """Set the address that serves the job from now on."""
         with self._lock:
             self._address = address
             self._record = None
@@ -148,7 +148,7 @@ class JobMonitor(JobListener):
             self._record, self._progress = None, what
 
     def slots_started(self, slots: Sequence[SlotRecord]) -> None:
-        """A new attempt begins."""
+        """Start the records of a new attempt."""
         with self._lock:
             self._record, self._slots = None, tuple(slots)
             self._figures = Figures(self._plan, self._operators, self._clock.monotonic())
@@ -199,7 +199,7 @@ class JobMonitor(JobListener):
         self._checkpoints.abandoned("the job fails over", self._now())
 
     def _enter(self, status: JobStatus) -> None:
-        """Statuses are counted by the clock that shows them, so that a history adds up to what it shows."""
+        """Enter a status. Times use the clock that is displayed, so that the history adds up."""
         now = self._now()
         self._record = None
         if status is self._status:
@@ -243,7 +243,7 @@ class JobMonitor(JobListener):
         self.checkpoints_discarded(checkpoint_ids)
 
     def _id_of_savepoint(self, path: str) -> int:
-        """The id of a savepoint of this driver's own; of any other it is not known."""
+        """Return the id of a savepoint of this driver; that of any other is unknown."""
         own = (each.id for each in self._checkpoints.savepoints() if each.path == path)
         return next(own, NEVER)
 

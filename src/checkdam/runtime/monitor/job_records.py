@@ -1,6 +1,6 @@
-"""What is known of a job, running or ended, as plain data: REST, the page and the archive all speak from this.
+"""The record of a job, running or ended, as plain data: used by REST, the page and the archive.
 
-Instants are milliseconds since 1970, durations milliseconds, as on Flink's wire; -1 stands for what has not happened.
+Instants are milliseconds since 1970, durations milliseconds, as on Flink's wire; -1 means that it has not happened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SlotRecord(msgspec.Struct, frozen=True):
 
     subtask: int
     host: str
-    location: str  # where it listens
+    location: str  # the address it listens on
     pid: int
     started_at: int
     memory: int = NEVER  # resident bytes, as of its last report
@@ -54,7 +54,7 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """One operator of the plan; a vertex on Flink's wire."""
 
     id: int  # its place in the plan
-    vertex_id: str  # 32 hex digits; from the uid where there is one, so it stays the same
+    vertex_id: str  # 32 hex digits; derived from the uid, if any, so that it stays the same
     uid: str | None
     name: str
     kind: str  # a word for people: "source", "map", "keyed process", "sum", "sink", …
@@ -66,25 +66,25 @@ class OperatorRecord(msgspec.Struct, frozen=True):
 
 
 class SubtaskFigures(msgspec.Struct, frozen=True):
-    """What one subtask of one operator has done in the current attempt: as in Flink, counts restart with it."""
+    """The figures of one subtask of one operator in the current attempt: as in Flink, counts restart with it."""
 
     subtask: int
     records_in: int = 0
     records_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    busy_ms: float = 0.0  # in all
-    busy_ratio: float = 0.0  # of the last epochs: the share of wall time it was at work
+    busy_ms: float = 0.0  # in total
+    busy_ratio: float = 0.0  # of the last epochs: the share of wall time it was busy
     watermark: int | None = None
     entries: int = 0  # held in keyed state
-    records_in_per_second: float = 0.0  # this and the following: of the last seconds, idle ones included
+    records_in_per_second: float = 0.0  # this and the following: over the last seconds, idle ones included
     records_out_per_second: float = 0.0
     bytes_in_per_second: float = 0.0
     bytes_out_per_second: float = 0.0
 
 
 class OperatorFigures(msgspec.Struct, frozen=True):
-    """The same by operator; `state_bytes` is as of the last completed checkpoint."""
+    """The figures of one operator; `state_bytes` is as of the last completed checkpoint."""
 
     operator: int
     subtasks: tuple[SubtaskFigures, ...] = ()
@@ -102,7 +102,7 @@ class EpochRecord(msgspec.Struct, frozen=True):
 
 
 class SubtaskCheckpoint(msgspec.Struct, frozen=True):
-    """What one subtask of one operator added to a checkpoint. Alignment is always 0: a barrier falls between epochs."""
+    """One operator subtask's part of a checkpoint. Alignment is always 0: a barrier falls between epochs."""
 
     subtask: int
     acknowledged_at: int
@@ -120,7 +120,7 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True):
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True):
-    """One checkpoint or savepoint: under way, complete, or failed with its reason."""
+    """One checkpoint or savepoint: in progress, complete, or failed with its reason."""
 
     id: int
     kind: SnapshotKind
@@ -150,7 +150,7 @@ class RestoreRecord(msgspec.Struct, frozen=True):
 
 
 class ExceptionRecord(msgspec.Struct, frozen=True):
-    """A failure the job met. `stacktrace` begins with the user's own frames where their code raised."""
+    """A failure of the job. `stacktrace` begins with the user's own frames where their code raised."""
 
     name: str  # the exception's class
     message: str
@@ -171,7 +171,7 @@ class RescaleRecord(msgspec.Struct, frozen=True):
 
 
 class CheckpointCounts(msgspec.Struct, frozen=True):
-    """Over the whole life of the driver, not only what the history still holds."""
+    """Numbers of checkpoints over the whole life of the driver, not limited to the history."""
 
     restored: int = 0
     total: int = 0
@@ -181,7 +181,7 @@ class CheckpointCounts(msgspec.Struct, frozen=True):
 
 
 class OptionRecord(msgspec.Struct, frozen=True):
-    """The value of one setting that holds, and where it comes from: code, command line, file, default …"""
+    """The effective value of one setting, and where it comes from: code, command line, file, default …"""
 
     key: str
     value: str | None  # None: unset
@@ -189,7 +189,7 @@ class OptionRecord(msgspec.Struct, frozen=True):
 
 
 class JobSettings(msgspec.Struct, frozen=True):
-    """What `/config` and `/checkpoints/config` tell. Secret-looking values are masked already."""
+    """The content of `/config` and `/checkpoints/config`. Values that look secret are already masked."""
 
     mode: str  # exactly_once, at_least_once
     interval: int  # milliseconds; NEVER: no periodic checkpoints
@@ -203,12 +203,12 @@ class JobSettings(msgspec.Struct, frozen=True):
     storage: str | None  # None: checkpoints are off
     savepoint_directory: str | None
     restart_strategy: str
-    configuration: dict[str, str] = {}  # what was given, with the values that hold
+    configuration: dict[str, str] = {}  # settings that were given, with their effective values
     options: tuple[OptionRecord, ...] = ()  # all, by key
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job as of one moment. Also the archive's durable form: fields are only ever added, with defaults."""
+    """A job at one moment. Also the archive's durable form: fields are only ever added, with defaults."""
 
     id: str
     name: str
@@ -223,17 +223,17 @@ class JobRecord(msgspec.Struct, frozen=True):
     checkpoints: tuple[CheckpointRecord, ...] = ()  # newest first, those in progress included; bounded
     checkpoint_counts: CheckpointCounts = CheckpointCounts()
     savepoints: tuple[CheckpointRecord, ...] = ()  # all completed ones of this driver's life, newest first
-    restored: RestoreRecord | None = None  # the latest
+    restored: RestoreRecord | None = None  # the latest one
     exceptions: tuple[ExceptionRecord, ...] = ()  # newest first; bounded
     rescales: tuple[RescaleRecord, ...] = ()  # newest first; bounded
     epochs: tuple[EpochRecord, ...] = ()  # oldest first; bounded
     epoch: int = NEVER  # the last that ended
     keys: int = 0
     restarts: int = 0
-    progress: str | None = None  # what takes long right now: "restoring", "savepoint 12: 1 of 2 slots", …
-    address: str | None = None  # where the job is or was served
+    progress: str | None = None  # the current long step: "restoring", "savepoint 12: 1 of 2 slots", …
+    address: str | None = None  # the address that serves or served the job
     format: int = 1
-    spent: dict[JobStatus, int] = {}  # milliseconds in each status until it was last left; of the current one, before
+    spent: dict[JobStatus, int] = {}  # milliseconds in each status until it was last left; without the current stay
 
     @property
     def started_at(self) -> int:
@@ -241,5 +241,5 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def ended_at(self) -> int:
-        """When the job ended or its driver went; -1 while it runs."""
+        """The time when the job ended or its driver went away; -1 while it runs."""
         return self.timestamps.get(self.status, NEVER) if self.status.has_ended else NEVER

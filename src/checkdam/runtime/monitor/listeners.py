@@ -13,10 +13,10 @@ _log = logging.getLogger(__name__)
 
 
 class JointListener(JobListener):
-    """Tells each listener of every event, in order.
+    """Passes every event to each listener, in order.
 
-    What the first raises is the job's to bear, as if it were alone: it is the one that shows output. The others only
-    watch: one that raises is logged, and stops neither the rest nor the job.
+    An error of the first listener fails the job, as if it were alone: it shows the output. The others only observe: an
+    error of theirs is logged, and stops neither the other listeners nor the job.
     """
 
     def __init__(self, first: JobListener, *watchers: JobListener) -> None:
@@ -32,15 +32,15 @@ class JointListener(JobListener):
             for watcher in self._watchers:
                 try:
                     getattr(watcher, event)(*arguments)
-                except Exception:  # noqa: BLE001  whatever a watcher gets wrong, the job goes on
+                except Exception:  # noqa: BLE001  an observer's error must not stop the job
                     _log.warning("%s failed in %s", type(watcher).__name__, event, exc_info=True)
 
 
 class TimedListener(JobListener):
     """Passes every event on to one listener.
 
-    `is_waiting` says that a thread of the job waits for the listener, such as a terminal that was paused: that is the
-    listener's time, and no hang of the job.
+    `is_waiting` is set while a thread of the job waits for the listener, such as a paused terminal: that time is the
+    listener's, and not a hang of the job.
     """
 
     def __init__(self, listener: JobListener) -> None:
@@ -56,7 +56,7 @@ class TimedListener(JobListener):
         return self._under_way > 0
 
     def silence(self) -> JobListener:
-        """Pass nothing on from now on; return the listener, for the last that it is to hear."""
+        """Stop passing events on. Return the listener, for its last events."""
         self._is_silenced = True
         return self._listener
 

@@ -1,4 +1,4 @@
-"""What must not be shown: values of settings that sound like secrets, and credentials inside addresses."""
+"""Masks secrets: values of settings whose keys sound secret, and credentials inside addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECRET_WORDS = (
     "http-headers",
     "credential",
 )
-# Both parts go: the first is half of what it takes. A name alone stays: abfs:// has its container there.
+# Both parts are masked: the user name is half of the credentials. A name alone stays: abfs:// has its container there.
 _IN_AUTHORITY = re.compile(r"(?<=://)[^/?#\s:@\"']*:[^/?#\s\"']*@")
 _IN_QUERY = re.compile(
     r"(?i)([?&;][\w.-]*(?:secret|passw|token|credential|signature|access.?key|account.?key|\bsig)[\w.-]*=)[^&;\s\"']+"
@@ -40,7 +40,7 @@ _IN_QUERY = re.compile(
 
 
 def masked(configuration: Mapping[str, Any]) -> dict[str, str]:
-    """The settings as text, with stars for every value whose key sounds like a secret, and for those in addresses."""
+    """Return the settings as text, with stars for values whose key sounds secret, and for credentials in addresses."""
     return {
         key: MASKED if is_secret(key) else without_credentials(_text(value))
         for key, value in sorted(configuration.items())
@@ -53,7 +53,7 @@ def is_secret(key: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """Any text, with stars for what opens the storage that an address in it names (s3://key:secret@bucket)."""
+    """Replace credentials in addresses within any text by stars (s3://key:secret@bucket)."""
     if "://" not in text:
         return text
     return _IN_QUERY.sub(rf"\g<1>{MASKED}", _IN_AUTHORITY.sub(f"{MASKED}@", text))

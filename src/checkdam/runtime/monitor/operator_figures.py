@@ -1,4 +1,4 @@
-"""What operators have done, by subtask: counted over an attempt, and by the second over the last few seconds."""
+"""Figures of operators, by subtask: totals of an attempt, and rates over the last few seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkdam.runtime.monitor.source_side import source_side_counts
 from checkdam.runtime.slot.messages import OperatorCounts
 
 WINDOW_SECONDS: Final = 10.0
-"""What rates and busy shares are of. Flink's are of a minute; a page that is looked at wants to see a change sooner."""
+"""The window of rates and busy shares. Flink uses a minute; a page that is being watched should show changes sooner."""
 _SAMPLE_SECONDS = 0.5
 
 _Counted = Mapping[tuple[int, int], SubtaskFigures]  # by operator and subtask
@@ -34,7 +34,7 @@ class Figures:
         self._last = now
 
     def epoch_ended(self, stats: EpochStats, now: float) -> None:
-        """Add what an epoch brought."""
+        """Add the counts of an epoch."""
         counted = dict(self._counted)
         for report in stats.reports:
             for operator, counts in report.operators.items():
@@ -48,7 +48,7 @@ class Figures:
                 self._samples.popleft()
 
     def is_moving(self, now: float) -> bool:
-        """Whether figures by the second may still change though nothing happens."""
+        """Return whether rates may still change though nothing happens."""
         return now - self._last <= 2 * WINDOW_SECONDS
 
     def records(self, state_bytes: Mapping[int, int], now: float) -> tuple[OperatorFigures, ...]:
@@ -62,7 +62,7 @@ class Figures:
         )
 
     def _before(self, now: float) -> tuple[float, _Counted]:
-        """The counts that the window begins with, and since when they stood."""
+        """Return the counts at the start of the window, and their time."""
         begin = now - WINDOW_SECONDS
         if self._last <= begin:
             return begin, self._counted
@@ -79,7 +79,7 @@ class Figures:
     ) -> None:
         before = counted.get((operator, subtask))
         if before is None:
-            return  # of a plan that is no longer this one
+            return  # of an earlier plan
         counted[operator, subtask] = SubtaskFigures(
             subtask,
             records_in=before.records_in + counts.records_in,
@@ -93,7 +93,7 @@ class Figures:
 
 
 def _width(operator: OperatorRecord) -> int:
-    """How many subtasks have figures of their own: where Spark runs the operator there is no telling them apart."""
+    """Return how many subtasks have figures of their own: where Spark runs the operator they cannot be separated."""
     return operator.parallelism if operator.level else 1
 
 

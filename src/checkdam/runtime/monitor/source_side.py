@@ -1,4 +1,4 @@
-"""What the operators in front of the first exchange did, where Spark runs them and no slot can count."""
+"""Counts of the operators upstream of the first exchange, which Spark runs and no slot can count."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 
 
 def source_side_counts(plan: JobPlan, stats: EpochStats) -> Mapping[int, OperatorCounts]:
-    """By operator of level 0, what it did in an epoch.
+    """Return the counts of each operator of level 0 in an epoch.
 
-    Where Python ran, it has counted. Where Spark did all by itself, the way to an edge only picks fields, record for
-    record: every operator on it has seen as many as came out behind the exchange.
+    Python work has been counted where it ran. Where Spark did everything, the path to an edge only picks fields, record
+    for record: every operator on it has seen as many records as came out of the exchange.
     """
     received = _received(plan, stats)
     counts = dict(stats.source_side)
-    behind: dict[int, int] = {}  # by operator, the records that went on from it
+    behind: dict[int, int] = {}  # by operator, the records that it passed on
     for operator in reversed(plan.source_side):
         told = counts.get(operator.id)
         edges = [received[edge.id] for edge in plan.edges if edge.source == operator.id and edge.id in received]
@@ -35,7 +35,7 @@ def source_side_counts(plan: JobPlan, stats: EpochStats) -> Mapping[int, Operato
 
 
 def _received(plan: JobPlan, stats: EpochStats) -> dict[int, EdgeCounts]:
-    """By edge, what all subtasks behind it got; a broadcast record counts once."""
+    """Return what all downstream subtasks received, by edge; a broadcast record counts once."""
     together: dict[int, EdgeCounts] = {}
     copied = {edge.id for edge in plan.edges if edge.partitioning is Partitioning.BROADCAST}
     for report in stats.reports:

@@ -1,4 +1,4 @@
-"""Running aggregates: record by record, and for sums of integers whole batches at a time with the same output."""
+"""Running aggregates: record by record, and sums of integers in whole batches with the same output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROUND = 262_144
 
 
 def aggregate_state(operator: Operator) -> StateSpec | None:
-    """The state in which sum, min, max, reduce or aggregate keeps what it has; None for any other operator."""
+    """Return the state of sum, min, max, reduce or aggregate; None for any other operator."""
     if isinstance(operator.kind, AggregateFunctionKind):
         return StateSpec(OP_STATE, StateKind.AGGREGATING, operator.kind.accumulator)
     if isinstance(operator.kind, AggregateKind | ReduceKind):
@@ -38,7 +38,7 @@ def aggregate_state(operator: Operator) -> StateSpec | None:
 
 
 def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
-    """The working form of sum, min, max, reduce or aggregate, which keep one record or accumulator per key."""
+    """Return the process of sum, min, max, reduce or aggregate, which keep one record or accumulator per key."""
     kind, kept, spec = operator.kind, operator.output_type, aggregate_state(operator)
     assert spec is not None
     table = store.table(spec)
@@ -55,9 +55,9 @@ def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
 
 
 class _PerKey(Process):
-    """Turns each record, with what its key has so far, into what its key has now; emits a result with each.
+    """Updates the state of a record's key with each record; emits a result for each.
 
-    The state is touched once per key and batch. What is emitted is a copy of what is kept, if it could change.
+    The state is accessed once per key and batch. What is emitted is a copy of the state if that is mutable.
     """
 
     def __init__(self, operator: Operator, table: ValueTable) -> None:
@@ -88,7 +88,7 @@ class _PerKey(Process):
         return lambda result: append(result if type(result) is exact else copy(result))
 
     def _check(self, kept: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
-        """Refuse what is not of the state's type, naming the record it was kept with: the last one of its key."""
+        """Refuse values that are not of the state's type, naming the last record of the key."""
         try:
             self._fit.check_all(list(kept.values()))
         except StateAccessError:
@@ -104,7 +104,7 @@ class _PerKey(Process):
 
 
 class _Combining(_PerKey):
-    """sum, min, max and reduce: record and result are of one type."""
+    """Runs sum, min, max and reduce: record and result have one type."""
 
     def __init__(self, operator: Operator, table: ValueTable, combine: Callable[[Any, Any], Any]) -> None:
         super().__init__(operator, table)
@@ -125,7 +125,7 @@ class _Combining(_PerKey):
 
 
 class _Gathering(_PerKey):
-    """aggregate: an accumulator of its own type."""
+    """Runs aggregate: the accumulator has a type of its own."""
 
     def __init__(self, operator: Operator, table: ValueTable, function: Any) -> None:
         super().__init__(operator, table)
@@ -147,7 +147,7 @@ class _Gathering(_PerKey):
 
 
 def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[Any, Any], Any]:
-    """Combine the record kept so far with a new one: all fields stay the first record's but the aggregated one."""
+    """Return a function that combines the kept record with a new one: only the aggregated field changes."""
     choose: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
     combine = choose[how]
     if field is None:
@@ -167,9 +167,9 @@ def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[An
 
 
 class VectorisedSum:
-    """Sums an integer column per key for many records at once, and emits what record by record would have emitted.
+    """Sums an integer column per key for many records at once, with the same output as record by record.
 
-    The state is touched once per key and round, so records are gathered until there are enough for a round.
+    The state is accessed once per key and round, so records are gathered until there are enough for a round.
     """
 
     def __init__(self, field: int, type: TypeInfo, table: ValueTable) -> None:
@@ -182,7 +182,7 @@ class VectorisedSum:
 
     @staticmethod
     def applies(how: str, field: int | None, type: TypeInfo, key_columns: Sequence[int] | None) -> bool:
-        """Whether the record is the key and an integer to sum, so that columns alone tell the result."""
+        """Return whether the record consists of the key and an integer to sum, so that columns are enough."""
         if how != "sum" or field is None or key_columns is None or len(key_columns) != 1:
             return False
         columns = type.columns
@@ -194,13 +194,13 @@ class VectorisedSum:
         )
 
     def gather(self, batch: Batch) -> bool:
-        """Take records in; True when it is time for a round."""
+        """Add records. Return True when it is time for a round."""
         self._gathered.append(batch)
         self._rows += len(batch)
         return self._rows >= _ROUND
 
     def take(self) -> Batch | None:
-        """The records gathered so far, as one batch; None if there are none."""
+        """Return the records gathered so far as one batch; None if there are none."""
         gathered, self._gathered, self._rows = self._gathered, [], 0
         if not gathered:
             return None
@@ -211,7 +211,7 @@ class VectorisedSum:
         return Batch(self._type, columns=pa.concat_batches(columns), timestamps=stamps)
 
     def process(self, batch: Batch) -> Batch | None:
-        """The output batch; None if this batch needs the record-by-record way (nulls, huge numbers)."""
+        """Return the output batch; None if this batch must be processed record by record (nulls, huge numbers)."""
         columns = batch.columns
         amounts_column, keys_column = columns.column(self._field), columns.column(1 - self._field)
         if amounts_column.null_count or not len(batch):
@@ -234,7 +234,7 @@ class VectorisedSum:
 
 
 class _GatheringSum(Process):
-    """A vectorised sum as a process: gathers, and answers when there is enough or the level ends."""
+    """A vectorised sum as a process: gathers records, and emits when there are enough or the level ends."""
 
     def __init__(self, vectorised: VectorisedSum, one_by_one: Process, operator: Operator, key_column: int) -> None:
         self._vectorised = vectorised
@@ -258,9 +258,9 @@ class _GatheringSum(Process):
 
 
 def running_sums(codes: Any, amounts: Any, before: Any) -> tuple[Any, Any]:
-    """For each record the sum of its group so far, in the records' order; and each group's total.
+    """Return the running sum of its group for each record, in the records' order, and each group's total.
 
-    `codes` number the groups of the records from 0 without gaps; `before` is what each group starts from.
+    `codes` number the groups of the records from 0 without gaps; `before` has the initial sum of each group.
     """
     order = np.argsort(codes, kind="stable")
     grouped = amounts[order]

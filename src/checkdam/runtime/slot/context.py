@@ -1,4 +1,4 @@
-"""What user functions see of the slot they live in: the objects behind every `ctx`."""
+"""What user functions see of their slot: the objects behind every `ctx`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from checkdam.state.key_groups import DEFAULT_MAX_PARALLELISM
 
 
 class OperatorTime:
-    """What time it is for one operator: by the clock, by the watermark, and by the record at hand."""
+    """The current time for one operator: of the clock, of the watermark, and of the current record."""
 
     __slots__ = ("_clock", "current_watermark", "timestamp", "watermark")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self.timestamp: int | None = None  # of the record or event-time timer being processed
-        self.watermark = MIN_WATERMARK  # what state ages by: that all input has ended makes nothing old
+        self.watermark = MIN_WATERMARK  # state ages by it, so the end of all input does not advance it
         self.current_watermark = MIN_WATERMARK
 
     def processing_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return to_milliseconds(self._clock.now())
 
     def advance(self, watermark: int) -> None:
@@ -48,7 +48,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class FunctionContext:
-    """Handed to `open`, and of use for as long as the function lives; no keyed state where the stream has no keys."""
+    """Passed to `open`, and valid while the function lives; without keyed state on a stream without keys."""
 
     operator_name: str
     subtask_index: int
@@ -84,7 +84,7 @@ class FunctionContext:
 
 @dataclass(frozen=True)
 class InitializationContext:
-    """Handed to `initialize_state`."""
+    """Passed to `initialize_state`."""
 
     is_restored: bool
     operator_state_store: OperatorStateStore
@@ -93,14 +93,14 @@ class InitializationContext:
 
 @dataclass(frozen=True)
 class SnapshotContext:
-    """Handed to `snapshot_state`."""
+    """Passed to `snapshot_state`."""
 
     checkpoint_id: int
     checkpoint_timestamp: int
 
 
 class YieldContext:
-    """Handed to `snapshot_state` of a source function at each yield, where no checkpoint may ever need the state."""
+    """Passed to `snapshot_state` of a source function at each yield, though no checkpoint may ever need that state."""
 
     __slots__ = ("_time", "checkpoint_id")
 
@@ -115,14 +115,14 @@ class YieldContext:
 
 @dataclass(frozen=True)
 class GeneratorContext:
-    """Handed to a source function's `run`."""
+    """Passed to a source function's `run`."""
 
     subtask_index: int
     parallelism: int
 
 
 class _OfKeyedState:
-    """The part of a context that knows keyed state: the ways that `open` has to ask for it, with no call in between."""
+    """The keyed-state part of a context: the same methods that `open` has, called directly."""
 
     __slots__ = ("get_aggregating_state", "get_list_state", "get_map_state", "get_reducing_state", "get_state")
 
@@ -135,7 +135,7 @@ class _OfKeyedState:
 
 
 class RecordContext(_OfKeyedState):
-    """Handed to a function with each record of a stream without keys."""
+    """Passed to a function with each record of a stream without keys."""
 
     __slots__ = ("_outputs", "_time", "timer_service")
 
@@ -156,7 +156,7 @@ class RecordContext(_OfKeyedState):
 
 
 class KeyedContext(RecordContext):
-    """Handed to a function with each record of a keyed stream."""
+    """Passed to a function with each record of a keyed stream."""
 
     __slots__ = ("_store",)
 
@@ -177,7 +177,7 @@ class KeyedContext(RecordContext):
 
 
 class _OfBroadcast:
-    """The part of a context that knows broadcast state."""
+    """The broadcast-state part of a context."""
 
     __slots__ = ()
     _broadcast: Mapping[str, Any]
@@ -194,7 +194,7 @@ class _OfBroadcast:
 
 
 class BroadcastContext(_OfBroadcast, RecordContext):
-    """Handed out on a side without keys of an operator with broadcast state."""
+    """Passed to a function on a side without keys of an operator with broadcast state."""
 
     __slots__ = ("_broadcast", "_keyed")
 
@@ -226,7 +226,7 @@ class BroadcastContext(_OfBroadcast, RecordContext):
 
 
 class KeyedBroadcastContext(_OfBroadcast, KeyedContext):
-    """Handed out on the keyed side, or with a timer, of an operator with broadcast state."""
+    """Passed on the keyed side, or with a timer, of an operator with broadcast state."""
 
     __slots__ = ("_broadcast",)
 
@@ -244,9 +244,9 @@ class KeyedBroadcastContext(_OfBroadcast, KeyedContext):
 
 
 class TimerContext(_OfBroadcast, _OfKeyedState):
-    """Handed to `on_timer`: the record's context, but for the timer's own time and domain.
+    """Passed to `on_timer`: like the record's context, except for the timer's own time and domain.
 
-    What it emits aside has event time only if the timer has.
+    Its side outputs have event time only if the timer has.
     """
 
     __slots__ = ("_broadcast", "_outputs", "_store", "_time", "time_domain", "timer_service", "timestamp")
@@ -278,7 +278,7 @@ class TimerContext(_OfBroadcast, _OfKeyedState):
 
 
 class InvokeContext:
-    """Handed to a sink function with each record."""
+    """Passed to a sink function with each record."""
 
     __slots__ = ("_time",)
 

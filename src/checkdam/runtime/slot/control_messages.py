@@ -1,9 +1,9 @@
-"""The driver's control calls of a slot: what each takes and what it answers, as msgpack of fixed types.
+"""The driver's control calls to a slot: arguments and answers, as msgpack of fixed types.
 
 Every call is answered within a heartbeat, by `Pending` if it is not done by then; `await` with its ticket asks again.
 
-Only `configure` carries code: the user's functions, pickled by the driver. Its bytes are unpickled by the slot behind
-the check of the attempt's token. A slot's answer is data, so no slot can run code in the driver.
+Only `configure` carries code: the user's functions, pickled by the driver. The slot unpickles it only after checking
+the attempt's token. A slot's answer is data, so no slot can run code in the driver.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ CALLS: Final = {
     "die": Call(tuple[()]),
     "close": Call(tuple[()]),
     AWAIT: Call(tuple[int]),  # answered as the call with this ticket
-    TASK_REPORTS: Call(tuple[str, Stall | None]),  # by a Spark task; the only call that is not the driver's
+    TASK_REPORTS: Call(tuple[str, Stall | None]),  # from a Spark task; the only call not from the driver
 }
-"""Every call there is, by name."""
+"""All calls, by name."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """The call is under way, and the slot is alive."""
+    """The call is in progress, and the slot is alive."""
 
     ticket: int
     beat: Beat
 
 
-# Made here, by one thread: msgspec looks into a class when it first decodes one, and two threads that do so at the same
-# time crash the process. Slots answer in as many threads as there are slots.
+# Created here, by one thread: msgspec inspects a class when it first decodes one, and two threads that do so
+# concurrently crash the process. There are as many answering threads as slots.
 _encoder = msgspec.msgpack.Encoder()
 _arguments = {name: msgspec.msgpack.Decoder(call.arguments) for name, call in CALLS.items()}
 _answers = {name: msgspec.msgpack.Decoder(call.answer) for name, call in CALLS.items()}
@@ -95,11 +95,11 @@ def pack_error(error: BaseException) -> bytes:
 
 
 def unpack_answer(call: str, data: bytes) -> Any:
-    """Return what a slot answered, or Pending.
+    """Return a slot's answer, or Pending.
 
     Raises:
-        CheckdamError: what the slot answered instead.
-        SlotLostError: this is no answer to such a call.
+        CheckdamError: the error that the slot answered with.
+        SlotLostError: this is not an answer to such a call.
     """
     try:
         succeeded, value = _envelope.decode(data)
@@ -116,5 +116,5 @@ def unpack_error(data: bytes | msgspec.Raw) -> CheckdamError:
     """Return the error that a slot sent."""
     try:
         return _error.decode(data).error()
-    except ValueError as reason:  # a DecodeError of msgspec, too
+    except ValueError as reason:  # includes msgspec's DecodeError
         return SlotLostError(f"a slot sent an error that is none: {reason}")

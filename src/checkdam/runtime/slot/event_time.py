@@ -1,7 +1,7 @@
-"""Event time in one slot: which timestamps were seen, and how far the watermark of each operator has come.
+"""Event time in one slot: the timestamps seen, and the watermark of each operator.
 
-The watermark of an assigner follows from the largest timestamp it has seen in the whole job. What one task has seen
-travels with the records, in control rows, to every subtask behind it: watermarks do not depend on how many there are.
+The watermark of an assigner follows from the largest timestamp it has seen in the whole job. Control rows carry what
+one task has seen, with the records, to every downstream subtask: watermarks do not depend on the parallelism.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from checkdam.types.batch import Batch
 
 
 class _Control(msgspec.Struct, array_like=True):
-    """What a control row says."""
+    """The content of a control row."""
 
     largest: dict[int, int]
     active: list[int]  # the assigners that had records in this epoch
@@ -33,7 +33,7 @@ _decode = msgspec.msgpack.Decoder(_Control).decode
 
 
 class SeenTimestamps:
-    """The largest timestamp of each assigner, which of them had records in the epoch under way, and what has ended."""
+    """The largest timestamp of each assigner, those with records in the current epoch, and the ended sources."""
 
     def __init__(self, largest: Mapping[int, int] | None = None) -> None:
         self._largest: dict[int, int] = dict(largest or {})
@@ -49,11 +49,11 @@ class SeenTimestamps:
         return frozenset(self._active)
 
     def end_source(self, source: int, subtask: int) -> None:
-        """Note that one subtask of a source function has no more records."""
+        """Record that one subtask of a source function has no more records."""
         self._ended.add((source, subtask))
 
     def has_ended(self, source: int, subtasks: int) -> bool:
-        """Whether all subtasks of a source function are known to have ended."""
+        """Return whether all subtasks of a source function are known to have ended."""
         return self._ended.issuperset((source, subtask) for subtask in range(subtasks))
 
     def observe(self, assigner: int, timestamp: int) -> None:
@@ -62,7 +62,7 @@ class SeenTimestamps:
             self._largest[assigner] = timestamp
 
     def merge_control(self, content: bytes) -> None:
-        """Take in what another task has seen."""
+        """Merge what another task has seen."""
         control = _decode(content)
         self._active.update(control.active)
         self._ended.update(control.ended)
@@ -71,7 +71,7 @@ class SeenTimestamps:
                 self._largest[assigner] = timestamp
 
     def control(self) -> bytes:
-        """What to tell the tasks behind this one; empty if there is nothing to tell."""
+        """Return the content of the control row for downstream tasks; empty if there is nothing new."""
         if not self._largest and not self._ended:
             return b""
         return msgspec.msgpack.encode(_Control(dict(self._largest), sorted(self._active), sorted(self._ended)))
@@ -81,7 +81,7 @@ class SeenTimestamps:
 
 
 class EventTime:
-    """What one slot knows of event time. Watermarks never fall: a restored slot begins with those it is given."""
+    """One slot's view of event time. Watermarks never fall: a restored slot starts with the restored ones."""
 
     def __init__(
         self,
@@ -95,7 +95,10 @@ class EventTime:
         unread: frozenset[int] = frozenset(),
         ended: Iterable[tuple[int, int]] = (),
     ) -> None:
-        """`ended` are the source functions, each with a subtask, that had no more records when the state was saved."""
+        """Start from the restored state.
+
+        `ended` are the source functions, each with a subtask, that had no more records when the state was saved.
+        """
         self._plan = plan
         self._clock = clock
         self._seen = SeenTimestamps(largest)
@@ -104,26 +107,26 @@ class EventTime:
         self._subtask = subtask
         self._subtasks = {op.id: op.parallelism or 1 for level in plan.levels for op in level.operators}
         self._static = plan.static_assigners - unread if last_epoch >= 0 else frozenset()
-        self._unread = unread  # assigners with static sources in front whose records have not come yet
-        self._looked_at = self._now()  # the moment at which the last epoch judged who is idle
-        self._is_looking = False  # the epoch under way has judged
+        self._unread = unread  # assigners downstream of static sources that are not read yet
+        self._looked_at = self._now()  # when the last epoch judged which streams are idle
+        self._is_looking = False  # whether the current epoch has judged
         idle = (each for each, strategy in plan.strategies.items() if strategy.idleness is not None)
         self._last_active = dict.fromkeys(idle, self._looked_at)
         self._reached: dict[int, int] = dict(reached or {})
-        self._has_ended_now = False  # with the last epoch the records that were there from the start
+        self._has_ended_now = False  # whether the last epoch ended the static sources
         self._is_over = False
 
     @property
     def largest(self) -> Mapping[int, int]:
-        """Per assigner, the largest timestamp seen so far; kept in checkpoints."""
+        """The largest timestamp that each assigner has seen so far; kept in checkpoints."""
         return dict(self._seen.largest)
 
     @property
     def reached(self) -> Mapping[int, int]:
-        """Per operator, how far its watermark has come; kept in checkpoints.
+        """The watermark of each operator; kept in checkpoints.
 
-        Timestamps alone do not tell: who was idle before a restart counts as awake after it. The end of time is left
-        out: a restored slot finds out anew that all streams have ended, and a job that was changed may have others.
+        Timestamps alone are not enough: a stream that was idle before a restart counts as active after it. The end of
+        time is left out: a restored slot detects again that all streams have ended, and a changed job may have others.
         """
         return {
             op: watermark
@@ -135,7 +138,7 @@ class EventTime:
         self._seen.observe(assigner, timestamp)
 
     def end_source(self, source: int) -> None:
-        """Note that a source function of this slot has no more records; what is behind it hears of it in this epoch."""
+        """Record that a source function of this slot has no more records; downstream tasks learn it in this epoch."""
         self._seen.end_source(source, self._subtask)
 
     def merge_control(self, content: bytes) -> None:
@@ -145,9 +148,9 @@ class EventTime:
         return self._seen.control()
 
     def watermark_of(self, operator: int) -> int:
-        """How far event time has come for an operator: as far as the slowest stream that reaches it.
+        """Return the watermark of an operator: that of the slowest stream that reaches it.
 
-        Streams that are idle or have ended do not count; once all have ended it is the end of time.
+        Idle and ended streams do not count; once all have ended it is the end of time.
         """
         if self._is_over:
             return MAX_WATERMARK
@@ -184,20 +187,20 @@ class EventTime:
         return deadline is not None and assigner not in self._seen.active and self._look() >= deadline
 
     def _look(self) -> int:
-        """The clock, read once an epoch, so that all operators judge alike."""
+        """Return the time, read once per epoch, so that all operators judge alike."""
         if not self._is_looking:
             self._is_looking, self._looked_at = True, self._now()
         return self._looked_at
 
     def _deadline(self, assigner: int) -> int | None:
-        """When a stream counts as idle if it goes on bringing nothing."""
+        """Return when a stream becomes idle if it continues to have no records."""
         idleness = self._plan.strategies[assigner].idleness
         if idleness is None or self._has_ended(assigner):
             return None
         return self._last_active[assigner] + -milliseconds_in(-idleness)
 
     def next_due(self) -> int | None:
-        """When the next stream becomes idle or ends, in milliseconds since 1970; in the past until an epoch notices."""
+        """Return when the next stream becomes idle or ends, in ms since 1970; in the past until an epoch handles it."""
         if self._has_ended_now:
             return self._looked_at
         deadlines = (self._deadline(each) for each in self._last_active)
@@ -215,7 +218,7 @@ class EventTime:
         self._static, self._unread = static, frozenset()
 
     def end_of_input(self) -> None:
-        """No more records will ever come: from now on it is the end of time."""
+        """Set event time to its end: there will be no more records."""
         self._is_over = True
 
     def _now(self) -> int:
@@ -223,7 +226,7 @@ class EventTime:
 
 
 class AssignTimestamps(Process):
-    """Gives records their event time by the user's function, and remembers the largest."""
+    """Assigns event time to records by the user's function, and tracks the largest timestamp."""
 
     def __init__(self, operator: Operator, observe: Callable[[int, int], None]) -> None:
         assert isinstance(operator.kind, TimestampsKind)
@@ -245,7 +248,7 @@ class AssignTimestamps(Process):
 
 
 def _milliseconds(told: Any) -> int:
-    """A timestamp as the user's function gave it; naive datetimes are taken as UTC."""
+    """Convert a timestamp returned by the user's function; naive datetimes are taken as UTC."""
     if type(told) is int:
         if not MIN_WATERMARK < told < MAX_WATERMARK:
             raise ValueError(f"timestamp {told} is not a time in milliseconds: it does not fit into 64 bits")

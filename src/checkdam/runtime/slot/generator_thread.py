@@ -1,4 +1,4 @@
-"""The generator of a source function in a thread of its own, so that an epoch never waits for the user's code."""
+"""The generator of a source function in a thread of its own, so that an epoch never waits for user code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ S = TypeVar("S")
 
 MOST_RECORDS: Final = 50_000
 MOST_SECONDS: Final = 0.2
-"""How much one epoch takes from a source, whichever comes first: barriers fall between epochs, so they must end."""
+"""The most one epoch takes from a source, whichever limit comes first: barriers wait for epochs to end."""
 
 _GRACE_SECONDS: Final = 0.05
-"""How much longer an epoch waits for a generator that computes to come to its next yield."""
+"""How much longer an epoch waits for a computing generator to reach its next yield."""
 
 _STEPS: Final = 10
 _NOT_AWAITED: Final = float("-inf")
@@ -25,7 +25,7 @@ _NOT_AWAITED: Final = float("-inf")
 
 @dataclass(frozen=True)
 class Taken(Generic[S]):
-    """Records for one epoch, and the state of the function at the yield of the last of them."""
+    """Records for one epoch, and the state of the function at the yield of the last one."""
 
     records: list[Any]
     state: S | None  # None: the function keeps none, or no record was taken
@@ -36,13 +36,14 @@ class Taken(Generic[S]):
 class GeneratorThread(Generic[S]):
     """Runs a generator ahead of the epochs that take its records.
 
-    The generator is parked at a yield, or inside the user's code. A fast one is parked between epochs: it runs while an
-    epoch waits for it, until the epoch has enough. One that is inside when the epoch's time is over is left there, and
-    what it yields later goes to the next epoch; it is parked when as much waits as an epoch takes.
+    The generator is either parked at a yield, or inside user code. A fast one is parked between epochs: it runs while
+    an epoch waits for it, until the epoch has enough. One that is inside user code when the epoch's time is over
+    continues, and what it yields later goes to the next epoch; it is parked when enough records for an epoch are
+    waiting.
 
-    Records that no epoch has taken are no part of the stream yet. At each yield, before the generator goes on,
-    `capture` fixes the function's state, so that whatever the generator does meanwhile, `take` returns records
-    together with the state at the yield of the last of them.
+    Records that no epoch has taken are not part of the stream yet. At each yield, before the generator continues,
+    `capture` copies the function's state. So `take` returns records together with the state at the yield of the last
+    one, whatever the generator does meanwhile.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class GeneratorThread(Generic[S]):
         capture: Callable[[], S] | None = None,
         records_came: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin the generator with the first `take`.
+        """Start the generator with the first `take`.
 
-        `records_came` is called when an epoch should come: there are records, or the generator has ended, and no epoch
-        knows of it yet. It must not call back.
+        `records_came` is called when an epoch should run: there are new records, or the generator has ended. It must
+        not call back.
         """
         self._begin = begin
         self._clock = clock
@@ -71,13 +72,13 @@ class GeneratorThread(Generic[S]):
         self._buffer: list[Any] = []
         self._captured: tuple[int, S | None] = 0, None  # one reference: how many were yielded, and the state then
         self._taken = 0
-        self._until = _NOT_AWAITED  # until when the epoch that waits takes records
-        self._ahead_since = 0.0  # when the first of the records came that no epoch has waited for
+        self._until = _NOT_AWAITED  # until when the waiting epoch takes records
+        self._ahead_since = 0.0  # when the first record came that no epoch has waited for
         self._is_parked = True
         self._has_ended = False
         self._failure: BaseException | None = None
         self._is_stopping = False
-        self._is_closing = False  # the generator, at the yield that it was parked at
+        self._is_closing = False  # the generator is closing at the yield it was parked at
 
     # -- for the thread of the slot -------------------------------------------------------------------------------
 
@@ -87,12 +88,12 @@ class GeneratorThread(Generic[S]):
 
     @property
     def has_records(self) -> bool:
-        """Whether `take` would bring something, or could: a generator that is parked goes on at once."""
+        """Whether `take` would return records, or could: a parked generator continues at once."""
         with self._changed:
             return self._is_parked or self._has_ended or self._available() > 0
 
     def take(self) -> Taken[S]:
-        """Take what was yielded; wait for a generator that was parked, for the time of an epoch at most."""
+        """Take the yielded records; wait for a parked generator, at most for the time of an epoch."""
         with self._changed:
             if self._is_parked and not self._buffer and not self._is_stopping:
                 self._let_run()
@@ -111,13 +112,13 @@ class GeneratorThread(Generic[S]):
         else:
             self._thread.start()
         step = (MOST_SECONDS + _GRACE_SECONDS) / _STEPS
-        for _ in range(_STEPS):  # not in one: the watch for hangs is to see it move
+        for _ in range(_STEPS):  # in several steps, so that the watch for hangs sees progress
             if self._changed.wait_for(lambda: self._is_parked or self._has_ended, step):
                 break
         self._until = _NOT_AWAITED
 
     def _available(self, captured: tuple[int, S | None] | None = None) -> int:
-        """Count the records that can be taken: not those whose state is not captured yet."""
+        """Count the records that can be taken: those whose state is captured."""
         if self._capture is None:
             return len(self._buffer)
         yielded, _ = captured or self._captured
@@ -126,23 +127,23 @@ class GeneratorThread(Generic[S]):
     # -- its end, from any thread ---------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Let the generator end at a yield: the one it is parked at, or else the next. Does not wait for that."""
+        """Let the generator end at the yield it is parked at, or at the next one. Does not wait."""
         with self._changed:
             self._is_stopping = True
             self._until = _NOT_AWAITED
             self._changed.notify_all()
 
     def raise_inside(self) -> None:
-        """Raise GeneratorExit where the generator is inside Python code. A call into C ends first."""
+        """Raise GeneratorExit in the generator's Python code. A call into C ends first."""
         with self._changed:
             ident = self._thread.ident
             if ident is not None and not self._is_parked and not self._is_closing and not self._has_ended:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(GeneratorExit))
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end of the generator. Return False if it is inside the user's code and does not end.
+        """Wait for the end of the generator. Return False if it is inside user code and does not end.
 
-        A generator that ends at its yield is waited for without a bound: its `finally` runs.
+        The wait for a generator that ends at its yield is unbounded: its `finally` runs.
         """
         with self._changed:
             if not self.has_begun:
@@ -158,18 +159,19 @@ class GeneratorThread(Generic[S]):
         return self._failure
 
     # -- the generator's own thread -------------------------------------------------------------------------------
-    # It takes the lock itself, not by the condition: GeneratorExit may be raised in Condition.__enter__, when the lock
-    # is taken and no `with` is there yet to give it back.
+    #
+    # It takes the lock directly, not by the condition: GeneratorExit may be raised in Condition.__enter__, when the
+    # lock is taken but no `with` can release it yet.
 
     def _run(self) -> None:
         failure: BaseException | None = None
         captured = None
         try:
             captured = self._drive(iter(self._begin()))
-        except BaseException as cause:  # noqa: BLE001  raised in the epoch that takes what came before
+        except BaseException as cause:  # noqa: BLE001  raised in the epoch that takes the records before it
             failure = cause
         with self._lock:
-            self._captured = captured or self._captured  # the state behind the last record belongs to the end
+            self._captured = captured or self._captured  # the state after the last record belongs to the end
             if not self._is_stopping or (self._is_closing and not isinstance(failure, GeneratorExit)):
                 self._failure = failure
             self._has_ended, self._is_parked = True, False
@@ -178,7 +180,7 @@ class GeneratorThread(Generic[S]):
             self._changed.notify_all()
 
     def _drive(self, records: Iterator[Any]) -> tuple[int, S] | None:
-        """Take record after record from the generator; return the state at its end, if it comes to one."""
+        """Take record after record from the generator. Return the state at its end, if it ends."""
         buffer, copy, capture, monotonic = self._buffer, self._copy, self._capture, self._clock.monotonic
         count = 0
         for record in records:
@@ -193,7 +195,7 @@ class GeneratorThread(Generic[S]):
         return None if capture is None else (count, capture())
 
     def _go_on(self) -> bool:
-        """Decide at a yield that is not one of an epoch under way. Return False if the generator is to end."""
+        """Decide at a yield outside a running epoch. Return False if the generator is to end."""
         now = self._clock.monotonic()
         with self._lock:
             if self._until == _NOT_AWAITED and len(self._buffer) == 1:

@@ -1,4 +1,4 @@
-"""Functions on a keyed stream at work: record by record under the record's key, and timers under theirs."""
+"""Runs functions on a keyed stream: records under their key, and timers under theirs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copier, extending
 
 Call = Callable[[Any, Any], Iterable[Any] | None]
-"""Handles one record with its context; gives what goes on."""
+"""Handles one record with its context; returns its output."""
 
 
 class DueTimers:
-    """Calls `on_timer` for what is due in one operator."""
+    """Calls `on_timer` for the due timers of one operator."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class DueTimers:
         self._copier = copier(operator.output_type)
 
     def fire_processing(self, produced: list[Any], stamps: list[int | None]) -> None:
-        """By the clock as it is now; what the timers give is added, without event time: they have none."""
+        """Fire timers that are due by the clock; their output is appended without event time."""
         if len(self._timers.processing):
             self._fire(self._timers.processing, self._time.processing_time(), produced, stamps)
 
     def fire_event(self, produced: list[Any], stamps: list[int | None]) -> None:
-        """By the watermark as it is now; what the timers give has their time."""
+        """Fire timers that are due by the watermark; their output has the timers' time."""
         if len(self._timers.event):
             self._fire(self._timers.event, self._time.current_watermark, produced, stamps)
 
@@ -72,7 +72,7 @@ class DueTimers:
 
     @property
     def next_due(self) -> int | None:
-        """When the next processing-time timer comes due."""
+        """The time of the next processing-time timer."""
         return self._timers.processing.next_time
 
 
@@ -95,7 +95,7 @@ class KeyedProcess(Process):
         is_stamped: bool = False,
         where: str | None = None,
     ) -> None:
-        """`after_records` tells what to call after each record of a batch, if anything."""
+        """Set up the calls. `after_records` returns what to call after each record of a batch, if anything."""
         self._operator = operator
         self._store = store
         self._time = time
@@ -104,8 +104,8 @@ class KeyedProcess(Process):
         self._timers = timers
         self._after_records = after_records
         self._where = where
-        self._is_stamped = is_stamped  # behind an assigner of timestamps: what event-time timers give has theirs
-        self._has_begun = False  # the epoch
+        self._is_stamped = is_stamped  # downstream of a timestamp assigner: output of event-time timers has their time
+        self._has_begun = False  # whether the epoch has
         self._copier = copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
@@ -117,14 +117,14 @@ class KeyedProcess(Process):
             self._has_begun = True
             if self._timers is not None:
                 self._timers.fire_processing(produced, stamps)
-        after_record = self._after_records()  # asked each time: a function may ask for states while it processes
+        after_record = self._after_records()  # asked each time: a function may declare states while it processes
         if batch.timestamps is None and after_record is None:
             self._run(batch.rows, keys.rows, call, ctx, produced)
             return Batch(self._operator.output_type, rows=produced)
         return self._run_stamped(batch, keys.rows, call, ctx, produced, stamps, after_record)
 
     def _run(self, rows: list[Any], keys: list[Any], call: Call, ctx: Any, produced: list[Any]) -> None:
-        """The hottest loop of all."""
+        """Process records without timestamps: the hottest loop."""
         store, extend = self._store, produced.extend
         value = None
         try:
@@ -155,7 +155,7 @@ class KeyedProcess(Process):
         stamps: list[int | None],
         after_record: Callable[[], None] | None,
     ) -> Batch:
-        """The same with all that the hot loop leaves out: what a record gives has its timestamp, or none too."""
+        """Process records with everything the hot loop leaves out: output has its record's timestamp, if any."""
         store, time = self._store, self._time
         extend = extending(produced, self._copier)
         times = batch.timestamps
@@ -200,7 +200,7 @@ class KeyedProcess(Process):
 
 
 def as_flat(operator: Operator, call: Callable[[Any], Any]) -> Call:
-    """A function of map, flat_map or filter on a keyed stream in the form of process_element."""
+    """Adapt a function of map, flat_map or filter on a keyed stream to the form of process_element."""
     if isinstance(operator.kind, MapKind):
         return lambda value, ctx: (call(value),)
     if isinstance(operator.kind, FilterKind):

@@ -1,4 +1,4 @@
-"""One level of one subtask: batches come in by edge, run down the chain, and leave by edge."""
+"""One level of one subtask: batches come in by edge, run through the chain, and leave by edge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from checkdam.types.rows import column_to_list, to_arrow
 T = TypeVar("T")
 
 NO_OUTPUT = pa.schema([pa.field("none", pa.int8())])
-"""The schema of a level from which nothing goes on; a stream must have one."""
+"""The schema of a level without output; a stream must have one."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class RunningOperator:
     busy_seconds: float = 0.0
 
     def work(self, step: Callable[..., T], *arguments: Any) -> T:
-        """Let it do a step, and count the time as its own; once a batch, so that counting costs nothing."""
+        """Run a step of the operator and count its time; once per batch, so that counting costs nothing."""
         began = time.perf_counter()
         try:
             return step(*arguments)
@@ -50,7 +50,7 @@ class RunningOperator:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is a source function that has no more records."""
+        """Whether it is a source function without more records."""
         return isinstance(self.operator.kind, SourceFunctionKind) and self.process.is_finished
 
     def take_counts(self, entries: int = 0) -> OperatorCounts:
@@ -64,7 +64,7 @@ class RunningOperator:
 
 @dataclass(frozen=True)
 class _Held:
-    """Records that wait until all broadcast records of the epoch are in."""
+    """Records held back until all broadcast records of the epoch have arrived."""
 
     batch: Batch
     keys: Batch | None
@@ -80,9 +80,9 @@ class RunningLevel:
     wire_out: Wire | None
     carried: frozenset[int] = frozenset()
     event_time: SeenTimestamps | EventTime | None = None
-    behind: int = 0  # how many partitions the next exchange has, which all are to hear of event time
+    behind: int = 0  # partitions of the next exchange, all of which get control rows
     _downstream: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    _aside: dict[tuple[int, str], int] = field(default_factory=dict)  # what stands for a side output, by its tag
+    _aside: dict[tuple[int, str], int] = field(default_factory=dict)  # operator of a side output, by tag
     _leaving: dict[int, list[tuple[Edge, Callable[[Batch], Iterator[pa.RecordBatch]]]]] = field(default_factory=dict)
     _held: dict[int, list[_Held]] = field(default_factory=dict)
     _received: dict[int, EdgeCounts] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class RunningLevel:
         return NO_OUTPUT if self.wire_out is None else self.wire_out.schema
 
     def receive(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Run what one Arrow batch of the exchange in front of the level brings."""
+        """Process one Arrow batch of the exchange upstream of the level."""
         assert self.wire_in is not None
         for control in self.wire_in.unpack_control(batch):
             assert self.event_time is not None
@@ -129,17 +129,17 @@ class RunningLevel:
                 yield from self.run(edge.target, values, keys, edge.side)
 
     def bring(self, source: int, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """Run what a source in front of the chain has read."""
+        """Process records read by a source at the head of the chain."""
         self.operators[source].records_out += len(batch)
         yield from self.pass_on(source, batch)
 
     def take_received(self) -> dict[int, EdgeCounts]:
-        """By edge, what has come since the last call."""
+        """Return the counts of received records since the last call, by edge."""
         received, self._received = self._received, {}
         return received
 
     def _count(self, rows: EdgeRows) -> None:
-        """Arrow knows the size of a batch without looking at its rows."""
+        """Count rows and bytes. Arrow knows the size of a batch without reading its rows."""
         edge = rows.edge
         assert edge.target is not None
         size = rows.values.nbytes + (rows.keys.nbytes if rows.keys is not None else 0)
@@ -148,9 +148,10 @@ class RunningLevel:
         self.operators[edge.target].bytes_in += size
 
     def run(self, operator: int, batch: Batch, keys: Batch | None, side: int = 0) -> Iterator[pa.RecordBatch]:
-        """Push records into one operator, and what it gives down the chain.
+        """Push records into one operator, and its output down the chain.
 
-        Where the other side is broadcast, they are held back until all that is broadcast in this epoch has come.
+        If the other side is broadcast, the records are held back until all broadcast records of this epoch have
+        arrived.
         """
         running = self.operators[operator]
         running.records_in += len(batch)
@@ -160,7 +161,7 @@ class RunningLevel:
             yield from self._given(operator, running.work(running.process, batch, keys, side))
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """No more records come in this epoch: drive each operator to its end, in order, then tell what was seen."""
+        """Finish the epoch after its last record: drive each operator to its end, in order, then emit control rows."""
         for op, running in self.operators.items():
             process = running.process
             for held in self._take_held(op):
@@ -184,7 +185,7 @@ class RunningLevel:
         return held
 
     def _given(self, operator: int, produced: Batch | None) -> Iterator[pa.RecordBatch]:
-        """Pass on what an operator gave, and what it emitted aside meanwhile."""
+        """Pass on an operator's output and side outputs."""
         running = self.operators[operator]
         aside = running.process.take_side_outputs()
         if produced is not None and len(produced):
@@ -197,7 +198,7 @@ class RunningLevel:
             yield from self.pass_on(target, batch)
 
     def pass_on(self, operator: int, produced: Batch) -> Iterator[pa.RecordBatch]:
-        """Hand what an operator gave to everything behind it, to each its own."""
+        """Pass an operator's output to everything downstream, to each in its own form."""
         targets, leaving = self._downstream.get(operator, ()), self._leaving.get(operator, ())
         own = produced.copies(len(targets) + (1 if leaving else 0))
         for target, side in targets:
@@ -230,7 +231,7 @@ def running_level(
 
 
 def records_and_keys(rows: EdgeRows) -> tuple[Batch, Batch | None]:
-    """The records of an edge and their keys; strings shared between both are made once."""
+    """Return the records of an edge and their keys; strings shared by both are made once."""
     values, keys = _split_key(rows)
     if rows.timestamps is not None and rows.timestamps.null_count < rows.num_rows:
         values.timestamps = rows.timestamps.to_pylist()
@@ -261,7 +262,7 @@ def _with_key_columns(edge: Edge, key: KeySelector, values: pa.RecordBatch) -> t
 
 
 class _LazyPair:
-    """Records and keys that share their Python strings, made only if somebody asks for rows."""
+    """Records and keys that share their Python strings, made only when rows are needed."""
 
     def __init__(self, edge: Edge, key_column: int, values: pa.RecordBatch) -> None:
         self._edge = edge
@@ -285,7 +286,7 @@ class _LazyPair:
 
 
 def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch]]:
-    """Turns records that leave by an edge into rows of the exchange, computing the key where no column holds it."""
+    """Return a function that turns an edge's output into rows of the exchange, computing keys that no column has."""
     if edge.target is None:
         return lambda batch: wire.address(edge, wire.pack(edge, spark_columns(batch), None, batch.timestamps))
     if not has_own_key(edge):
@@ -306,7 +307,7 @@ def _packer(edge: Edge, wire: Wire) -> Callable[[Batch], Iterator[pa.RecordBatch
             columns = to_arrow(key.type, keys)
         except JobGraphError:
             for value, found in zip(batch.rows, keys, strict=True):
-                if found is None:  # that is no compound key; of others the receiver finds it
+                if found is None:  # a None key that is not compound; the receiver finds the others
                     raise refused_none("key_by", found, value) from None
             raise
         return wire.address(edge, wire.pack(edge, batch.columns, columns, batch.timestamps))

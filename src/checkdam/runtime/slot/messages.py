@@ -1,4 +1,4 @@
-"""What driver and slots say to each other; all of it travels as frozen dataclasses."""
+"""The messages between driver and slots; all of them frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """The state to start from: whose files, and which of them belong to which operator."""
+    """The state to start from: the directory of its files, and which of them belong to which operator."""
 
     directory: str  # of the job that wrote the files, relative to `storage`
     storage: str
     keyed: Mapping[OperatorUid, tuple[KeyedStateHandle, ...]]
-    claim: bool  # whether the files are the job's own, so that its snapshots may build on them
+    claim: bool  # whether the job owns the files, so that its snapshots may build on them
     operator: Mapping[OperatorUid, tuple[OperatorStateHandle | None, ...]] = field(default_factory=dict)
-    """The operator state of every subtask there was, in their order; None for one that had none."""
+    """The operator state of every old subtask, in order; None for one without any."""
     finished: Mapping[OperatorUid, tuple[bool, ...]] = field(default_factory=dict)
-    """By old subtask: whether it had read all its input; operators that had none such are left out."""
+    """Whether each old subtask had read all its input; operators without such a subtask are left out."""
 
     def had_finished(self, uid: OperatorUid, subtask: SubtaskIndex, parallelism: int) -> bool:
-        """Whether this subtask has nothing more to read.
+        """Return whether this subtask has nothing more to read.
 
-        After a change of parallelism that is so when all had finished: else what the finished ones kept was dealt out
-        with the rest.
+        After a change of parallelism that holds only if all had finished: otherwise the state of the finished ones was
+        redistributed with the rest.
         """
         before = self.finished.get(uid, ())
         return bool(before) and (all(before) or (len(before) == parallelism and before[subtask]))
@@ -41,21 +41,21 @@ class RestorePoint:
 
 @dataclass(frozen=True)
 class SlotSetup:
-    """All that one slot needs to begin: its part of the job, where snapshots go, what to restore."""
+    """Everything that one slot needs to start: its part of the job, where snapshots go, what to restore."""
 
     job_id: JobId
     attempt: Attempt
     subtask: SubtaskIndex
     plan: JobPlan
     backend: KeyedStateBackend
-    last_epoch: Epoch  # the epoch the state stands at; the next one must be its successor
+    last_epoch: Epoch  # the epoch of the state; the next one must be its successor
     storage: str | None  # None: no checkpoints
     restore: RestorePoint | None = None
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
-    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
+    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, its watermark
     driver_memory: DriverMemory | None = None  # if the checkpoints are there
-    local_directory: str | None = None  # where working files go; None: with other temporary files
-    next_checkpoint: int = 1  # the number that the next checkpoint is expected to have
+    local_directory: str | None = None  # for working files; None: the usual temporary directory
+    next_checkpoint: int = 1  # the expected number of the next checkpoint
     registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)
     """The types registered in the driver; functions may use their classes in `open`."""
     unread_assigners: frozenset[int] = frozenset()  # of static sources whose records come with the next epoch
@@ -63,20 +63,21 @@ class SlotSetup:
 
 @dataclass(frozen=True)
 class OperatorCounts:
-    """What one operator did in one epoch. Bytes are those of Arrow batches that crossed an exchange; an operator behind
-    another of its level has none."""
+    """The counts of one operator in one epoch. Bytes are those of Arrow batches that crossed an exchange; an operator
+    that is chained behind another has none.
+    """
 
     records_in: int = 0
     records_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    busy_seconds: float = 0.0  # its own work, that of operators behind it not counted
+    busy_seconds: float = 0.0  # its own work, without that of downstream operators
     entries: int = 0  # held in keyed state
 
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """What came to one subtask by one edge in one epoch."""
+    """What one subtask received by one edge in one epoch."""
 
     records: int = 0
     bytes: int = 0
@@ -84,7 +85,7 @@ class EdgeCounts:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What one slot did in one epoch."""
+    """The report of one slot about one epoch."""
 
     epoch: Epoch
     subtask: SubtaskIndex
@@ -93,11 +94,11 @@ class EpochReport:
     committables: Mapping[OperatorUid, tuple[bytes, ...]] = field(default_factory=dict)  # at-least-once output
     keys: int = 0
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
-    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, how far event time has come for it
+    watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, its watermark
     unfinished_sources: bool = False  # a source function of this slot may have more records
-    ready_sources: bool = False  # one has records by now, or was stopped because this epoch had enough
-    signals: int = 0  # how often source functions had asked for an epoch when this was found out
+    ready_sources: bool = False  # one has records now, or was stopped because this epoch had enough
+    signals: int = 0  # how often source functions had asked for an epoch at that time
     next_due: int | None = None
-    """When something comes due by the clock though no records come, in milliseconds since 1970."""
+    """When something is due by the clock even without records, in milliseconds since 1970."""
     received: Mapping[int, EdgeCounts] = field(default_factory=dict)  # by edge
-    memory: int = -1  # resident bytes of the slot's process; -1 where the system does not tell
+    memory: int = -1  # resident bytes of the slot's process; -1 where unknown

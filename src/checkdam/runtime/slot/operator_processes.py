@@ -1,4 +1,4 @@
-"""From an operator of the plan to its working form: which process runs it, and what its function is handed."""
+"""Turns an operator of the plan into its process: chooses the process, and provides its function's contexts."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OperatorSetting:
-    """What an operator finds around it; by default what a plain function needs, wherever it runs."""
+    """The surroundings of an operator; the defaults are enough for a plain function."""
 
     time: OperatorTime = field(default_factory=OperatorTime)
     clock: Clock = field(default_factory=SystemClock)
     states: OperatorStates | None = None
-    side_types: Mapping[str, TypeInfo] = field(default_factory=dict)  # of the side outputs that somebody reads
-    is_stamped: bool = False  # behind an assigner of timestamps
+    side_types: Mapping[str, TypeInfo] = field(default_factory=dict)  # of the side outputs that are read
+    is_stamped: bool = False  # downstream of a timestamp assigner
     is_restored: bool = False
-    had_finished: bool = False  # a source function that had no more records when the checkpoint was cut
-    observe: Callable[[int, int], None] | None = None  # told the largest timestamp, if the operator assigns them
+    had_finished: bool = False  # a source function without more records at the restored checkpoint
+    observe: Callable[[int, int], None] | None = None  # called with the largest timestamp, if the operator assigns them
     next_checkpoint: int = 1
     records_came: Callable[[], None] = lambda: None  # called when a source function wants an epoch
 
@@ -86,7 +86,7 @@ def make_process(
     writer: SinkWriter | None = None,
     around: OperatorSetting | None = None,
 ) -> Process:
-    """The working form of one operator. The user's function is initialised and opened here, once."""
+    """Return the process of one operator. Initialises and opens the user's function, once."""
     around = around or OperatorSetting()
     kind = operator.kind
     if isinstance(kind, SinkKind):
@@ -122,7 +122,7 @@ def make_process(
 
 
 def begin(operator: Operator, context: FunctionContext, beginning: InitializationContext | None) -> None:
-    """Bring the function to life: operator state first, if there is any, then `open`."""
+    """Start the function: operator state first, if there is any, then `open`."""
     if operator.checkpointed_function is not None:
         assert beginning is not None
         guarded(operator, "initialize_state", operator.checkpointed_function.initialize_state, beginning)
@@ -131,7 +131,7 @@ def begin(operator: Operator, context: FunctionContext, beginning: Initializatio
 
 
 def guarded(operator: Operator, where: str, call: Callable[[Any], T], argument: Any) -> T:
-    """Call the user's code outside of any record; what it raises names operator and method."""
+    """Call user code outside of any record; an error names operator and method."""
     try:
         return call(argument)
     except StateAccessError as error:
@@ -186,7 +186,7 @@ def _keyed(
 
 
 def _calls(operator: Operator, ctx: KeyedContext, sink_ctx: InvokeContext | None = None) -> list[tuple[Call, Any]]:
-    """What to call with the records of each side of a keyed operator."""
+    """Return the calls for the records of each side of a keyed operator."""
     kind, function = operator.kind, operator.function
     if isinstance(kind, ConnectKind) and not kind.broadcast:
         return [(function.process_element1, ctx), (function.process_element2, ctx)]
@@ -252,7 +252,7 @@ def _where(operator: Operator) -> str | None:
 
 
 def _without_result(call: Callable[[Any, Any], Any]) -> Call:
-    """A sink's function, whose result goes nowhere."""
+    """Wrap a sink's function, whose result is ignored."""
 
     def invoke(value: Any, ctx: Any) -> None:
         call(value, ctx)

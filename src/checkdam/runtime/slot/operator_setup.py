@@ -1,4 +1,4 @@
-"""Opening one operator in its slot: its state, its sink, its function; and closing all of it again."""
+"""Opens one operator in its slot: its state, its sink, its function; and closes everything again."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from checkdam.storage.contract import Storage
 
 @dataclass(frozen=True)
 class Slot:
-    """What all operators of a slot share."""
+    """The resources that all operators of a slot share."""
 
     setup: SlotSetup
     event_time: EventTime
     clock: Clock
-    restore_from: Storage | None  # the directory that the files to restore lie in
+    restore_from: Storage | None  # the directory of the files to restore
     records_came: Callable[[], None] = lambda: None  # called when a source function wants an epoch
 
 
 class OpenOperator:
-    """One operator of a slot with all that it holds. What `open` has taken, `closings` gives back, also half-way."""
+    """One operator of a slot with its resources. `closings` releases what `open` acquired, even if it failed."""
 
     def __init__(self, operator: Operator, slot: Slot) -> None:
         self.operator = own_copy(operator)
-        self.uid = operator.uid or OperatorUid(f"operator-{operator.id}")  # without one it has nothing that is kept
+        self.uid = operator.uid or OperatorUid(f"operator-{operator.id}")  # without a uid it has nothing that is kept
         self._slot = slot
         self._subtask = slot.setup.subtask
         self._width = operator.parallelism or 1
         self._groups = slot.setup.plan.key_groups_of(operator.id)
-        self._has_begun = False  # the function
+        self._has_begun = False  # whether the function has
         self.store: KeyedStateStore | None = None
         self.writer: SinkWriter | None = None
         self.states: OperatorStates | None = None
@@ -80,7 +80,7 @@ class OpenOperator:
         return self.process
 
     def snapshot_state(self, context: SnapshotContext) -> tuple[OperatorStatePart, ...]:
-        """Let the function bring its operator state up to date, and encode it."""
+        """Let the function update its operator state, and encode it."""
         if self.states is None:
             return ()
         function = self.operator.checkpointed_function
@@ -93,11 +93,11 @@ class OpenOperator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is a source function that has no more records."""
+        """Whether it is a source function without more records."""
         return isinstance(self.operator.kind, SourceFunctionKind) and self.process.is_finished
 
     def closings(self) -> Iterator[Callable[[], None]]:
-        """What to call so that nothing stays open, in this order, each even if one before it failed."""
+        """Yield the calls that release everything, in this order; each must run even if an earlier one failed."""
         yield self.process.close
         if self._has_begun and self.operator.rich_function is not None:
             yield self.operator.rich_function.close
@@ -136,7 +136,7 @@ class OpenOperator:
         )
         if setup.restore is None:
             return setup.backend.open(owner, (), None, "", claim=True)
-        # Only what the subtask owns: with the same parallelism as before that is one handle, which it may build on.
+        # Only what the subtask owns: at unchanged parallelism that is one handle, which its snapshots may build on.
         handles = [
             handle
             for handle in setup.restore.keyed.get(self.uid, ())
@@ -145,7 +145,7 @@ class OpenOperator:
         return setup.backend.open(owner, handles, self._slot.restore_from, "", claim=setup.restore.claim)
 
     def _open_states(self) -> OperatorStates | None:
-        """Also where only the checkpoint has operator state: what nobody asks for any more is carried on."""
+        """Open the operator states, also if only the checkpoint has any: undeclared state is carried over."""
         restore, operator = self._slot.setup.restore, self.operator
         handles = restore.operator.get(self.uid, ()) if restore is not None else ()
         is_broadcast = isinstance(operator.kind, ConnectKind) and bool(operator.kind.broadcast)
@@ -160,13 +160,13 @@ class OpenOperator:
 
 
 def own_copy(operator: Operator) -> Operator:
-    """An operator with a function object of its own: one given to two operators must not share its state."""
+    """Copy an operator with its function: one object given to two operators must not share its state."""
     if operator.rich_function is None and operator.checkpointed_function is None:
         return operator
     return replace(operator, kind=cloudpickle.loads(cloudpickle.dumps(operator.kind)))
 
 
 def local_directory(setup: SlotSetup) -> Path:
-    """Where the slot keeps its working files; of several directories slots take turns, to spread them over disks."""
+    """Return the directory of the slot's working files; slots take turns among several, to spread over disks."""
     named = (setup.local_directory or tempfile.gettempdir()).split(",")
     return Path(named[setup.subtask % len(named)])

@@ -17,18 +17,18 @@ from checkdam.types.type_check import UNCHANGING, are_exact, is_hashable
 from checkdam.types.type_info import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
-"""What a subtask starts with, as `checkpoint.operator_state.redistribute` deals it out."""
+"""The restored state of a subtask, as `checkpoint.operator_state.redistribute` distributes it."""
 
 CapturedStates = list[list[Any] | tuple[bytes, ...]]
-"""The elements of each state in the order of their declaration, or what they are encoded to."""
+"""The elements of each state in the order of declaration, or their encoded form."""
 
 _FIT_HINT = "Declare the state with the type that its values have, or convert them."
 
 
 class OperatorStates:
-    """The operator states of one subtask of one operator; what a CheckpointedFunction knows as its store.
+    """The operator states of one subtask of one operator; the store of a CheckpointedFunction.
 
-    Asking again for a name returns the same state. With another kind or type it is a StateRequestError.
+    Declaring a name again returns the same state. Another kind or type raises StateRequestError.
     """
 
     def __init__(self, operator_name: str, restored: Restored, *, is_first_subtask: bool) -> None:
@@ -55,22 +55,22 @@ class OperatorStates:
         return self._map(descriptor)
 
     def snapshot(self) -> tuple[OperatorStatePart, ...]:
-        """Every state as of now, encoded element by element; what nobody asked for is carried on.
+        """Encode every state as of now, element by element; undeclared states are carried over.
 
         Raises:
-            JobGraphError: an element is not of the declared type any more: it was changed in place.
+            JobGraphError: an element no longer has the declared type: it was changed in place.
         """
         return self.encode(self.capture())
 
     def capture(self) -> CapturedStates:
-        """Fix every state as of now, for `encode`; cheap where elements can never change."""
+        """Capture every state as of now, for `encode`; cheap where elements are immutable."""
         return [
             elements if UNCHANGING.issuperset(map(type, elements := state.elements())) else codec.fixed(elements)
             for _, codec, state in self._states.values()
         ]
 
     def capture_after(self, update: Callable[[Any], None], context: Any) -> CapturedStates:
-        """Let the function bring its states up to date, and fix them. Elements are checked when they are encoded."""
+        """Let the function update its states, and capture them. Elements are checked when they are encoded."""
         self._checks.are_late = True
         try:
             update(context)
@@ -136,7 +136,7 @@ class OperatorStates:
     def _known(
         self, name: str, redistribution: Redistribution, element: TypeInfo
     ) -> OperatorList | BroadcastMap | None:
-        """Return the state that was asked for before; None if this is the first time."""
+        """Return the state if it was declared before; None the first time."""
         if name not in self._states:
             return None
         first, codec, state = self._states[name]
@@ -193,7 +193,7 @@ class _Codec:
         self.spec = self._serializer.spec
 
     def fixed(self, elements: list[Any]) -> list[Any] | tuple[bytes, ...]:
-        """Return what no change of an element shows in: the elements themselves if none can change."""
+        """Return the elements protected from changes: themselves if they are immutable."""
         of = self._serializer.type
         return elements if of.is_immutable and are_exact(of, elements) else self.encode(elements)
 
@@ -223,13 +223,13 @@ class _Codec:
 
 
 class _Checks:
-    """Whether elements are checked where they are added, or when they are encoded."""
+    """Whether elements are checked when they are added, or when they are encoded."""
 
     are_late = False
 
 
 class OperatorList:
-    """A list of one subtask. An element not of the declared type is an error where it is added."""
+    """A list of one subtask. Adding an element that is not of the declared type is an error."""
 
     def __init__(self, name: str, elements: list[Any], fit: ElementFit, checks: _Checks) -> None:
         self._name = name
@@ -269,9 +269,9 @@ class OperatorList:
 
 
 class BroadcastMap(MapState[Any, Any]):
-    """A mapping that every subtask keeps the same.
+    """A mapping that is the same in every subtask.
 
-    A key not of the declared type is an error wherever it is given, a value where it is put.
+    A key that is not of the declared type is an error in every call, a value when it is put.
     """
 
     def __init__(self, name: str, entries: dict[Any, Any], keys: KeyFit, values: ElementFit) -> None:
@@ -318,7 +318,7 @@ class BroadcastMap(MapState[Any, Any]):
 
 
 class ReadOnlyBroadcastMap(ReadOnlyMapState[Any, Any]):
-    """Broadcast state where it may only be read: subtasks see different records there, and would come to differ."""
+    """Broadcast state where it is read-only: subtasks see different records there, and their copies would diverge."""
 
     def __init__(self, of: BroadcastMap) -> None:
         self._of = of

@@ -1,4 +1,4 @@
-"""Functions on streams without keys at work, and the operators that have no function."""
+"""Runs functions on streams without keys, and the operators that have no function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from checkdam.types.record_copies import copier, extending
 
 
 class PlainProcess(Process):
-    """map, flat_map or filter."""
+    """Runs map, flat_map or filter."""
 
     def __init__(self, operator: Operator, call: Callable[[Any], Any]) -> None:
         self._operator = operator
@@ -39,7 +39,7 @@ class PlainProcess(Process):
         return Batch(self._operator.output_type, rows=produced, timestamps=stamps)
 
     def _stamped(self, remaining: Iterator[Any], stamps: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
-        """What each record gives, with the record's timestamp."""
+        """Return the output of each record, with the record's timestamp."""
         produced: list[Any] = []
         given: list[int | None] = []
         for stamp, value in zip(stamps, remaining, strict=True):
@@ -50,7 +50,7 @@ class PlainProcess(Process):
 
 
 def _results_of(operator: Operator, call: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
-    """What the function makes of some records."""
+    """Return a function that computes the output of several records."""
     copied = copier(operator.output_type)
     if isinstance(operator.kind, MapKind):
         if copied is None:
@@ -76,7 +76,7 @@ def _results_of(operator: Operator, call: Callable[[Any], Any]) -> Callable[[Ite
 
 
 class UnkeyedProcess(Process):
-    """A function that takes a context with each record of a stream without keys."""
+    """Runs a function that takes a context with each record of a stream without keys."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class UnkeyedProcess(Process):
 
 
 class BroadcastProcess(Process):
-    """An operator whose second side is broadcast: both sides at work, on the same broadcast state."""
+    """Runs an operator whose second side is broadcast: both sides use the same broadcast state."""
 
     def __init__(self, main: Process, broadcast: Process) -> None:
         self._main = main
@@ -145,14 +145,14 @@ class BroadcastProcess(Process):
 
 
 class PassThrough(Process):
-    """Hands on what it is given: a side output, or a sink whose records leave for Spark."""
+    """Passes its input on: a side output, or a sink whose records leave for Spark."""
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
         return batch
 
 
 class WriterProcess(Process):
-    """A sink with a writer in the slot."""
+    """Runs a sink with a writer in the slot."""
 
     def __init__(self, writer: SinkWriter) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""The working form of one operator in one subtask: what a level drives."""
+"""The running form of one operator in one subtask, driven by a level."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from checkdam.types.batch import Batch
 
 
 class Process:
-    """Takes records and gives what goes on. A level calls its operators in order, so each sees the others' output.
+    """Takes records and returns output. A level calls its operators in order, so each sees the others' output.
 
-    In an epoch: any number of calls with records; then, once no more can come from in front, `pull`, `flush` and
+    In an epoch: any number of calls with records; then, once no more can come from upstream, `pull`, `flush` and
     `advance`, each once and in this order. After every call the level takes the side outputs.
     """
 
@@ -19,41 +19,41 @@ class Process:
         raise NotImplementedError
 
     def pull(self) -> Batch | None:
-        """What a source function has for this epoch."""
+        """Return a source function's records for this epoch."""
         return None
 
     def flush(self) -> Batch | None:
-        """What was gathered and not yet given."""
+        """Return output that was gathered and not yet emitted."""
         return None
 
     def advance(self, watermark: int) -> Batch | None:
-        """Event time has come this far, and some processing time has passed: what due timers give."""
+        """Advance event time to the watermark, and return the output of due timers of both domains."""
         return None
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
-        """By tag, what was emitted aside since the last call."""
+        """Return the side outputs since the last call, by tag."""
         return {}
 
     @property
     def next_due(self) -> int | None:
-        """When its next processing-time timer comes due, in milliseconds since 1970."""
+        """The time of its next processing-time timer, in milliseconds since 1970."""
         return None
 
     def end_of_input(self) -> None:
-        """The next epoch is the last: whatever makes records of its own makes no more."""
+        """Produce no more records of its own: the next epoch is the last."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether `pull` will never give records again."""
+        """Whether `pull` will never return records again."""
         return True
 
     @property
     def has_records(self) -> bool:
-        """Whether `pull` should be called soon though no records come from in front."""
+        """Whether `pull` should be called soon though no records come from upstream."""
         return False
 
     def interrupt(self) -> None:
-        """Let threads of its own end, without waiting for them; from any thread."""
+        """Let its own threads end, without waiting for them. Any thread may call this."""
 
     def close(self) -> None:
-        """No more calls come. Only for what the process itself holds; the user's function is closed on its own."""
+        """Release the process's own resources after the last call; the user's function is closed separately."""

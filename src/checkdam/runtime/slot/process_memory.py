@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""The memory use of this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """The process's resident memory; -1 where the system does not tell."""
+    """Return the process's resident memory; -1 where it is unknown."""
     try:
         return int(_STATM.read_text().split()[1]) * _PAGE
     except (OSError, ValueError, IndexError):

@@ -1,6 +1,6 @@
-"""Records that are refused before a function sees them: keys that are None or NaN, and text that is not UTF-8.
+"""Refuses records before a function sees them: keys that are None or NaN, and text that is not UTF-8.
 
-Columns are looked at as a whole, so that good records cost nothing.
+Whole columns are checked, so that valid records cost nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT_HINT = 'Read it with errors="replace" (read_text), or make it valid in Spa
 def check_keys(values: Batch, keys: Batch, operator: Operator | str) -> None:
     """Refuse a key that is None, that has None in a part whose type is not optional, or that is or holds NaN.
 
-    NaN is not equal to itself, so it would be another key with every record.
+    NaN is not equal to itself, so every record would have a new key.
 
     Raises:
         UserFunctionError: with the first record that has such a key.
@@ -41,13 +41,13 @@ def check_keys(values: Batch, keys: Batch, operator: Operator | str) -> None:
 
 
 def refused_none(operator: Operator | str, key: Any, record: Any) -> CheckdamError:
-    """The error of a record whose key is None, or has None in a part that must not be."""
+    """Return the error for a record whose key is None, or has None in a part that is not optional."""
     told = "the key is None" if key is None else f"the key is {key!r}, and None is in a part that is not optional"
     return user_error(operator, record, StateAccessError(told, hint=_KEY_HINT))
 
 
 def _has_stray_none(of: TypeInfo, columns: Sequence[pa.Array]) -> bool:
-    """The same for columns; a compound that is not optional has one for each field."""
+    """Return whether columns hold such a None; a compound that is not optional has one column for each field."""
     if not of.is_compound:
         [column] = columns
         return column.null_count > 0 or (of.kind in COMPOUND and _fields_have_stray_none(of, column.flatten()))
@@ -70,7 +70,7 @@ def _has_nan(column: pa.Array) -> bool:
 
 
 def check_text(source: str, of: TypeInfo, records: pa.RecordBatch) -> None:
-    """Refuse records of a source with text that is not UTF-8, which Spark takes from a source without a check.
+    """Refuse records of a source with text that is not UTF-8, which Spark does not check.
 
     Raises:
         UserFunctionError: with the first such record, in which that text is shown as bytes.
@@ -109,7 +109,7 @@ def _reason(column: pa.Array) -> str:
 
 
 def _shown(column: pa.Array) -> Any:
-    """The value of a column of one row; text that is not UTF-8 comes as bytes, and so does all text around it."""
+    """Return the value of a column of one row; text that is not UTF-8 becomes bytes, and so does all text around it."""
     return (column if _is_valid(column) else column.cast(_with_bytes(column.type))).to_pylist()[0]
 
 
@@ -122,7 +122,7 @@ def _is_text(of: pa.DataType) -> bool:
 
 
 def _with_bytes(of: pa.DataType) -> pa.DataType:
-    """The same type with bytes for text."""
+    """Return the same type with bytes for text."""
     if _is_text(of):
         return pa.binary() if pa.types.is_string(of) else pa.large_binary()
     if pa.types.is_struct(of):

@@ -1,4 +1,4 @@
-"""What a function emits aside, tag by tag, until the level takes it."""
+"""The side outputs of a function, by tag, until the level takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from checkdam.types.type_info import TypeInfo
 
 
 class SideOutputs:
-    """The side outputs of one operator. What nobody reads is let go at once."""
+    """The side outputs of one operator. Output that no operator reads is dropped at once."""
 
     def __init__(self, types: Mapping[str, TypeInfo]) -> None:
         self._types = types
@@ -27,7 +27,7 @@ class SideOutputs:
         self._stamps.setdefault(tag, []).append(timestamp)
 
     def take(self) -> Mapping[str, Batch]:
-        """By tag, what was added since the last call, with the timestamps of those that have one."""
+        """Return what was added since the last call, by tag, with timestamps where there are any."""
         if not self._rows:
             return {}
         rows, stamps = self._rows, self._stamps

@@ -44,7 +44,7 @@ _LEAST_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class SlotAddress:
-    """Where a slot listens, and which process it is."""
+    """The address of a slot, and its process."""
 
     subtask: SubtaskIndex
     location: str
@@ -127,17 +127,17 @@ class RemoteSlot:
                 raise self._lost() from error
 
     def _end_queries(self) -> None:
-        """Let go of the exchange of questions, so that nobody waits for another; by whoever has the lock."""
+        """Close the exchange of queries, so that no caller waits for another. The caller holds the lock."""
         exchange, self._queries = self._queries, None
         if exchange is not None:
-            with suppress(flight.FlightError, pa.ArrowException, OSError):  # left to itself it would complain aloud
+            with suppress(flight.FlightError, pa.ArrowException, OSError):  # left open it would log an error
                 exchange[0].close()
 
     def hold(self, on_beat: Callable[[Beat], None]) -> None:
         try:
             self._call("hold", on_beat=on_beat)
         except SlotLostError:
-            if not self._is_closing:  # else it has ended between two heartbeats
+            if not self._is_closing:  # otherwise it ended between two heartbeats
                 raise
 
     def close(self) -> None:
@@ -147,19 +147,19 @@ class RemoteSlot:
             self._end_queries()
 
     def kill(self) -> None:
-        """End the process now. One that cannot be reached is ended by its executor, and its token is void."""
+        """Kill the process now. One that is unreachable is ended by its executor, and its token is void."""
         try:
             if self.address.host == os.uname().nodename:
                 os.kill(self.address.pid, signal.SIGKILL)
             else:
                 self._call("die", timeout=_SHORT_SECONDS)
         except (ProcessLookupError, SlotLostError):
-            return  # it is gone already, or its answer cannot come any more
+            return  # it is gone already, or its answer cannot arrive any more
 
     def disconnect(self) -> None:
         exchange = self._queries
         if exchange is not None:
-            exchange[1].cancel()  # a slot out of reach never answers, and whoever waits for it has the lock
+            exchange[1].cancel()  # an unreachable slot never answers, and the thread that waits for it has the lock
         with self._querying:
             self._end_queries()
         self._client.close()
@@ -171,7 +171,7 @@ class RemoteSlot:
         timeout: float | None = None,
         on_beat: Callable[[Beat], None] = lambda beat: None,
     ) -> Any:
-        """Begin a call and ask for its answer until it is there. `timeout` is for the whole of it."""
+        """Start a call and ask for its answer until it is there. `timeout` covers the whole call."""
         ends = None if timeout is None else time.monotonic() + timeout
         answer = self._ask(name, name, arguments, ends)
         while isinstance(answer, Pending):
@@ -199,10 +199,10 @@ class RemoteSlot:
 
 
 def report_task(address: SlotAddress, token: str, task: str, stall: Stall | None, seconds: float) -> None:
-    """Tell a slot, and so the driver, that a Spark task works and moves, or where it stands still.
+    """Report to a slot, and so to the driver, that a Spark task makes progress, or where it stands still.
 
     Raises:
-        SlotLostError: the slot was not reached; the driver learns of that by itself.
+        SlotLostError: the slot was not reached; the driver notices that by itself.
     """
     action = flight.Action(TASK_REPORTS, pack_arguments(task, stall))
     try:
@@ -233,9 +233,9 @@ def _packed(setup: SlotSetup) -> bytes:
 def exchange(
     address: SlotAddress, token: str, level: int, epoch: Epoch, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Stream one level's records through a slot; yields what comes back while more goes in.
+    """Stream one level's records through a slot; yield the results while more records are sent.
 
-    A second thread reads, because a slot that waits for its output to be taken would never take more input.
+    A second thread reads, because a slot whose output is not read would stop reading input.
     """
     descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode((level, epoch)))
     try:
@@ -245,7 +245,7 @@ def exchange(
             answers = _Answers(reader)
             for batch in batches:
                 if not begun:
-                    writer.begin(batch.schema)  # Spark knows better than we which columns may be null
+                    writer.begin(batch.schema)  # Spark knows better which columns may be null
                     begun = True
                 writer.write_batch(batch)
                 yield from answers.ready()
@@ -258,7 +258,7 @@ def exchange(
 
 
 class _Answers:
-    """What a slot sends back, read ahead by a thread of its own."""
+    """The results of a slot, read ahead by a thread of their own."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -273,7 +273,7 @@ class _Answers:
                 if chunk.app_metadata is not None:
                     raise unpack_error(chunk.app_metadata.to_pybytes())
                 self._batches.append(chunk.data)
-        except BaseException as failure:  # noqa: BLE001  handed to the thread that waits
+        except BaseException as failure:  # noqa: BLE001  raised in the waiting thread
             self._failure = failure
 
     def ready(self) -> Iterator[pa.RecordBatch]:
@@ -291,7 +291,7 @@ _connections: dict[str, Any] = {}
 
 
 def _connection(location: str) -> Any:
-    """One connection per slot and worker process, kept from epoch to epoch."""
+    """Return the connection to a slot: one per worker process, kept from epoch to epoch."""
     if location not in _connections:
         _connections[location] = flight.FlightClient(location)
     return _connections[location]

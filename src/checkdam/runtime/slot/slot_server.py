@@ -38,7 +38,7 @@ from checkdam.storage.memory_storage import open_elsewhere
 
 TOKEN_HEADER = "x-checkdam-token"
 QUERIES = b"queries"
-"""The command of an exchange that carries questions about live state instead of records."""
+"""The command of an exchange that carries queries of live state instead of records."""
 
 _SWITCH_SECONDS = 0.0005
 _USUAL_SWITCH_SECONDS = sys.getswitchinterval()
@@ -47,8 +47,8 @@ _USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves one SlotTask. A control call is answered with a value or an error (control_messages.py).
 
-    Each control call has a thread of its own, so that the driver hears of a slot that is alive within a heartbeat,
-    however long the call takes.
+    Each control call has a thread of its own, so that the driver gets a sign of life within a heartbeat, however long
+    the call takes.
     """
 
     def __init__(self, location: str, token: str, heartbeat: Heartbeat | None = None) -> None:
@@ -58,7 +58,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self._calls: dict[int, _Call] = {}
         self._tickets = itertools.count()
         self.silence = Silence(self._heartbeat.timeout)  # of the driver
-        self.on_await: Callable[[], None] = lambda: None  # called in between whenever a call takes long
+        self.on_await: Callable[[], None] = lambda: None  # called repeatedly while a call takes long
         self._task: SlotTask | None = None
         self._handlers: Mapping[str, Callable[..., Any]] = {
             "configure": self._on_configure,
@@ -74,7 +74,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             "close": self._on_close,
             TASK_REPORTS: self._on_task_reports,
         }
-        self._lock = threading.RLock()  # one record or control call at a time touches the task
+        self._lock = threading.RLock()  # only one record or control call at a time uses the task
         self.configured = threading.Event()
         self.stopped = threading.Event()
 
@@ -87,9 +87,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             with self._lock:
                 self._exchange(level, Epoch(epoch), reader, writer)
         except BaseException as error:  # noqa: BLE001  user code may also call sys.exit()
-            writer.write_metadata(pack_error(error))  # among the answers: a status would not take a long text
+            writer.write_metadata(pack_error(error))  # as a message: a status cannot hold a long text
             for _ in reader:
-                pass  # the client would lose what is on its way to it if its writes failed; it stops soon
+                pass  # if its writes failed, the client would lose results in transit; it stops soon
 
     def _exchange(self, level: int, epoch: Epoch, reader: Any, writer: Any) -> None:
         run = self._configured().begin_level(level, epoch)
@@ -102,10 +102,10 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write_batch(produced)
 
     def _answer_queries(self, reader: Any, writer: Any) -> None:
-        """One message of questions, one of answers, until the driver has no more.
+        """Answer each message of queries with one message, until the driver has no more.
 
-        One exchange for all of them: each call of its own would have to get hold of Python's lock several times, and
-        wait for it each time while records are processed.
+        One exchange serves all queries: separate calls would each have to acquire Python's lock several times, and wait
+        for it each time while records are processed.
         """
         queries = self._configured().queries
         while not self.stopped.is_set():
@@ -122,7 +122,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             self.on_await()
         try:
             ticket, call = self._call(action.type, action.body.to_pybytes())
-        except Exception as error:  # noqa: BLE001  every failure is the caller's to judge, none may stop the server
+        except Exception as error:  # noqa: BLE001  the caller judges every failure; none may stop the server
             yield flight.Result(_failure(error))
             return
         if not call.wait(self._heartbeat.interval_seconds):
@@ -134,10 +134,10 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             yield flight.Result(call.answer)
         finally:
             if call.name == "close":
-                self.stopped.set()  # only now: the process must not end before its answer is out
+                self.stopped.set()  # only now: the process must not end before its answer is sent
 
     def _call(self, name: str, body: bytes) -> tuple[int, _Call]:
-        """Begin a call, or find one that is under way."""
+        """Start a call, or find one that is in progress."""
         if name == AWAIT:
             [ticket] = unpack_arguments(name, body)
             return ticket, self._calls[ticket]
@@ -150,7 +150,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return ticket, call
 
     def _on_configure(self, setup: bytes) -> None:
-        """Take the job over. The setup holds user code; only the driver can send one, since only it has the token."""
+        """Set the slot up for a job. The setup holds user code; only the driver has the token to send one."""
         self.configured.set()
         with self._at_work("configure"):
             self._task = _task(cloudpickle.loads(setup))
@@ -170,7 +170,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             return self._configured().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
 
     def _on_snapshot(self, checkpoint_id: Any) -> Any:
-        return self._configured().snapshot(checkpoint_id)  # waits; epochs go on meanwhile
+        return self._configured().snapshot(checkpoint_id)  # blocks; epochs continue meanwhile
 
     def _on_completed(self, checkpoint_id: Any) -> None:
         self._configured().completed(checkpoint_id)
@@ -182,16 +182,16 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self._configured().released(checkpoint_id)
 
     def _beat_now(self) -> None:
-        """Answer the call that is always open: the driver is to run an epoch."""
+        """Answer the call that is always open, so that the driver runs an epoch."""
         for call in list(self._calls.values()):
             if call.name == "hold":
                 call.stir()
 
     def _on_hold(self) -> None:
-        self.stopped.wait()  # answers when the slot ends; the caller learns of a death at once
+        self.stopped.wait()  # answers when the slot ends; the caller notices a death at once
 
     def _on_die(self) -> None:
-        os._exit(1)  # at once, whatever else is going on
+        os._exit(1)  # at once, whatever else is running
 
     def _on_close(self) -> None:
         """Close functions and writers; the process ends when this has been answered."""
@@ -204,7 +204,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     @contextmanager
     def _at_work(self, on: str) -> Iterator[None]:
-        """Have the task for this thread alone, and let it be watched. Waiting for the task is not work."""
+        """Lock the task for this thread and watch the thread. Waiting for the lock does not count as work."""
         with self._lock, self._watch.working(on):
             yield
 
@@ -215,7 +215,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
 
 class _Call:
-    """A control call, from its begin until its answer is fetched."""
+    """A control call, from its start until its answer is fetched."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -223,7 +223,7 @@ class _Call:
         self._stirred = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the answer. Return False if there is none yet, sooner if something stirs the call."""
+        """Wait for the answer. Return False if there is none yet, earlier if the call is woken."""
         self._stirred.wait(seconds)
         self._stirred.clear()
         return self.answer is not None
@@ -242,14 +242,14 @@ class _Call:
 
 def _task(setup: SlotSetup) -> SlotTask:
     if setup.driver_memory is not None:
-        from checkdam.runtime.driver_memory import opener  # which builds on this module
+        from checkdam.runtime.driver_memory import opener  # it imports this module
 
         open_elsewhere(opener(setup.driver_memory))
     return SlotTask(setup)
 
 
-def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  what it is told
-    """While there are readers, let them in sooner than Python's 5 ms when records are processed without a pause."""
+def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  the callback's one argument
+    """Let readers, if any, in sooner than Python's 5 ms while records are processed without a pause."""
     sys.setswitchinterval(_SWITCH_SECONDS if is_published else _USUAL_SWITCH_SECONDS)
 
 
@@ -261,13 +261,13 @@ def _failure(error: BaseException) -> bytes:
 
 
 class TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Every call must carry the job's token."""
+    """Requires the job's token in every call."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     def start_call(self, info: Any, headers: Any) -> None:
-        """Refuse a call without the token; runs before any part of the call's body is looked at."""
+        """Refuse a call without the token, before any part of its body is read."""
         given = headers.get(TOKEN_HEADER) or []
         if len(given) != 1 or not hmac.compare_digest(str(given[0]).encode(), self._token):
             raise flight.FlightUnauthenticatedError("wrong or missing token")

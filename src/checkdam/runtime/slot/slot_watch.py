@@ -1,4 +1,4 @@
-"""What a slot reports with each heartbeat: whether it makes progress and, if not, its stack."""
+"""The report of a slot with each heartbeat: whether it makes progress and, if not, its stack."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from checkdam.runtime.stalls import StackWatch, Stall
 T = TypeVar("T")
 
 _FORGOTTEN_AFTER = 3
-"""A Spark task that reports nothing for so many heartbeats is gone."""
+"""A Spark task without reports for this many heartbeats is gone."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """`steps` grows with whatever the slot, or a Spark task that reports to it, gets done."""
+    """A heartbeat. `steps` grows with all progress of the slot, or of a Spark task that reports to it."""
 
     steps: int
     stall: Stall | None = None  # of the slot itself
@@ -36,10 +36,10 @@ class _Work:
 
 
 class SlotWatch:
-    """Watches the threads that work for the driver. Safe from many threads.
+    """Watches the threads that work for the driver. Thread-safe.
 
-    A thread is watched only while it works itself: one that waits for records from Spark, for its output to be taken,
-    or for another thread of the slot, does not stand still.
+    A thread is watched only while it works itself: waiting for records from Spark, for its output to be read, or for
+    another thread of the slot does not count as standing still.
     """
 
     def __init__(self, interval: timedelta, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class SlotWatch:
 
     @contextmanager
     def working(self, on: str) -> Iterator[None]:
-        """Watch this thread meanwhile."""
+        """Watch this thread until the block ends."""
         me = threading.get_ident()
         with self._lock:
             self._steps += 1
@@ -66,7 +66,7 @@ class SlotWatch:
                 del self._working[me]
 
     def watched(self, on: str, produced: Iterator[T]) -> Iterator[T]:
-        """Watch this thread while it produces, not while it hands on what it has produced."""
+        """Watch this thread while it produces, not while its output is consumed."""
         while True:
             with self.working(on):
                 try:
@@ -76,7 +76,7 @@ class SlotWatch:
             yield each
 
     def task_reports(self, task: str, stall: Stall | None) -> None:
-        """A Spark task works for long, and moves; or stands still."""
+        """Record that a long Spark task makes progress, or stands still."""
         with self._lock:
             if stall is None:
                 self._steps += 1
@@ -85,7 +85,7 @@ class SlotWatch:
                 self._tasks[task] = stall, self._clock.monotonic()
 
     def beat(self, signals: int = 0) -> Beat:
-        """Look at what is under way, and tell how often source functions have asked for an epoch."""
+        """Look at the work in progress, and include how often source functions have asked for an epoch."""
         with self._lock:
             stalls = [stall for work in self._working.values() if (stall := self._look(work)) is not None]
             since = self._clock.monotonic() - self._forgotten_after
@@ -95,7 +95,7 @@ class SlotWatch:
 
     def _look(self, work: _Work) -> Stall | None:
         if work.watch.seconds_still() == 0.0:
-            self._steps += work.seen  # it has moved since it was last looked at
+            self._steps += work.seen  # it has moved since the last look
             work.seen = True
             return None
         return work.watch.stall(work.on)

@@ -1,4 +1,4 @@
-"""The snapshots of one slot: cut in the processing thread, written beside it, forgotten when they are settled."""
+"""The snapshots of one slot: taken in the processing thread, written in another, forgotten when complete or aborted."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from checkdam.storage.filesystem import open_storage
 from checkdam.storage.memory_storage import ADVICE, FileTooLargeError
 
 SHARED = "shared"
-"""Where state files lie in a job's directory."""
+"""Directory of state files in a job's directory."""
 
 Operators = Mapping[int, OpenOperator]
 
 _OperatorFiles = dict[int, tuple[bytes, OperatorStateHandle]]
-"""By operator, the digest of its operator state and the file it is in."""
+"""By operator, the digest of its operator state and the file that holds it."""
 
 
 def stores(operators: Operators) -> Iterator[tuple[int, KeyedStateStore]]:
@@ -62,7 +62,7 @@ def one_thread(name: str) -> Executor:
 
 
 class _Seconds:
-    """How long each operator took for its part."""
+    """The seconds that each operator took for its part."""
 
     def __init__(self) -> None:
         self.of: defaultdict[int, float] = defaultdict(float)
@@ -78,7 +78,7 @@ class _Seconds:
 
 @dataclass(frozen=True)
 class _Savepoint:
-    """A savepoint's own directory, opened."""
+    """An open directory of a savepoint."""
 
     files: Storage
     is_canonical: bool
@@ -86,7 +86,7 @@ class _Savepoint:
 
 @dataclass(frozen=True)
 class _Cut:
-    """What the synchronous part of a snapshot hands to the asynchronous one."""
+    """The result of the synchronous part of a snapshot, input of the asynchronous one."""
 
     checkpoint_id: CheckpointId
     savepoint: _Savepoint | None
@@ -101,7 +101,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Written:
-    """What is durable, or on its way there; `savepoint` tells where, None: in the job's directory."""
+    """A snapshot that is durable or being written; `savepoint` is its directory, None: the job's own."""
 
     snapshot: Future[SlotSnapshot]
     savepoint: _Savepoint | None
@@ -117,10 +117,10 @@ class _Written:
 
 
 class SnapshotWriter:
-    """Takes the snapshots of a slot's operators. `snapshot` may be waited for while epochs go on.
+    """Takes the snapshots of a slot's operators. `snapshot` may be awaited while epochs continue.
 
-    Checkpoints are written one after another. A savepoint may take long, and its place may be slow: it is written by a
-    thread of its own, so that checkpoints go on beside it.
+    Checkpoints are written one after another. A savepoint may take long, and its storage may be slow: it is written by
+    a thread of its own, so that checkpoints continue meanwhile.
     """
 
     def __init__(
@@ -131,21 +131,21 @@ class SnapshotWriter:
         executors: Callable[[str], Executor] = one_thread,
     ) -> None:
         self._setup = setup
-        self._storage = storage  # the job's own directory; None: no checkpoints, and only savepoints hold state
+        self._storage = storage  # the job's own directory; None: no checkpoints, only savepoints
         self._operators = operators
         self._written: dict[CheckpointId, _Written] = {}
         self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
-        self._operator_files: dict[CheckpointId, _OperatorFiles] = {}  # of checkpoints under way
+        self._operator_files: dict[CheckpointId, _OperatorFiles] = {}  # of checkpoints in progress
         self._completed_files: _OperatorFiles = {}  # of the last completed one
         self._writing = executors("snapshot")
         self._saving = executors("savepoint")
         self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
 
     def seal(self, context: SnapshotContext, savepoint: SavepointTarget | None, *, full: bool) -> float:
-        """Cut the state as of now; the synchronous part. Returns the seconds it took.
+        """Take the synchronous part of a snapshot, as of now. Return the seconds it took.
 
-        A function that fails in snapshot_state, or holds state that cannot be kept, costs this checkpoint only: the
-        output of sinks is cut last, when nothing can fail any more.
+        A function that fails in snapshot_state, or has state that cannot be stored, fails this checkpoint only: the
+        output of sinks is set aside last, when nothing can fail any more.
         """
         started = time.perf_counter()
         checkpoint_id = CheckpointId(context.checkpoint_id)
@@ -167,14 +167,14 @@ class SnapshotWriter:
                 prepared[op] = writer.cut()
         elapsed = time.perf_counter() - started
         cut = _Cut(checkpoint_id, place, full, parts, finished, sealed, prepared, sync, elapsed)
-        # Output of checkpoints and savepoints is prepared in their order: the next one publishes what this one cut.
+        # Output is staged in the order of checkpoints and savepoints: the next one publishes what this one set aside.
         output = self._writing.submit(self._prepare, cut)
         writer_thread = self._writing if place is None else self._saving
         self._written[checkpoint_id] = _Written(writer_thread.submit(self._write, cut, output), place)
         return elapsed
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
-        """Wait for the asynchronous part of a checkpoint, or for its being aborted: its storage may hang."""
+        """Wait for the asynchronous part of a checkpoint, or for its abort: its storage may hang."""
         written = self._written[checkpoint_id]
         try:
             written.is_settled.wait()
@@ -195,7 +195,7 @@ class SnapshotWriter:
             store.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
+        """Forget a checkpoint; its files are removed when the writer is done with it."""
         self._operator_files.pop(checkpoint_id, None)
         for _, store in stores(self._operators):
             store.aborted(checkpoint_id)
@@ -205,23 +205,23 @@ class SnapshotWriter:
             (self._writing if written.savepoint is None else self._saving).submit(self._undo, written)
 
     def released(self, checkpoint_id: CheckpointId) -> None:
-        """A savepoint is complete, and its files are nobody's: no snapshot builds on them, and none removes them.
+        """Release a completed savepoint: no snapshot builds on its files, and none removes them.
 
-        Its output stays waiting, for the next checkpoint to publish.
+        Its output keeps waiting for the next checkpoint to publish it.
         """
         for _, store in stores(self._operators):
-            store.aborted(checkpoint_id)  # what changed before it is sealed again
+            store.aborted(checkpoint_id)  # the next snapshot includes its changes again
         self._written.pop(checkpoint_id, None)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for writes in progress."""
         self._writing.shutdown(wait=True)
         self._saving.shutdown(wait=True)
 
-    # ---- beside the processing thread
+    # ---- in the writing threads
 
     def _prepare(self, cut: _Cut) -> tuple[dict[int, tuple[bytes, ...]], _Seconds]:
-        """Output first: should the state not be written, the next checkpoint still publishes what this one cut."""
+        """Stage the output first: if the state cannot be written, the next checkpoint still publishes the output."""
         seconds = _Seconds()
         committables: dict[int, tuple[bytes, ...]] = {}
         for op, prepare in cut.prepared.items():
@@ -230,14 +230,14 @@ class SnapshotWriter:
         return committables, seconds
 
     def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
-        """Output to publish with this checkpoint: also what an earlier one prepared and never got to publish."""
+        """Return the output to publish with this checkpoint, including earlier staged output never published."""
         waiting = self._unpublished.setdefault(op, {})
         try:
             waiting[checkpoint_id] = waiting.get(checkpoint_id, ()) + prepare()
         except Exception as error:
             self.lost_output = f"output of {self._operators[op].operator.title} was not written: {error}"
             raise SlotLostError(f"slot {self._setup.subtask} gave up: {self.lost_output}") from error
-        earlier = waiting.copy()  # `completed` may take from it meanwhile
+        earlier = waiting.copy()  # `completed` may remove from it meanwhile
         return tuple(each for number in sorted(earlier) for each in earlier[number])
 
     def _write(self, cut: _Cut, output: Future[tuple[dict[int, tuple[bytes, ...]], _Seconds]]) -> SlotSnapshot:
@@ -299,7 +299,7 @@ class SnapshotWriter:
             ) from error
 
     def _check_size(self, cut: _Cut, keyed: KeyedStateHandle) -> None:
-        """Refuse a state whose files are too large together; the storage sees them only one by one."""
+        """Refuse a state whose files together are too large; the storage sees only single files."""
         memory = self._setup.driver_memory
         if cut.savepoint is None and memory is not None and memory.max_state_size is not None:
             size = _state_bytes(keyed, None)
@@ -327,9 +327,9 @@ class SnapshotWriter:
         digest = xxhash.xxh3_128_digest(content)
         known = self._completed_files.get(op)
         if known is not None and known[0] == digest and cut.savepoint is None and not cut.full:
-            handle = known[1]  # nothing has changed: the file that is there will do
+            handle = known[1]  # unchanged: the existing file is reused
         else:
-            new_files.append(StateFile(path, 0))  # so that it is removed if it is written in part
+            new_files.append(StateFile(path, 0))  # so that a partly written file is removed
             handle = keep_packed(content, offsets, files, path)
             new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
         if cut.savepoint is None and isinstance(handle.content, StateFile):
@@ -337,7 +337,7 @@ class SnapshotWriter:
         return handle
 
     def _undo(self, written: _Written) -> None:
-        """Remove what was written for a checkpoint; of a savepoint all, for the driver has given it up."""
+        """Remove what was written for a checkpoint, or all of a savepoint that the driver has given up."""
         if written.savepoint is not None:
             with suppress(StorageError):  # the driver removes the directory, too
                 written.savepoint.files.delete_directory("")
@@ -345,7 +345,7 @@ class SnapshotWriter:
             self._remove(None, written.snapshot.result().new_files)
 
     def _remove(self, savepoint: _Savepoint | None, files: Sequence[StateFile]) -> None:
-        """Remove files that no checkpoint will need; what the storage keeps is swept by the next start."""
+        """Remove files that no checkpoint will need; the next start sweeps what cannot be removed."""
         storage = self._storage if savepoint is None else savepoint.files
         for file in files:
             assert storage is not None

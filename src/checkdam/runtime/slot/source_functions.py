@@ -1,4 +1,4 @@
-"""Source functions at work: epochs take what their generators have yielded."""
+"""Runs source functions: epochs take what their generators have yielded."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copier
 
 _COOPERATION_SECONDS: Final = 0.2
-"""How long a generator that is asked to end may take to come to a yield before it is interrupted."""
+"""How long a generator that is asked to end may take to reach a yield before it is interrupted."""
 
 _INTERRUPTION_SECONDS: Final = 0.5
-"""How long it may take then, before it is left behind."""
+"""How long it may take after that, before it is abandoned."""
 
 
 class RecordsSignal:
-    """Counts how often source functions of a slot had something new for an epoch; safe from many threads."""
+    """Counts how often source functions of a slot had something new for an epoch. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,8 +41,8 @@ class RecordsSignal:
 class SourceProcess(Process):
     """One source function. Its generator runs in a thread of its own, and may be anywhere between two yields.
 
-    The state that a checkpoint gets is that of the yield whose record was the last to go on. It is captured in the
-    thread of the generator, before that goes on, so no lock is needed in user code.
+    A checkpoint gets the state at the yield of the last record that was passed on. It is captured in the thread of the
+    generator, before that continues, so user code needs no lock.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SourceProcess(Process):
         return error
 
     def _capture(self) -> CapturedStates | Exception:
-        """Fix the function's state as of now. A failure costs the checkpoints that need this very state."""
+        """Capture the function's state as of now. A failure fails only the checkpoints that need this very state."""
         assert self._states is not None
         assert self._snapshot_state is not None
         try:
@@ -104,7 +104,7 @@ class SourceProcess(Process):
             return failure
 
     def captured(self, context: SnapshotContext) -> CapturedStates:
-        """Return the state at the yield of the last record that has gone on; raise what the function raised there."""
+        """Return the state at the yield of the last record passed on; raise the function's error from there."""
         self._at_yield.checkpoint_id = context.checkpoint_id + 1
         captured = self._captured if self._generator.has_begun else self._capture()
         assert captured is not None
@@ -113,7 +113,7 @@ class SourceProcess(Process):
         return captured
 
     def end_of_input(self) -> None:
-        """Stop where it is: it has not finished, and goes on from here if the job is ever resumed."""
+        """Stop where it is: it has not finished, and continues from here if the job is resumed."""
         self._is_paused = True
 
     @property
@@ -128,9 +128,9 @@ class SourceProcess(Process):
         self._generator.interrupt()
 
     def close(self) -> None:
-        """End the generator: at the yield it is parked at, so that its `finally` runs, or where it is inside.
+        """End the generator: at the yield it is parked at, so that its `finally` runs, or inside user code.
 
-        One that does not react, such as one in a call into C, is left behind; its thread ends with the process.
+        One that does not react, such as one in a call into C, is abandoned; its thread ends with the process.
         """
         if not self._generator.has_begun or self._is_finished:
             return

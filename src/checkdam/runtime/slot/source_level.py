@@ -1,4 +1,4 @@
-"""The plain functions behind a source, where Spark runs them: no state, no timers, one short life an epoch."""
+"""The plain functions downstream of a source, run by Spark: no state, no timers, created for each epoch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from checkdam.runtime.slot.process import Process
 
 
 def source_level(operators: Mapping[int, Operator], edges: tuple[Edge, ...], wire: Wire, behind: int) -> RunningLevel:
-    """Level 0 for one task and epoch; `behind` is how many partitions the first exchange has.
+    """Return level 0 for one task and epoch; `behind` is the number of partitions of the first exchange.
 
-    A source among the operators only counts: what Spark has read for it is handed to `bring`.
+    A source among the operators only counts: the records that Spark has read for it are passed to `bring`.
     """
     seen = SeenTimestamps()
     around = OperatorSetting(observe=seen.observe)

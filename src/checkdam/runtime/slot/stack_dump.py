@@ -1,7 +1,7 @@
-"""The stacks of a slot that cannot even answer: a function in C may keep Python's lock for minutes.
+"""Dumps the stacks of a slot that cannot even answer: a function in C may hold Python's lock for minutes.
 
 `faulthandler` writes them from a thread that needs no lock, into a file beside the slot's socket. A process that was
-stopped by a signal, or lives on another machine, leaves none.
+stopped by a signal, or runs on another machine, leaves none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST = 5000
 
 
 class StackDump:
-    """Writes the stacks unless it is put off again in time: before the driver gives the slot up."""
+    """Writes the stacks unless postponed in time: before the driver gives the slot up."""
 
     def __init__(self, location: str, timeout: timedelta) -> None:
         self._seconds = _BEFORE_TIMEOUT * timeout.total_seconds()
@@ -29,7 +29,7 @@ class StackDump:
 
 
 def last_dump(location: str) -> str:
-    """Return what a slot wrote last; empty if it wrote nothing, or elsewhere."""
+    """Return the last dump of a slot; empty if it wrote none, or elsewhere."""
     if not location.startswith(_UNIX) or not _file_of(location).exists():
         return ""
     text = _file_of(location).read_text(encoding="utf-8", errors="replace")

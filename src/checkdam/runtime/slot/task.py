@@ -1,4 +1,4 @@
-"""The subtask itself: every level of slot i, its state, and the rules under which it moves from epoch to epoch."""
+"""One subtask: every level of slot i, its state, and the rules for moving from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from checkdam.types.type_info import register
 
 
 class SlotTask:
-    """One subtask of every level. Not thread-safe but for `snapshot`, which may wait while epochs go on."""
+    """One subtask of every level. Not thread-safe except for `snapshot`, which may wait while epochs continue."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SlotTask:
         self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
-        self._level_done = 0  # the last level of the epoch under way that is complete
+        self._level_done = 0  # the last complete level of the current epoch
         self._broken: str | None = None
         self._snapshots = SnapshotWriter(setup, files, self._operators, executors)
         kept: dict[str, KeyedStateStore] = {}  # by uid
@@ -71,9 +71,9 @@ class SlotTask:
         kept.update((str(self._operators[op].uid), store) for op, store in stores(self._operators))
 
     def begin_level(self, level: int, epoch: Epoch) -> LevelRun:
-        """Start one level of an epoch; refuses what was applied already and what comes too early.
+        """Start one level of an epoch; refuse one that was applied already or comes too early.
 
-        A task that Spark runs again, for whatever reason, must never apply its records twice.
+        A task that Spark runs again, for any reason, must never apply its records twice.
         """
         self._refuse_if_broken()
         if epoch != self._epoch + 1 or level <= self._level_done:
@@ -89,9 +89,9 @@ class SlotTask:
         self._level_done = level
 
     def end_epoch(self, epoch: Epoch, *, commit: bool) -> EpochReport:
-        """Close an epoch that every level has seen; with `commit`, hand out the sinks' output at once.
+        """End an epoch that every level has seen; with `commit`, return the sinks' output at once.
 
-        A level narrower than the job does not reach every slot: one that was not visited counts as empty.
+        A level with less parallelism than the job does not reach every slot: one that was not visited counts as empty.
         """
         self._refuse_if_broken()
         if epoch != self._epoch + 1:
@@ -112,7 +112,7 @@ class SlotTask:
             {self._operators[op].uid: w.cut()() for op, w in transactional(self._operators)} if commit else {}
         )
         processes = [opened.process for opened in self._operators.values()]
-        signals = self.records_signal.count  # before looking: what comes later than the look is signalled anew
+        signals = self.records_signal.count  # read first: records that arrive later are signalled again
         dues = [self._event_time.next_due(), *(process.next_due for process in processes)]
         return EpochReport(
             epoch,
@@ -132,7 +132,7 @@ class SlotTask:
         )
 
     def end_of_input(self) -> None:
-        """No source will bring anything any more: the next epoch is at the end of event time."""
+        """Let the next epoch be at the end of event time: no source will produce more records."""
         self._refuse_if_broken()
         self._event_time.end_of_input()
         for opened in self._operators.values():
@@ -146,7 +146,7 @@ class SlotTask:
         savepoint: SavepointTarget | None = None,
         full: bool = False,
     ) -> float:
-        """Cut the state as of this epoch; the synchronous part. Returns the seconds it took."""
+        """Take the synchronous part of a snapshot as of this epoch. Return the seconds it took."""
         self._refuse_if_broken()
         if epoch != self._epoch or self._level_done:
             raise SlotLostError(f"slot {self._setup.subtask} cannot cut checkpoint {checkpoint_id} at epoch {epoch}")
@@ -161,20 +161,20 @@ class SlotTask:
         self._snapshots.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
-        """Forget a checkpoint; what it wrote, or is still writing, is removed when the writer is done with it."""
+        """Forget a checkpoint; its files are removed when the writer is done with it."""
         self._snapshots.aborted(checkpoint_id)
 
     def released(self, checkpoint_id: CheckpointId) -> None:
-        """Forget a savepoint that is complete; what it wrote stays."""
+        """Forget a completed savepoint; its files stay."""
         self._snapshots.released(checkpoint_id)
 
     def interrupt(self) -> None:
-        """Let threads of user code end, as they do with a process that is killed; from any thread."""
+        """Let threads of user code end, as in a process that is killed. Any thread may call this."""
         for opened in list(self._operators.values()):
             opened.process.interrupt()
 
     def close(self) -> None:
-        """Close every function that was opened, also after a failure; the first error is raised at the end."""
+        """Close every function that was opened, also after a failure; raise the first error at the end."""
         self.queries.close()
         self._snapshots.close()
         errors: list[Exception] = []
@@ -182,7 +182,7 @@ class SlotTask:
             for closing in opened.closings():
                 try:
                     closing()
-                except Exception as error:  # noqa: BLE001  the user's code may raise anything; the others must close too
+                except Exception as error:  # noqa: BLE001  user code may raise anything; the others must close too
                     errors.append(user_error(opened.operator, NO_RECORD, error, where="close"))
         self._operators.clear()
         if errors:
@@ -207,7 +207,7 @@ class SlotTask:
         return levels
 
     def _border(self) -> Epoch | None:
-        """The last epoch, while nothing of the next one has been applied."""
+        """Return the last epoch while nothing of the next one has been applied, else None."""
         return None if self._broken is not None or self._level_done else self._epoch
 
     def _refuse_if_broken(self) -> None:
@@ -223,7 +223,7 @@ class SlotTask:
 
 
 def _ended_sources(setup: SlotSetup) -> Iterator[tuple[int, int]]:
-    """Yield the source functions that had no more records when the restored checkpoint was cut, with the subtask."""
+    """Yield the source functions that had no more records at the restored checkpoint, with the subtask."""
     for level in setup.plan.levels:
         for op in level.operators:
             if setup.restore is not None and op.uid is not None and isinstance(op.kind, SourceFunctionKind):
@@ -239,7 +239,7 @@ def _files_to_restore(setup: SlotSetup) -> Storage | None:
 
 
 class LevelRun:
-    """One level of one epoch under way; until `finish`, the slot counts as broken."""
+    """One level of one epoch in progress; until `finish`, the slot counts as broken."""
 
     def __init__(self, task: SlotTask, level: RunningLevel, index: int) -> None:
         self._task = task
@@ -258,7 +258,7 @@ class LevelRun:
             raise
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The level has had all its records; yields what was gathered until now."""
+        """Finish the level after its last record; yield the output gathered so far."""
         try:
             yield from self._level.flush()
         except CheckdamError as error:

@@ -1,14 +1,14 @@
-"""Timers: per key and time one of each domain, kept with the keyed state, fired in the order of their times.
+"""Timers: one per key, time and domain, kept with the keyed state, fired in the order of their times.
 
-What is decided here:
+Rules:
 
-* Timers fire in the order of their times, ties in the order of registration (after a restore, in the order the backend
-  gives them back).
-* One that is due when it is registered, because its time has passed, fires at the end of the epoch under way.
+* Timers fire in the order of their times, ties in the order of registration (after a restore, in the order in which the
+  backend returns them).
+* A timer whose time has passed when it is registered fires at the end of the current epoch.
 * `on_timer` may register more. Those for a later time than its own fire in the same round if they are due; one for its
   own time or an earlier one waits for the next round, so that a timer that renews itself does not fire for ever.
-* The end of all input fires every event-time timer there is, and none that those register in turn: a periodic timer
-  would never come to an end. Processing-time timers that are not due by then do not fire.
+* The end of all input fires every existing event-time timer, and none that those register in turn: a periodic timer
+  would never end. Processing-time timers that are not due by then do not fire.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FEW: Final = 1000  # stale heap entries below this are not worth a rebuild
 
 
 def timer_state(domain: TimeDomain) -> StateSpec:
-    """The state in which an operator's timers of one domain are kept."""
+    """Return the state that holds an operator's timers of one domain."""
     return StateSpec(STATE_NAMES[domain], StateKind.TIMER, type_info(bool), map_key=type_info(int))
 
 
@@ -38,7 +38,7 @@ class TimerQueue:
     """The timers of one domain of one operator in one subtask.
 
     Every timer is an entry of the keyed state, so it is part of each snapshot and moves with its key group. In memory a
-    heap tells which is next, and a dict which entries of the heap still count.
+    heap finds the next one, and a dict has the entries of the heap that are still valid.
     """
 
     def __init__(self, store: KeyedStateStore, domain: TimeDomain) -> None:
@@ -49,7 +49,7 @@ class TimerQueue:
         self._heap: list[tuple[int, int, Any]] = []
         self._waiting: list[tuple[int, int, Any]] = []  # registered while firing, for the next round
         self._count = 0
-        self._firing: int | None = None  # the time of the timer at work
+        self._firing: int | None = None  # the time of the timer that fires now
         for (key, timestamp), _ in self._kept.all():
             self._live[key, timestamp] = self._count
             self._heap.append((timestamp, self._count, key))
@@ -60,7 +60,7 @@ class TimerQueue:
         return len(self._live)
 
     def register(self, timestamp: int) -> None:
-        """Have the current key called at this time; once, however often it is asked."""
+        """Register a timer of the current key; idempotent."""
         _check(timestamp)
         key = self._store.current_key
         if (key, timestamp) in self._live:
@@ -68,14 +68,14 @@ class TimerQueue:
         self._live[key, timestamp] = self._count
         entry = (timestamp, self._count, key)
         self._count += 1
-        self._kept.put(timestamp, True)  # noqa: FBT003  the value of the entry, which says nothing
+        self._kept.put(timestamp, True)  # noqa: FBT003  the value of the entry is irrelevant
         if self._firing is not None and timestamp <= self._firing:
             self._waiting.append(entry)
         else:
             heapq.heappush(self._heap, entry)
 
     def delete(self, timestamp: int) -> None:
-        """Forget a timer of the current key; one that is not there is no error."""
+        """Delete a timer of the current key, if it exists."""
         _check(timestamp)
         if self._live.pop((self._store.current_key, timestamp), None) is None:
             return
@@ -85,9 +85,9 @@ class TimerQueue:
             heapq.heapify(self._heap)
 
     def due(self, until: int) -> Iterator[int]:
-        """Take out, one by one, the timers up to this time; each is gone, and its key current, when it is given.
+        """Remove and yield, one by one, the timers up to this time; the key of each is current while it is handled.
 
-        The current key is nobody's afterwards, also when what is done with a timer fails.
+        No key is current afterwards, also when handling a timer fails.
         """
         last = self._count if until == MAX_WATERMARK else None
         try:
@@ -112,7 +112,7 @@ class TimerQueue:
 
     @property
     def next_time(self) -> int | None:
-        """The earliest time there is a timer for."""
+        """The time of the earliest timer."""
         while self._heap and not self._counts(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -123,7 +123,7 @@ class TimerQueue:
 
 
 class ClockOnly:
-    """The timer service where there can be no timers: it tells the time, and why there are none."""
+    """The timer service without timers: it returns the time, and its errors say why there are no timers."""
 
     def __init__(self, time: OperatorTime, reason: str, hint: str) -> None:
         self._time = time

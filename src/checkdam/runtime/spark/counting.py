@@ -1,4 +1,4 @@
-"""What Python on the source side did, told to the driver by a Spark accumulator."""
+"""Counts of Python work on the source side, sent to the driver by a Spark accumulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Totals = dict[int, OperatorCounts]
 
 
 class _Sum(AccumulatorParam[Totals]):  # type: ignore[misc]  # pyspark's types are not followed
-    """Adds up by operator."""
+    """Adds counts by operator."""
 
     def zero(self, value: Totals) -> Totals:
         return {}
@@ -28,21 +28,21 @@ class _Sum(AccumulatorParam[Totals]):  # type: ignore[misc]  # pyspark's types a
 class SourceCounting:
     """The counts of one job. Spark adds those of a task when it has succeeded, and before the epoch's job returns.
 
-    So they are exact unless Spark runs a task of the source side twice to the end, for shuffle files that were lost.
+    So they are exact unless Spark runs a task of the source side twice to the end, to replace lost shuffle files.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self.accumulator: Accumulator[Totals] = context.accumulator({}, _Sum())
 
     def take(self) -> Mapping[int, OperatorCounts]:
-        """On the driver, between epochs: by operator, what was done since the last call."""
+        """Return the counts since the last call, by operator. Called on the driver, between epochs."""
         taken: Totals = self.accumulator.value
         self.accumulator.value = {}
         return taken
 
 
 def tell(accumulator: Accumulator[Totals], level: RunningLevel) -> None:
-    """In a task, when it has no more records: what its operators did."""
+    """Report the counts of a task's operators. Called in the task, after its last record."""
     accumulator.add({operator: running.take_counts() for operator, running in level.operators.items()})
 
 

@@ -1,4 +1,4 @@
-"""The JVM beside the driver, and what of its output a user gets to see."""
+"""The JVM of the driver, and the part of its output that users see."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NOISE = re.compile(
 
 
 def start_quietly(conf: SparkConf) -> None:
-    """Start the JVM with its log off. What else it, its workers or slots say goes to standard error.
+    """Start the JVM with its log off. Other output of the JVM, its workers and slots goes to standard error.
 
-    Nothing of theirs reaches standard output, which belongs to the job.
+    None of it reaches standard output, which belongs to the job.
 
     Raises:
         JvmNotStartedError: no Java that works, or a setting that Spark refuses.
     """
     if SparkContext._gateway is not None:
-        return  # a JVM outlives its sessions; it keeps the output it was started with
+        return  # a JVM outlives its sessions and keeps its first output
     conf.set(JAVA_OPTIONS, f"{conf.get(JAVA_OPTIONS, '') or ''} -Dlog4j2.configurationFile={_QUIET.as_uri()}".strip())
     read_end, jvm_end = os.pipe()
     output = _JvmOutput(read_end)
@@ -54,22 +54,22 @@ def start_quietly(conf: SparkConf) -> None:
 def leave_sigterm_to_driver(session: SparkSession) -> None:
     """Let the driver's JVM ignore SIGTERM, which a supervisor sends to every process of a job at once.
 
-    The driver takes a last checkpoint then, and needs its JVM until that is complete. The JVM ends with its driver.
-    A JVM that has started this process (spark-submit) is not touched: it is the one that is told to go.
+    The driver then takes a last checkpoint, and needs its JVM until that is complete. The JVM ends with its driver. A
+    JVM that has started this process (spark-submit) is not changed: the signal is meant for it.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     java = session.sparkContext._jvm.sun.misc
-    with suppress(Py4JJavaError):  # refused by a JVM with -Xrs, whose owner wants signals to work as for any process
+    with suppress(Py4JJavaError):  # a JVM with -Xrs refuses: its owner wants default signal handling
         java.Signal.handle(java.Signal("TERM"), java.SignalHandler.SIG_IGN)
 
 
 class JvmNotStartedError(Exception):
-    """The JVM ended before it could be talked to; the text is what it said was wrong."""
+    """The JVM ended before it could be used; the text is its error output."""
 
 
 class _JvmOutput:
-    """What the JVM says: held back until it has started, since before that it can only be a reason not to."""
+    """The JVM's output, held back until it has started: before that, it can only explain a failed start."""
 
     def __init__(self, read_end: int) -> None:
         self._held: list[str] = []
@@ -90,7 +90,7 @@ class _JvmOutput:
                         _to_stderr(line)
 
     def pass_on(self) -> None:
-        """Show what was held back, and from now on everything as it comes."""
+        """Show the output held back, and from now on pass everything on."""
         with self._lock:
             self._is_held = False
             for line in self._held:
@@ -98,7 +98,7 @@ class _JvmOutput:
             self._held.clear()
 
     def reason(self) -> str:
-        """Why a JVM that has ended did so, in its words; empty if it said nothing."""
+        """Return why a JVM has ended, in its own words; empty if it printed nothing."""
         self._reader.join(timeout=_REASON_SECONDS)
         with self._lock:
             for line in self._held:

@@ -1,4 +1,4 @@
-"""Serving checkpoints in the driver's memory to slots that Spark starts."""
+"""Serves checkpoints in the driver's memory to slots that Spark starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkdam.storage.memory_storage import is_in_memory
 
 @contextmanager
 def memory_served(job: Job, session: SparkSession, work: Path) -> Iterator[Job]:
-    """Give the job as slots can run it; while this lasts they reach checkpoints that are in memory."""
+    """Yield the job with access to its checkpoints in memory; slots can reach them until the block ends."""
     if job.storage is None or not is_in_memory(job.storage):
         yield job
         return

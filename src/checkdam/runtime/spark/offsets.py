@@ -1,12 +1,12 @@
-"""Source positions: Spark's own offset log, taken into a checkpoint and laid out again for the query that resumes.
+"""Source positions: Spark's own offset log, copied into a checkpoint and restored for the query that resumes.
 
 A query directory holds `metadata`, `offsets/<batch>`, `commits/<batch>` and `sources/<i>/…`. To resume after a batch,
-Spark wants the offsets and commits of that batch and the one before, and no source entry that comes later. Spark tells
+Spark needs the offsets and commits of that batch and the one before, and no later source entry. Spark identifies
 sources by their order in the query: an entry of the offset log has a line for each stream, and `sources/<i>` are
-numbered alike, so that both are rearranged for a query that reads them in another order.
+numbered the same way, so both are rearranged for a query that reads the sources in another order.
 
-A position is read with doubt, as it may come from a snapshot that somebody else made: it may name only files of these
-shapes, and nothing that would make Spark run a batch again or read files that the source has not found itself.
+A position is not trusted, as its snapshot may have been made elsewhere: it may name only files of these forms, and
+nothing that would make Spark repeat a batch or read files that the source has not found itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_SOURCE = re.compile(r"sources/(\d{1,4})/(.+)", re.ASCII | re.DOTALL)
 
 
 def capture(directory: Path, batch: int, sources: Sequence[JobSource], held: Sequence[HeldSource]) -> SourcePosition:
-    """The position after a batch, while the query may already be planning the next."""
+    """Return the position after a batch, while the query may already be planning the next."""
     directories = [each for source in held for each in source.directories]
     return SourcePosition(
         batch, _needed_files(directory, batch, directories), [source.kind for source in sources], VERSION, list(held)
@@ -38,7 +38,7 @@ def capture(directory: Path, batch: int, sources: Sequence[JobSource], held: Seq
 
 
 def check_files(position: SourcePosition) -> None:
-    """Raise CheckpointDamagedError if the position names files that no position names."""
+    """Raise CheckpointDamagedError if the position names files that do not belong in a position."""
     files, batch = position.files, position.batch
     if files and not (batch >= 0 and f"offsets/{batch}" in files):
         raise damaged_position(f"it lacks the offsets of batch {batch}")
@@ -51,12 +51,12 @@ def check_files(position: SourcePosition) -> None:
 
 
 def _directories(held: Sequence[HeldSource]) -> dict[int, int]:
-    """The directory of each line of these sources."""
+    """Return the directory of each line of these sources."""
     return {line: each for source in held for line, each in zip(source.lines, source.directories, strict=False)}
 
 
 def _belongs(name: str, batch: int, last_entries: Mapping[int, int]) -> bool:
-    """Whether the query directory after this batch may hold such a file."""
+    """Return whether the query directory after this batch may hold such a file."""
     if numbered := _NUMBERED.fullmatch(name):
         return int(numbered[1]) in (batch - 1, batch) and numbered[1] == str(int(numbered[1]))
     if of_source := _OF_SOURCE.fullmatch(name):
@@ -83,14 +83,14 @@ def _needed_files(directory: Path, batch: int, directories: Sequence[int]) -> di
 
 
 def lay_out(position: SourcePosition, directory: Path, wanted: Sequence[HeldSource | None], streams: Streams) -> None:
-    """Write a query directory from which Spark goes on with the next batch.
+    """Write a query directory from which Spark continues with the next batch.
 
-    `wanted` has for each source of the query, in its order, where it stood; None lets it begin at its start. The query
-    is given as it reads them, in `streams`.
+    `wanted` has the position of each source, in the order of the query; None lets a source begin at its start.
+    `streams` describes the query that reads them.
 
     Raises:
-        CheckpointDamagedError: the position names files or lines that no position names.
-        JobGraphError: sources that share a DataFrame stood at different positions.
+        CheckpointDamagedError: the position names files or lines that do not belong in a position.
+        JobGraphError: sources that share a DataFrame have different positions.
     """
     check_files(position)
     lines: list[int | None] = []
@@ -101,7 +101,7 @@ def lay_out(position: SourcePosition, directory: Path, wanted: Sequence[HeldSour
             )
         lines += [None] * len(own) if held is None else held.lines
     if not position.files or all(line is None for line in lines):
-        return  # a query of its own, with batch 0
+        return  # a new query, with batch 0
     moved = _moved(position, lines, streams)
     for name, data in position.files.items():
         of_source = _OF_SOURCE.fullmatch(name)
@@ -116,7 +116,7 @@ def lay_out(position: SourcePosition, directory: Path, wanted: Sequence[HeldSour
 
 @dataclass(frozen=True)
 class Streams:
-    """The streams of a query in the order in which Spark logs their offsets: for each, the number of its directory.
+    """The streams of a query in the order in which Spark logs their offsets: the directory number of each.
 
     A DataFrame that is read twice has two lines in the log and one directory. `of_source` groups them by source.
     """
@@ -128,13 +128,13 @@ class Streams:
         return [each for own in self.of_source for each in own]
 
     def lines_of(self, source: int) -> range:
-        """The lines of the source at this place."""
+        """Return the lines of the source at this place."""
         first = sum(map(len, self.of_source[:source]))
         return range(first, first + len(self.of_source[source]))
 
 
 def _moved(position: SourcePosition, lines: Sequence[int | None], streams: Streams) -> dict[int, int]:
-    """For each directory of the new query, which of the old one's it is."""
+    """Return the old query's directory for each directory of the new one."""
     known = _directories(position.held)
     offsets = _lines(position.files[f"offsets/{position.batch}"])[2:]
     moved: dict[int, int] = {}
@@ -155,7 +155,7 @@ def _moved(position: SourcePosition, lines: Sequence[int | None], streams: Strea
 
 
 def _permuted(offsets: bytes, lines: Sequence[int | None]) -> bytes:
-    """An entry of the offset log for the streams of the new query; "-": it has no offset yet."""
+    """Return an entry of the offset log for the streams of the new query; "-" for a stream without an offset."""
     old = _lines(offsets)
     if any(line is not None and not 0 <= line < len(old) - 2 for line in lines):
         raise damaged_position(f"it has offsets of {max(0, len(old) - 2)} streams")
@@ -168,10 +168,10 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _last_entries(offsets: bytes, directories: Mapping[int, int]) -> dict[int, int]:
-    """For each directory of a source, the last entry of its own log that belongs to the batch; -1: none.
+    """Return, for each directory of a source, the last entry of its own log that belongs to the batch; -1: none.
 
-    `directories` leads from lines to directories; lines that are not among them do not count. A source whose offset is
-    JSON of another kind, such as that of Kafka, is left out: it logs no records there.
+    `directories` maps lines to directories; other lines do not count. A source whose offset is JSON of another kind,
+    such as Kafka's, is left out: it logs no records there.
     """
     found: dict[int, int] = {}
     for index, line in enumerate(_lines(offsets)[2:]):
@@ -189,12 +189,12 @@ def _last_entries(offsets: bytes, directories: Mapping[int, int]) -> dict[int, i
 
 
 def _lines(offsets: bytes) -> list[str]:
-    """The lines of an offset log's entry, cut where Spark cuts them."""
+    """Split an offset log's entry into lines where Spark does."""
     return _LINE_END.split(offsets.decode(errors="replace"))
 
 
 def _needed_entries(source: Path, last: int | None) -> Iterator[Path]:
-    """The newest compacted entry up to `last` and those after it; other files of a source as they are."""
+    """Yield the newest compacted entry up to `last` and those after it; other files of a source unchanged."""
     entries: dict[int, Path] = {}
     compacted = -1
     for path in sorted(source.iterdir()):

@@ -1,4 +1,4 @@
-"""The whole graph of a job as one DataFrame: source side, exchanges, and the way through the slots."""
+"""The whole graph of a job as one DataFrame: source side, exchanges, and the calls to the slots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from checkdam.errors import CheckdamError
@@ -31,7 +31,7 @@ from checkdam.types.output_columns import has_instants
 from checkdam.types.projection import FieldRef, projection_of
 
 EPOCH_PROPERTY = "checkdam.epoch"
-"""The Spark local property by which the driver tells a job's tasks their epoch."""
+"""The Spark local property with the epoch of a job's tasks."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SlotsInReach:
     heartbeat: Heartbeat
 
     def watched(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """In a task: return what lets the task be watched while it produces batches."""
+        """Return a wrapper that watches the task while it produces batches. Called in a task."""
         context = TaskContext.get()
         assert context is not None
         address = self.addresses[context.partitionId() % len(self.addresses)]
@@ -64,7 +64,7 @@ def job_dataframe(
     reach: SlotsInReach,
     counts: Accumulator[Totals],
 ) -> DataFrame:
-    """All levels over these sources; executing it runs one epoch. Its rows are those of the Spark sinks."""
+    """Build all levels over these sources; executing the result runs one epoch. Its rows go to the Spark sinks."""
     flow = _source_side(plan, session, sources, counts, reach)
     for level in plan.levels:
         wire = _wire_before(plan, level.index)
@@ -76,7 +76,7 @@ def job_dataframe(
 
 
 def spark_sink_rows(plan: JobPlan, flow: DataFrame, edge: Edge) -> DataFrame:
-    """The rows of one Spark sink out of the job's DataFrame, under the names their type gives them."""
+    """Return the rows of one Spark sink from the job's DataFrame, with the column names of their type."""
     wire = _wire_before(plan, len(plan.levels) + 1)
     rows = flow.filter(F.col(EDGE) == edge.id) if wire.tagged else flow
     names = [wire.schema.field(i).name for i in wire.columns[edge.id].values]
@@ -107,7 +107,9 @@ def _source_side(
 
 
 def _no_records(session: SparkSession, wire: Wire) -> DataFrame:
-    """Not a relation that Spark knows to be empty: it would plan no partitions, and every slot is to be visited."""
+    """Return an empty DataFrame that Spark does not know to be empty: else it would plan no partitions, and every slot
+    must be visited.
+    """
     none = session.range(0, 0, 1, 1)
     return none.select(*(F.lit(None).cast(from_arrow_type(field.type)).alias(field.name) for field in wire.schema))
 
@@ -117,7 +119,7 @@ def _one_source(
 ) -> DataFrame:
     chain = _chain(plan, source)
     edges = tuple(edge for edge in wire.edges if edge.source in chain)
-    # by place: names may hold any character, and Spark takes "id" and "ID" for one
+    # by place: names may hold any character, and Spark treats "id" and "ID" as one
     dataframe = dataframe.toDF(*(f"c{place}" for place in range(len(dataframe.columns))))
     columns = _columns_only(chain, edges, source, dataframe)
     if columns is None or wire.is_copied(edges[0]):
@@ -136,7 +138,7 @@ def _one_source(
 
 
 def _chain(plan: JobPlan, source: int) -> dict[int, Operator]:
-    """The source and the plain functions behind it, in order."""
+    """Return the source and the plain functions downstream of it, in order."""
     chain: dict[int, Operator] = {}
     for operator in plan.source_side:
         if operator.id == source or any(i in chain for i in operator.inputs):
@@ -147,11 +149,11 @@ def _chain(plan: JobPlan, source: int) -> dict[int, Operator]:
 def _columns_only(
     chain: Mapping[int, Operator], edges: Sequence[Edge], source: int, dataframe: DataFrame
 ) -> list[Column] | None:
-    """The edge's columns as Spark expressions, if the way to it only picks fields: then no Python is needed here."""
+    """Return the edge's columns as Spark expressions if its path only picks fields: then no Python is needed."""
     if len(edges) != 1 or has_own_key(edges[0]):
         return None
     if edges[0].target is None and has_instants(edges[0].type):
-        return None  # a naive datetime has to become what Spark knows
+        return None  # a naive datetime has to be converted for Spark
     known: dict[int, list[Column]] = {source: [F.col(name) for name in dataframe.columns]}
     for operator in chain.values():
         if operator.id == source:
@@ -161,7 +163,7 @@ def _columns_only(
         if isinstance(kind, MapKind) and len(operator.inputs) == 1 and operator.inputs[0] in known:
             projection = projection_of(kind.function, chain[operator.inputs[0]].output_type)
         if projection is None or projection.result_type(chain[operator.inputs[0]].output_type) != operator.output_type:
-            return None  # another type than the fields have: conversion is for Python, which refuses what does not fit
+            return None  # the type differs from the fields': Python converts, and refuses what does not fit
         if operator.output_type.is_compound and not projection.is_tuple:
             return None  # one column becomes several
         inputs = known[operator.inputs[0]]
@@ -182,7 +184,7 @@ def _source_chain(
     counts: Accumulator[Totals],
     reach: SlotsInReach,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    # What the source reads from stays with the driver: a DataFrame does not travel.
+    # The source's input stays with the driver: a DataFrame cannot be sent to a task.
     operators = {op.id: replace(op, kind=SourceKind(None)) if op.id == source else op for op in chain.values()}
     source_type = chain[source].output_type
 
@@ -203,7 +205,7 @@ def _source_chain(
 
 
 def _partition(plan: JobPlan, level: Level, wire: Wire) -> str:
-    """The SQL expression of a row's subtask: where it is addressed to, else where its edge leads it."""
+    """Return the SQL expression of a row's subtask: its address, else the target of its edge."""
     cases = [(edge, _edge_partition(plan, level, wire, edge)) for edge in wire.edges]
     if not wire.tagged:
         return cases[0][1]
@@ -217,7 +219,7 @@ def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
         return f"pmod(spark_partition_id(), {level.parallelism})"  # behind a level, partition i is slot i
     if edge.partitioning is Partitioning.ORIGIN:
         return f"pmod(spark_partition_id(), {edge.parallelism})"
-    if edge.partitioning is Partitioning.REBALANCE:  # by chance: Spark counts no rows of a streaming DataFrame
+    if edge.partitioning is Partitioning.REBALANCE:  # at random: Spark cannot number rows of a streaming DataFrame
         return f"cast(floor(rand() * {edge.parallelism}) as int)"
     assert edge.key is not None
     assert edge.target is not None
@@ -231,7 +233,7 @@ def _edge_partition(plan: JobPlan, level: Level, wire: Wire, edge: Edge) -> str:
 def _through_slot(
     level: int, schema: pa.Schema, reach: SlotsInReach
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The task of one subtask: stream the partition through its slot and yield what comes back."""
+    """Return the task of one subtask: it streams the partition through its slot and yields the results."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

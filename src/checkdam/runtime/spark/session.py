@@ -1,4 +1,4 @@
-"""The Spark session a job runs in, with the few settings that Checkdam's promises rest on."""
+"""The Spark session of a job, with the few settings that Checkdam depends on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from checkdam.errors import UsageError
 from checkdam.runtime.spark.jvm import JAVA_OPTIONS, JvmNotStartedError, leave_sigterm_to_driver, start_quietly
 from checkdam.state_reader.spark_source import register
 
-_LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket has to fit into about a hundred bytes
+_LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket is limited to about a hundred bytes
 DEFAULT_MASTER = "local[*]"
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
-"""How long to wait for a query to end. Spark's own default is for ever."""
+"""How long to wait for a query to end. Spark waits for ever by default."""
 
 _DEFAULTS = {
     "spark.app.name": "checkdam",
@@ -46,7 +46,7 @@ _REQUIRED = {
 
 
 def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
-    """The session of this process, made if there is none; a session that is there already is taken as it is."""
+    """Return the session of this process, created if there is none; an existing session is used as it is."""
     _find_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     running = running_session()
@@ -79,7 +79,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
 
 
 def _keep_private(settings: dict[str, str], local_dir: str) -> None:
-    """Let the JVM's temporary files, libraries it loads among them, lie where no other user can enter."""
+    """Keep the JVM's temporary files, including libraries it loads, in a directory that no other user can enter."""
     os.makedirs(local_dir, mode=0o700, exist_ok=True)
     options = settings.get(JAVA_OPTIONS, "")
     if _JAVA_TMPDIR not in options:
@@ -87,26 +87,26 @@ def _keep_private(settings: dict[str, str], local_dir: str) -> None:
 
 
 def running_session() -> SparkSession | None:
-    """The session that is there already, whichever thread made it."""
+    """Return the existing session, whichever thread created it."""
     session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     return session if session is not None and session.sparkContext._jsc is not None else None
 
 
 def _first_line(error: Exception) -> str:
-    """What the JVM or PySpark says is wrong, without a stack."""
+    """Return the error message of the JVM or PySpark, without a stack."""
     thrown = getattr(error, "java_exception", None)
     text = str(error if thrown is None else thrown.getMessage()).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 def is_on_one_machine(session: SparkSession) -> bool:
-    """Whether slots and tasks share the driver's file system and can talk over Unix sockets."""
+    """Return whether slots and tasks share the driver's file system and can use Unix sockets."""
     master = str(session.sparkContext.master)
     return master.startswith("local[") or master == "local"
 
 
 def socket_directory(session: SparkSession, work: Path) -> str | None:
-    """The directory for Unix sockets between driver and slots; None: they have to talk over TCP."""
+    """Return the directory for Unix sockets between driver and slots; None: they have to use TCP."""
     is_near = is_on_one_machine(session) and len(str(work)) <= _LONGEST_SOCKET_DIRECTORY
     return str(work) if is_near else None
 
@@ -121,6 +121,6 @@ def _find_java() -> None:
 
 
 def stop(session: SparkSession) -> None:
-    """End a session. One whose JVM is gone, because a signal reached the whole process group, has ended already."""
+    """Stop a session. If its JVM is gone, because a signal reached the whole process group, it has already ended."""
     with contextlib.suppress(Py4JError, ConnectionError):
         session.stop()

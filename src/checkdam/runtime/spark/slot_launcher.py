@@ -1,4 +1,4 @@
-"""Starting slots: one small Spark job whose tasks leave a process behind on their executor."""
+"""Starts slots: one small Spark job whose tasks leave a process behind on their executor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from checkdam.runtime.slot.slot_client import SlotAddress
 def start_slots(
     session: SparkSession, count: int, attempt: Attempt, token: str, sockets: str | None, heartbeat: Heartbeat
 ) -> list[SlotAddress]:
-    """One slot per subtask, on Unix sockets in the directory given, or on TCP where slots are elsewhere."""
+    """Start one slot per subtask, on Unix sockets in the given directory, or on TCP if slots are on other machines."""
     driver = os.getpid() if sockets is not None else None
     context = session.sparkContext
     driver_host = context.getConf().get("spark.driver.host") or "127.0.0.1"
@@ -44,7 +44,7 @@ def start_slots(
 def _start_slot(
     index: SubtaskIndex, location: str, token: str, driver: int | None, heartbeat: Heartbeat
 ) -> SlotAddress:
-    """Runs in a Spark task: worker ← daemon ← executor. The slot lives as long as the executor does."""
+    """Start a slot from a Spark task: worker ← daemon ← executor. The slot lives as long as the executor."""
     executor = parent_of(os.getppid())
     host = os.uname().nodename
     ready, ready_fd = os.pipe()
@@ -77,7 +77,7 @@ def _start_slot(
 
 
 def _own_address(driver: str) -> str:
-    """The address of this machine on the way to the driver, under which its other machines reach it too."""
+    """Return this machine's address on the route to the driver, by which the driver's other machines reach it too."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((driver, 9))  # a datagram socket: nothing is sent
         return str(probe.getsockname()[0])

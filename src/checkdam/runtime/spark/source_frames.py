@@ -1,4 +1,4 @@
-"""From sources as data to DataFrames."""
+"""Turns source descriptions into DataFrames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  Spark's own custom
+from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType
 
@@ -27,19 +27,19 @@ from checkdam.types.type_info import TypeInfo, named_tuple_type
 
 
 def dataframe_source(dataframe: DataFrame) -> DataFrameSource:
-    """A DataFrame as a source; where its streams come from is asked of the plan behind it."""
+    """Wrap a DataFrame as a source; its plan gives the origin of its streams."""
     streams = _streams_of(dataframe)
     return DataFrameSource(dataframe, " + ".join(map(_described, streams)), len(streams))
 
 
 def _streams_of(dataframe: DataFrame) -> list[Any]:
-    """The relations of a DataFrame that Spark reads as streams, in the order in which it logs their offsets."""
+    """Return the relations of a DataFrame that Spark reads as streams, in the order in which it logs their offsets."""
     leaves = dataframe._jdf.queryExecution().analyzed().collectLeaves()
     return [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
 
 
 def _described(stream: Any) -> str:
-    """Format and place of a streaming relation; either of Spark's two kinds of relations."""
+    """Return format and place of a streaming relation of either of Spark's two kinds."""
     if stream.getClass().getSimpleName() == "StreamingRelation":
         options = stream.dataSource().options()
         found = [(key, options.get(key)) for key in IDENTIFYING_OPTIONS]
@@ -54,10 +54,10 @@ def _described(stream: Any) -> str:
 
 
 def streams_in(flow: DataFrame, sources: Sequence[DataFrame]) -> Streams:
-    """The streams that Spark reads for a query over these sources.
+    """Return the streams that Spark reads for a query over these sources.
 
-    Spark gives every relation a directory of its own, in the order in which it meets them; the same one, met again, is
-    read once.
+    Spark gives every relation a directory of its own, in the order in which it finds them; a relation that occurs again
+    is read once.
     """
     met: list[Any] = []
     directories: list[int] = []
@@ -79,17 +79,17 @@ def is_bounded(spec: SourceSpec) -> bool:
 
 
 def open_source(session: SparkSession, spec: SourceSpec, type: TypeInfo) -> DataFrame:
-    """A DataFrame whose columns are the type's."""
+    """Open a source as a DataFrame with the type's columns."""
     if isinstance(spec, DataFrameSource):
         return spec.dataframe
     if isinstance(spec, CollectionSource):
-        one = session.range(0, 1, 1, 1)  # one partition, so that records arrive in the order the program gave them
+        one = session.range(0, 1, 1, 1)  # one partition keeps the records in the order of the program
         return one.mapInArrow(_bringing(to_arrow(type, list(spec.values))), from_arrow_schema(type.arrow_schema))
     return open_stream(session, spec)
 
 
 def _bringing(records: pa.RecordBatch) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Columns travel as they are: as rows of Spark they would lose what its types cannot tell."""
+    """Return a task that yields these columns. As rows of Spark they would lose what its types cannot express."""
 
     def run(ticks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for tick in ticks:
@@ -105,7 +105,7 @@ _AT_ONCE = 10_000
 def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
     options = dict(spec.options)
     if spec.format == "socket":
-        options.setdefault("numPartitions", "1")  # else Spark deals the lines out, and their order is lost
+        options.setdefault("numPartitions", "1")  # else Spark distributes the lines, and their order is lost
     reader = session.readStream.format(spec.format).options(**options)
     if spec.schema is not None:
         reader = reader.schema(spec.schema)
@@ -125,6 +125,6 @@ def open_stream(session: SparkSession, spec: StreamSource) -> DataFrame:
 
 
 def row_type(dataframe: Any) -> TypeInfo:
-    """How the rows of a DataFrame arrive: as named tuples."""
+    """Return the type of a DataFrame's rows: named tuples."""
     schema = to_arrow_schema(dataframe.schema, timezone="UTC")
     return named_tuple_type(schema)

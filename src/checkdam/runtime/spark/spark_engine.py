@@ -1,7 +1,7 @@
-"""Epochs by Structured Streaming: each micro-batch is one Spark job through every level.
+"""Runs epochs by Structured Streaming: each micro-batch is one Spark job through every level.
 
-What is there from the start comes before the query, in an epoch of its own; and epochs without records may come between
-two micro-batches. So micro-batches are counted apart from epochs.
+Static sources are read before the query, in an epoch of their own, and epochs without records may run between two
+micro-batches. So micro-batches are counted separately from epochs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 class SparkEngine:
-    """Runs one job on Spark. Epoch 0 holds what is there from the start; the others come as micro-batches."""
+    """Runs one job on Spark. Epoch 0 holds the static sources; the others are micro-batches."""
 
     def __init__(
         self, session: SparkSession, plan: JobPlan, work: Path, heartbeat: Heartbeat, watch: SparkWatch
@@ -61,15 +61,15 @@ class SparkEngine:
         self._work = work
         self._heartbeat = heartbeat
         self._watch = watch
-        self._properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the thread that executes
+        self._properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the executing thread
         self._token = secrets.token_hex(16)
         self._query_directory = work / "query"
         self._stop = threading.Event()
-        self._wake = threading.Event()  # the query has ended, or somebody wants it to
+        self._wake = threading.Event()  # the query has ended, or should end
         self._counting = SourceCounting(session.sparkContext)
         self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
         self._in_epoch = threading.Lock()
-        self._resumed = NOTHING_READ  # the position to go on from
+        self._resumed = NOTHING_READ  # the position to resume from
         self._batch: int | None = None  # the last micro-batch of this run
         self._captured: tuple[int, bytes] | None = None  # a micro-batch, and the position after it
         self._extra: DataFrame | None = None
@@ -78,7 +78,7 @@ class SparkEngine:
         self._sources = job_sources(plan)
         self._static = [source for source in self._sources if source.is_static]
         self._streams = [source for source in self._sources if not source.is_static]
-        self._read: set[OperatorUid] = set()  # the static sources whose records have come
+        self._read: set[OperatorUid] = set()  # the static sources that have been read
         self._streams_read = Streams(())  # by the query of this run
 
     def first_epoch(self) -> Epoch:
@@ -124,7 +124,8 @@ class SparkEngine:
         with self._meanings(), self._in_thread_of_user():
             if self._extra is None:
                 self._extra = self._flow({}, slots)
-            # Of a DataFrame run again, Spark would skip all stages but the last: the way through the levels before it.
+            # If a DataFrame is executed again, Spark skips all stages but the last, and with them all levels but the
+            # last.
             is_one_stage = len(self._plan.levels) == 1 and not self._plan.spark_sinks
             flow = self._extra if is_one_stage else self._extra.select("*")
             with self._as_group("epoch without records"):
@@ -132,7 +133,7 @@ class SparkEngine:
 
     @contextmanager
     def _meanings(self) -> Iterator[None]:
-        """Raise what lies behind an exception of Spark instead of it."""
+        """Replace an exception of Spark by its cause."""
         try:
             yield
         except (PySparkException, Py4JError, OSError) as failure:
@@ -146,7 +147,7 @@ class SparkEngine:
 
     @contextmanager
     def _as_group(self, description: str) -> Iterator[None]:
-        """Let Spark jobs of this thread be broken off."""
+        """Make the Spark jobs of this thread cancellable."""
         group = self._group = f"checkdam-{secrets.token_hex(4)}"
         self._session.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
         try:
@@ -160,7 +161,7 @@ class SparkEngine:
         self._streams_read = streams_in(flow, list(sources.values()))
         self._lay_out()
         failures: list[BaseException] = []
-        in_epoch = self._in_epoch = threading.Lock()  # its own: an epoch of an earlier query may hang, and hold that
+        in_epoch = self._in_epoch = threading.Lock()  # a new one: a hanging epoch of an earlier query may hold the old
 
         def on_batch(of_batch: DataFrame, batch: int) -> None:
             def execute(epoch: Epoch) -> None:
@@ -174,7 +175,7 @@ class SparkEngine:
                         run_epoch(execute)
                 except BaseException as failure:
                     failures.append(failure)
-                    if not self._stop.is_set():  # else somebody ends the query already: no need for it to fail, too
+                    if not self._stop.is_set():  # otherwise the query is being stopped: it need not fail as well
                         raise
 
         writer = flow.writeStream.foreachBatch(on_batch)
@@ -182,7 +183,7 @@ class SparkEngine:
         if all(is_bounded(self._specs[source.id]) for source in self._streams):
             writer = writer.trigger(availableNow=True)
         query = writer.start()
-        ended = self._wake = threading.Event()  # its own: the end of an earlier query must not be taken for this one's
+        ended = self._wake = threading.Event()  # a new one: the end of an earlier query is not this one's
         if self._stop.is_set():
             ended.set()
         threading.Thread(target=_watch, args=(query, ended), daemon=True, name="query-watch").start()
@@ -196,7 +197,7 @@ class SparkEngine:
             raise self._meaning_of(failure)
 
     def _stop_query(self, query: StreamingQuery) -> None:
-        """Between two epochs if possible; an epoch that takes too long is broken off, and then left to itself."""
+        """Stop the query between two epochs if possible. An epoch that takes too long is cancelled, then abandoned."""
         if self._in_epoch.acquire(timeout=_PATIENCE_SECONDS):
             self._in_epoch.release()
         try:
@@ -213,7 +214,7 @@ class SparkEngine:
             timer.start()
 
     def _break_off(self, group: str) -> None:
-        """An epoch outside the query takes too long to be waited for."""
+        """Cancel an epoch outside the query that takes too long."""
         if self._group == group:
             with suppress(Py4JError, OSError):  # a JVM that is gone has no job to cancel
                 self._session.sparkContext.cancelJobGroup(group)
@@ -223,11 +224,12 @@ class SparkEngine:
 
     def position(self) -> bytes:
         if self._batch is not None:
-            # Once: when the next batch is planned, Spark may delete what it has compacted, and an idle job asks again.
+            # Captured once: when the next batch is planned, Spark may delete what it has compacted, and an idle job
+            # asks again.
             if self._captured is None or self._captured[0] != self._batch:
                 self._captured = self._batch, self._position_after(self._batch)
             return self._captured[1]
-        # No micro-batch yet: streams stand where they stood, and those that are new have no position.
+        # No micro-batch yet: positions of streams are unchanged, and new streams have none.
         uids = {source.uid for source in self._streams}
         held = [*self._held_static(), *(each for each in self._resumed.held if each.uid in uids)]
         return encode_position(
@@ -247,14 +249,14 @@ class SparkEngine:
         return self._counting.take()
 
     def _lay_out(self) -> None:
-        """Write the query directory that the query begins with."""
+        """Write the query directory that the query starts with."""
         shutil.rmtree(self._query_directory, ignore_errors=True)
         held = {each.uid: each for each in self._resumed.held}
         wanted = [held.get(source.uid) if self._is_replayable(source) else None for source in self._streams]
         lay_out(self._resumed, self._query_directory, wanted, self._streams_read)
 
     def _is_replayable(self, source: JobSource) -> bool:
-        """Whether it can go on where it stood; one that cannot starts from what comes now."""
+        """Return whether the source can resume from a position; one that cannot starts with new records."""
         spec = self._specs[source.id]
         return not isinstance(spec, StreamSource) or spec.replayable
 
@@ -264,7 +266,7 @@ class SparkEngine:
         return job_dataframe(self._plan, self._session, sources, reach, self._counting.accumulator)
 
     def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
-        """Move one epoch's records; what leaves for Spark is kept until every Spark sink has seen it."""
+        """Move one epoch's records. Output for Spark is kept until every Spark sink has seen it."""
         self._session.sparkContext.setLocalProperty(EPOCH_PROPERTY, str(epoch))
         sinks = self._plan.spark_sinks
         try:
@@ -312,6 +314,6 @@ def _watch(query: StreamingQuery, ended: threading.Event) -> None:
     try:
         query.awaitTermination()
     except (StreamingQueryException, Py4JError, OSError):
-        pass  # told by query.exception() to the thread that waits
+        pass  # query.exception() reports it to the waiting thread
     finally:
         ended.set()

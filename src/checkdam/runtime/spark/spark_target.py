@@ -1,4 +1,4 @@
-"""Spark as the target of jobs: the session that they share, and what each of them has for itself."""
+"""Spark as the target of jobs: the session they share, and the resources of each job."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from checkdam.runtime.spark.spark_watch import SparkWatch
 
 
 class _SessionUse:
-    """Counts the jobs of this process that run on Spark, so that the last of them stops a session made for one."""
+    """Counts the jobs of this process that run on Spark, so that the last one stops a session created for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs = 0
-        self._left: SparkSession | None = None  # the environment that made it has no more use for it
+        self._left: SparkSession | None = None  # the environment that created it no longer needs it
 
     @contextmanager
     def job(self) -> Iterator[None]:
@@ -40,7 +40,7 @@ class _SessionUse:
                 self._jobs -= 1
 
     def leave(self, owned: SparkSession | None) -> SparkSession | None:
-        """Return the session that is to be stopped now: whoever made it has left it, and no job runs on it."""
+        """Return the session to stop now: the environment that created it has left it, and no job runs on it."""
         with self._lock:
             self._left = owned or self._left
             if self._jobs:
@@ -53,7 +53,7 @@ _use = _SessionUse()
 
 
 class SparkTarget:
-    """Runs the jobs of one environment on the Spark session of the process, which is made with the first use."""
+    """Runs the jobs of one environment on the Spark session of the process, which is created on first use."""
 
     def __init__(self, settings: Callable[[], Mapping[str, str]]) -> None:
         self._settings = settings
@@ -81,7 +81,7 @@ class SparkTarget:
 
     @contextmanager
     def _running(self, job: Job, session: SparkSession, properties: Any) -> Iterator[PreparedJob]:
-        work = self._work_directory() / f"job{next(self._numbers)}"  # several may run at the same time
+        work = self._work_directory() / f"job{next(self._numbers)}"  # several may run concurrently
         work.mkdir(mode=0o700)
         session.sparkContext._jsc.sc().setLocalProperties(properties)
         watch = SparkWatch(session, job.heartbeat)
@@ -97,7 +97,7 @@ class SparkTarget:
             self._session, self._owns_session = None, False
         if left is not None:
             stop(left)
-        while self._unused:  # not before: to stop the session may hang as well
+        while self._unused:  # not before: stopping the session may hang too
             self._unused.pop().stop()
 
     def _work_directory(self) -> Path:

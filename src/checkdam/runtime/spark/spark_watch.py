@@ -1,4 +1,4 @@
-"""The JVM as something that may hang: asked regularly, and killed when it does not answer."""
+"""Watches the JVM, which may hang: polls it regularly, and kills it when it does not answer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from checkdam.runtime.stalls import cpu_seconds
 _log = logging.getLogger(__name__)
 
 _COMPUTING = 0.2
-"""A JVM that uses more than this share of a core computes; the rest is what it needs for itself."""
+"""A JVM that uses more than this share of a core computes; less is its own overhead."""
 
 
 class SparkWatch:
-    """Asks Spark how far its tasks are, every heartbeat. `progress` changes when some task gets something done.
+    """Asks Spark for the progress of its tasks, every heartbeat. `progress` changes when a task makes progress.
 
-    A task that only computes changes none of Spark's counts for long, so processor time of the JVM is progress, too.
+    A task that only computes may leave Spark's counts unchanged for long, so processor time of the JVM is progress,
+    too.
 
-    A call into a JVM that is stopped, or busy collecting garbage, returns when the JVM goes on, or never. Killing it
-    lets every call return, with an error.
+    A call into a JVM that is stopped, or busy collecting garbage, returns when the JVM continues, or never. Killing it
+    makes every call return, with an error.
     """
 
     def __init__(self, session: SparkSession, heartbeat: Heartbeat, clock: Clock | None = None) -> None:
@@ -40,20 +41,20 @@ class SparkWatch:
         self._pid = int(session._jvm.java.lang.ProcessHandle.current().pid())
         self._stages = session.sparkContext._jsc.sc().statusStore()
         self._silence = Silence(heartbeat.timeout)
-        self._computed = 0  # how many looks have found that the JVM computes
+        self._computed = 0  # number of looks that found the JVM computing
         self._cpu = self._cpu_seconds(), self._clock.monotonic()
         self._stopped = threading.Event()
         self.progress: Hashable = None
-        self._lost: str | None = None  # why the JVM cannot be used any more
+        self._lost: str | None = None  # why the JVM is unusable
         for work, name in ((self._ask, "spark-progress"), (self._wait, "spark-watch")):
             threading.Thread(target=work, daemon=True, name=name).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped.set()
 
     def is_lost(self, failure: Exception) -> bool:
-        """Return whether this is what comes of calling a JVM that is gone."""
+        """Return whether this is the error of a call to a JVM that is gone."""
         return self._lost is not None or isinstance(failure, Py4JNetworkError | ConnectionError)
 
     @property
@@ -65,13 +66,13 @@ class SparkWatch:
             try:
                 self.progress = self._look()
             except Py4JJavaError:
-                pass  # an answer, too: a stage that has just ended, or a session that was stopped
+                pass  # an answer as well: a stage that has just ended, or a stopped session
             except (Py4JNetworkError, OSError):
                 if not is_alive(self._pid):
                     self._stopped.set()  # its callers get an error of their own
                     return
                 continue  # no answer this time
-            except Exception:  # noqa: BLE001  a fault of this watch is no silence of the JVM
+            except Exception:  # noqa: BLE001  a fault of this watch does not mean a silent JVM
                 _log.warning("the tasks of Spark cannot be watched", exc_info=True)
             self._silence.heard()
 

@@ -1,6 +1,6 @@
-"""In a worker process of Spark: tells a slot whether the functions on the source side move.
+"""Runs in a Spark worker process: reports to a slot whether the functions on the source side make progress.
 
-They run in Spark's own tasks, from which the driver hears nothing before they end.
+They run in Spark's own tasks, which report nothing to the driver before they end.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class TaskWatch:
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval
-        self._step: _Step | None = None  # under way
+        self._step: _Step | None = None  # in progress
         self._last: _Step | None = None  # the last that was begun
         threading.Thread(target=self._run, daemon=True, name="task-watch").start()
 
     def watched(self, work: str, report: Report, produced: Iterator[T]) -> Iterator[T]:
-        """Watch this thread while it produces, not while Spark takes what it has produced."""
+        """Watch this thread while it produces, not while Spark consumes what it has produced."""
         while True:
             self._step = self._last = _Step(work, report, StackWatch(SystemClock(), 2 * self._interval))
             try:
@@ -57,7 +57,7 @@ class TaskWatch:
             seen = self._look(seen)
 
     def _look(self, seen: _Step | None) -> _Step | None:
-        """Report what has become of the step seen last; return the one to be seen next."""
+        """Report on the step seen last. Return the step to look at next."""
         step, last = self._step, self._last
         if last is None or (step is None and last is seen):
             return last  # no task, or one that waits for Spark
