@@ -21,7 +21,7 @@ SPARK_TESTS = $(RUN) -m pytest -m spark -n 2 --dist load --maxschedchunk 1 $(TES
 help:
 	@echo "make demo        count words, kill a slot and the driver, resume: about a minute"
 	@echo "make test        all tests, those on Spark included"
-	@echo "make check       format, lint, types, layers, fast tests: no Java, under a minute"
+	@echo "make check       format, lint, types, layers, fast tests, simulation: no Java"
 	@echo "make test-spark  only the tests on Spark"
 	@echo "make simulate    whole jobs in one thread, in orders that seeds choose: SEEDS=500, SEED=a number to repeat"
 	@echo "make docs        write docs/configuration.md from the tables of settings"
