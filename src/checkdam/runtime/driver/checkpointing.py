@@ -138,6 +138,7 @@ class Checkpointing:
         self._never_sent: set[CheckpointId] = set()  # timed out before the epoch ended: unknown to the slots
         self._slots_ended = False
         self._takes_reports = True
+        self._has_undiscarded = False  # set by the committer: metadata of a dropped checkpoint may still exist
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
         self.watermarks: Mapping[int, int] = {}  # per operator, likewise
 
@@ -447,8 +448,10 @@ class Checkpointing:
     def _discard(self, checkpoint_ids: Sequence[CheckpointId], files: Sequence[StateFile]) -> None:
         def discard() -> None:
             self._store.check()
+            self._has_undiscarded = True
             for checkpoint_id in checkpoint_ids:
                 self._store.discard(checkpoint_id)
+            self._has_undiscarded = False
             self._store.delete_files(files)
 
         told = partial(self._around.listener.checkpoints_discarded, checkpoint_ids)
@@ -589,6 +592,8 @@ class Checkpointing:
             self._group.call(call)
 
     def _delete(self, files: Sequence[StateFile]) -> None:
+        if self._has_undiscarded:
+            return  # a checkpoint that could not be discarded may need them: the next attempt sweeps by what is there
         self._store.check()
         self._store.delete_files(files)
 
