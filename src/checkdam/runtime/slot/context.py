@@ -1,4 +1,4 @@
-"""What user functions see of their slot: the objects behind every `ctx`."""
+"""The objects behind every `ctx`: the part of a slot that user functions see."""
 
 from __future__ import annotations
 

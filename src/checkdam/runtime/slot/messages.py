@@ -77,7 +77,7 @@ class OperatorCounts:
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """What one subtask received by one edge in one epoch."""
+    """Records and bytes that one subtask received by one edge in one epoch."""
 
     records: int = 0
     bytes: int = 0
