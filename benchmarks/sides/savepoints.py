@@ -62,7 +62,7 @@ def taken(
 
 
 def _filled(backend: str, index: int, parallelism: int, keys: int) -> KeyedStateStore:
-    store = BACKENDS[backend].open(_owner(index, parallelism), (), None, "", claim=True)
+    store = BACKENDS[backend].open(_owner(index, parallelism), (), None, claim=True)
     table = store.table(_COUNT)
     numbers = np.arange(keys)
     groups = key_groups(numbers.tolist(), type_info(int), _MAX_PARALLELISM)
@@ -108,7 +108,7 @@ def restored(*, path: str, backend: str, keys: int, parallelism: int) -> dict[st
     for index in range(parallelism):
         owner = _owner(index, parallelism)
         wanted = [each for each in handles if each.key_groups == owner.key_groups]
-        store = BACKENDS[backend].open(owner, wanted, storage, "", claim=False)
+        store = BACKENDS[backend].open(owner, wanted, storage, claim=False)
         held.append((store, store.table(_COUNT)))
         held[-1][1].get_all([0])
     seconds = time.perf_counter() - started

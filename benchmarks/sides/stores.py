@@ -61,7 +61,7 @@ class Subtask:
         wanted = [
             each for each in handles if each.key_groups.first <= owned.last and owned.first <= each.key_groups.last
         ]
-        self.store: KeyedStateStore = backend.open(owner, wanted, self._storage, "", claim=True)
+        self.store: KeyedStateStore = backend.open(owner, wanted, self._storage, claim=True)
         self.states = OperatorKeyedState(self.store, OperatorTime(), _UID)
         self._checkpoints = 0
 

@@ -85,7 +85,7 @@ def test_its_keyed_state_is_restored() -> None:
     )
     handles = list(CONTENT.operators[0].subtasks.values())
 
-    store = HashMapStateBackend().open(owner, handles, open_storage(str(DIRECTORY)), "", claim=False)
+    store = HashMapStateBackend().open(owner, handles, open_storage(str(DIRECTORY)), claim=False)
 
     counts = dict(store.cells(StateSpec("count", StateKind.VALUE, type_info(int))).all())
     assert counts == {"a": 1, "b": -2, "d": 4, "e": 5, "f": 6}

@@ -49,7 +49,7 @@ def restore(version: str) -> tuple[KeyedStateStore, KeyedStateHandle, MemoryStor
         storage.write(name, (DATA / version / name).read_bytes())
     files = tuple(StateFile(name, len(storage.read(name))) for name in FILES)
     handle = KeyedStateHandle(KeyGroupRange(0, 127), files)
-    return HashMapStateBackend().open(OWNER, [handle], storage, "", claim=True), handle, storage
+    return HashMapStateBackend().open(OWNER, [handle], storage, claim=True), handle, storage
 
 
 def value_state(name: str, of: Any, **more: Any) -> StateSpec:
@@ -106,7 +106,7 @@ def test_state_that_expires_of_format_2_is_read_though_the_file_does_not_tell_by
 def test_a_file_of_format_2_tells_what_its_states_are() -> None:
     _, handle, storage = restore("v2")
 
-    states = [info for info, _ in read_entries(handle, storage, "", OWNER.key_groups, Path)]
+    states = [info for info, _ in read_entries(handle, storage, OWNER.key_groups, Path)]
 
     assert states[1:] == [
         StateInfo("visit", "value", '{"dataclass":"Visit","fields":[["page","str"],["seen",{"list":"int"}]]}'),

@@ -103,10 +103,9 @@ def open_store(
     handles: Sequence[KeyedStateHandle] = (),
     of: StoreOwner | None = None,
     *,
-    directory: str = "",
     claim: bool = True,
 ) -> KeyedStateStore:
-    store = backend.open(of or owner(), handles, storage, directory, claim=claim)
+    store = backend.open(of or owner(), handles, storage, claim=claim)
     opened.append(store)
     return store
 

@@ -40,6 +40,7 @@ from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import TtlTime
+from checkdam.storage.subtree import subtree
 from checkdam.testing import MemoryStorage
 from checkdam.types.type_info import type_info
 
@@ -93,7 +94,7 @@ def test_without_claim_the_first_snapshot_needs_no_file_of_the_old_directory(bac
     handle = checkpoint(store, old, 1)
     for file in handle.files:
         old.rename(file.path, f"job/{file.path}")
-    restored = open_store(backend, old, [handle], directory="job", claim=False)
+    restored = open_store(backend, subtree(old, "job"), [handle], claim=False)
     put(restored, restored.cells(COUNT), {"k1": -1})
     old.delete_directory("job")
 

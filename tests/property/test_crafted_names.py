@@ -257,7 +257,7 @@ def restore_everything(path: str, backend: str, work: Path) -> None:
                 type_info(str),
                 lambda: Path(tempfile.mkdtemp(dir=work)),
             )
-            store = BACKENDS[backend].open(owner, [handle], open_storage(directory), "", claim=False)
+            store = BACKENDS[backend].open(owner, [handle], open_storage(directory), claim=False)
             store.close()
 
 

@@ -224,7 +224,7 @@ class Stores(RuleBasedStateMachine):
                 type_info(str),
             )
             mine = [handle for handle in handles if set(handle.key_groups) & set(owned)]
-            self.stores.append(HashMapStateBackend().open(owner, mine, self.storage, "", claim=claim))
+            self.stores.append(HashMapStateBackend().open(owner, mine, self.storage, claim=claim))
             self.stores[-1].current_namespace = "day"
         self.states: list[dict[str, Any]] = [
             {name: self._asked(store, name) for name in registered} for store in self.stores

@@ -275,7 +275,7 @@ class Programs(RuleBasedStateMachine):
                 self._work_directory,
             )
             mine = [handle for handle in self.latest[0] if set(handle.key_groups) & set(owned)]
-            store = backend.open(owner, mine, self.storage, "", claim=claim)
+            store = backend.open(owner, mine, self.storage, claim=claim)
             plain, spaced = (
                 OperatorKeyedState(store, self.time, UID),
                 OperatorKeyedState(store, self.time, UID, namespace=int),

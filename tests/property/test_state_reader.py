@@ -70,7 +70,7 @@ class Operator:
             )
             for subtask in range(PARALLELISM)
         ]
-        self._stores = [backend.open(owner, (), None, "", claim=True) for owner in self._owners]
+        self._stores = [backend.open(owner, (), None, claim=True) for owner in self._owners]
         self._cells = [store.cells(spec) for store in self._stores]
 
     def change(self, changed: dict[int, float | None]) -> None:

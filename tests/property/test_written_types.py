@@ -139,7 +139,7 @@ def _check(backend: KeyedStateBackend, typed: list[tuple[Any, list[Any]]]) -> No
             type_info(str),
             lambda: Path(tempfile.mkdtemp(dir=work)),
         )
-        store = backend.open(owner, (), None, "", claim=False)
+        store = backend.open(owner, (), None, claim=False)
         states = OperatorKeyedState(store, OperatorTime(), OperatorUid("op"))
         try:
             for place, (of, values) in enumerate(typed):

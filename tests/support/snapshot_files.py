@@ -85,7 +85,7 @@ def _write(
     backend: KeyedStateBackend,
     checkpoint_id: CheckpointId,
 ) -> KeyedStateHandle:
-    store = backend.open(owner, (), None, "", claim=True)
+    store = backend.open(owner, (), None, claim=True)
     try:
         for (name, _, of), values in states.items():
             table = store.table(StateSpec(name, StateKind.VALUE, type_info(of)))

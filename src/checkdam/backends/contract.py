@@ -210,16 +210,15 @@ class KeyedStateBackend(Protocol):
         owner: StoreOwner,
         restore_from: Sequence[KeyedStateHandle],
         storage: Storage | None,
-        directory: str,
         *,
         claim: bool,
     ) -> KeyedStateStore:
         """Open the state of one subtask, holding exactly the key groups it owns, out of all handles given.
 
-        Without handles no storage is needed. The files of the handles are at `directory/path` in `storage` ("" if
-        paths start at its root). With `claim` the job owns them and later snapshots build on them, provided that one
-        handle with the same key groups was restored; then `Sealed.write` must be given a storage in which the same
-        paths lead to them. Otherwise the first snapshot is full and needs no files but its own.
+        Without handles no storage is needed. The paths of the handles' files start at the root of `storage`. With
+        `claim` the job owns the files and later snapshots build on them, provided that one handle with the same key
+        groups was restored; then `Sealed.write` must be given a storage in which the same paths lead to them.
+        Otherwise the first snapshot is full and needs no files but its own.
 
         Raises:
             CheckpointDamagedError: a file is gone, truncated or altered.

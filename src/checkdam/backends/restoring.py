@@ -26,9 +26,7 @@ from checkdam.types.type_text import type_from_text
 _BEGIN_ANEW = "or give the state another name to begin anew"
 
 
-def read_states(
-    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
-) -> Iterator[tuple[StateInfo, Entries]]:
+def read_states(owner: StoreOwner, handle: KeyedStateHandle, storage: Storage) -> Iterator[tuple[StateInfo, Entries]]:
     """Read the states of a snapshot of any backend with their entries in the owner's key groups, as encoded bytes.
 
     Consume the entries of a state before asking for the next state.
@@ -43,10 +41,10 @@ def read_states(
             f'operator "{owner.uid}" has state of backend "{handle.backend}", which this version does not know',
             hint="Restore with the version of checkdam that wrote it, or a newer one.",
         )
-    keys = describe_keys(handle, storage, directory)
+    keys = describe_keys(handle, storage)
     if keys is not None:
         check_keys(owner, *keys)
-    return read_entries(handle, storage, directory, owner.key_groups, owner.work_directory)
+    return read_entries(handle, storage, owner.key_groups, owner.work_directory)
 
 
 def check_keys(owner: StoreOwner, key_type: str, max_parallelism: int) -> None:

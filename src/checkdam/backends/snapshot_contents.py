@@ -16,7 +16,7 @@ Entries = Iterator[tuple[bytes, bytes]]
 """Entry keys and stored values, encoded by the serializers of `StateSpec.entry_key` and `StateInfo.type`."""
 
 
-def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> list[StateInfo]:
+def describe_handle(handle: KeyedStateHandle, storage: Storage) -> list[StateInfo]:
     """Return every state of the snapshot once, as its newest file describes it, without reading entries.
 
     Raises:
@@ -25,15 +25,15 @@ def describe_handle(handle: KeyedStateHandle, storage: Storage, directory: str) 
         StateNotRestorableError: no known backend wrote it.
     """
     if handle.backend == "hashmap":
-        return _states(open_files(handle, storage, directory))
+        return _states(open_files(handle, storage))
     if handle.backend == "rocksdb":
         from checkdam.backends.rocksdb.snapshot_files import read_info  # other jobs need not load its library
 
-        return read_info(handle, storage, directory).states if handle.files else []
+        return read_info(handle, storage).states if handle.files else []
     raise _unknown(handle)
 
 
-def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
+def describe_keys(handle: KeyedStateHandle, storage: Storage) -> tuple[str, int] | None:
     """Return the durable key type and the max parallelism of a snapshot; None if it is empty. Raises as
     `describe_handle`.
     """
@@ -41,19 +41,18 @@ def describe_keys(handle: KeyedStateHandle, storage: Storage, directory: str) ->
         if not handle.files:
             return None
         newest = handle.files[-1]
-        info = read_state_file(storage, _path(directory, newest.path), newest.size).info
+        info = read_state_file(storage, newest.path, newest.size).info
         return info.key_type, info.max_parallelism
     if handle.backend == "rocksdb":
         from checkdam.backends.rocksdb.rocksdb_reading import read_keys
 
-        return read_keys(handle, storage, directory)
+        return read_keys(handle, storage)
     raise _unknown(handle)
 
 
 def read_entries(
     handle: KeyedStateHandle,
     storage: Storage,
-    directory: str,
     key_groups: KeyGroupRange,
     work_directory: Callable[[], Path],
 ) -> Iterator[tuple[StateInfo, Entries]]:
@@ -67,33 +66,33 @@ def read_entries(
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `describe_handle`.
     """
     if handle.backend == "hashmap":
-        return _hashmap_entries(open_files(handle, storage, directory, key_groups), key_groups)
+        return _hashmap_entries(open_files(handle, storage, key_groups), key_groups)
     if handle.backend == "rocksdb":
         from checkdam.backends.rocksdb.rocksdb_reading import read_handle
 
-        return read_handle(handle, storage, directory, key_groups, work_directory)
+        return read_handle(handle, storage, key_groups, work_directory)
     raise _unknown(handle)
 
 
-def verify_handle(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+def verify_handle(handle: KeyedStateHandle, storage: Storage) -> None:
     """Read and verify every byte of the snapshot, without unpacking entries. Raises as `describe_handle`."""
     if handle.backend == "hashmap":
-        for reader in open_files(handle, storage, directory):
+        for reader in open_files(handle, storage):
             reader.verify()
     elif handle.backend == "rocksdb":
         from checkdam.backends.rocksdb.snapshot_files import verify_tables
 
         if handle.files:
-            verify_tables(handle, storage, directory)
+            verify_tables(handle, storage)
     else:
         raise _unknown(handle)
 
 
 def open_files(
-    handle: KeyedStateHandle, storage: Storage, directory: str, key_groups: KeyGroupRange | None = None
+    handle: KeyedStateHandle, storage: Storage, key_groups: KeyGroupRange | None = None
 ) -> list[StateFileReader]:
     """Open the files of a hashmap snapshot, oldest first. Raises as `describe_handle`."""
-    return [read_state_file(storage, _path(directory, file.path), file.size, key_groups) for file in handle.files]
+    return [read_state_file(storage, file.path, file.size, key_groups) for file in handle.files]
 
 
 def _states(readers: list[StateFileReader]) -> list[StateInfo]:
@@ -111,7 +110,3 @@ def _unknown(handle: KeyedStateHandle) -> StateNotRestorableError:
         f'there is state of backend "{handle.backend}", which this version does not know',
         hint="Use the version of checkdam that wrote it, or a newer one.",
     )
-
-
-def _path(directory: str, path: str) -> str:
-    return f"{directory}/{path}" if directory else path

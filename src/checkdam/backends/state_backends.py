@@ -36,13 +36,12 @@ class HashMapStateBackend(OptionFields):
         owner: StoreOwner,
         restore_from: Sequence[KeyedStateHandle],
         storage: Storage | None,
-        directory: str,
         *,
         claim: bool,
     ) -> HashMapStore:
         from checkdam.backends.hashmap.hashmap_store import open_store
 
-        return open_store(owner, restore_from, storage, directory, claim=claim)
+        return open_store(owner, restore_from, storage, claim=claim)
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,12 @@ class RocksDBStateBackend(OptionFields):
         owner: StoreOwner,
         restore_from: Sequence[KeyedStateHandle],
         storage: Storage | None,
-        directory: str,
         *,
         claim: bool,
     ) -> RocksDBStore:
         from checkdam.backends.rocksdb.rocksdb_store import open_store
 
-        return open_store(owner, memory_bytes(self.memory), restore_from, storage, directory, claim=claim)
+        return open_store(owner, memory_bytes(self.memory), restore_from, storage, claim=claim)
 
 
 def backend_from(configuration: Configuration) -> KeyedStateBackend:

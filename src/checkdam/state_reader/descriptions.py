@@ -132,7 +132,7 @@ def describe_keyed(
         if not handle.files:
             continue
         if key_type is None:
-            keys = describe_keys(handle, storage, "")
+            keys = describe_keys(handle, storage)
             key_type = None if keys is None else keys[0]
         _add_sizes(sizes, handle, storage, in_full=in_full)
     return [_described(entry.uid, info, key_type or "", sizes[name]) for name, info in infos.items()]
@@ -153,14 +153,14 @@ def _add_sizes(sizes: Mapping[str, _Size], handle: KeyedStateHandle, storage: St
 
 def _counted(handle: KeyedStateHandle, storage: Storage) -> dict[str, int]:
     with tempfile.TemporaryDirectory(prefix="checkdam-reader-") as work:
-        found = read_entries(handle, storage, "", handle.key_groups, lambda: Path(work) / "db")
+        found = read_entries(handle, storage, handle.key_groups, lambda: Path(work) / "db")
         return {info.name: sum(1 for _ in entries) for info, entries in found}
 
 
 def _indexed(handle: KeyedStateHandle, storage: Storage, names: Container[str]) -> dict[str, tuple[int, int, int]]:
     """Return entries, bytes on disk and number of files of each state, from the indexes of one subtask's files."""
     found: dict[str, tuple[int, int, int]] = {}
-    for reader in open_files(handle, storage, "", handle.key_groups):
+    for reader in open_files(handle, storage, handle.key_groups):
         of_file: dict[str, tuple[int, int]] = {}
         for block in reader.info.blocks:
             name = reader.info.states[block.state].name

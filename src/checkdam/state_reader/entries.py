@@ -68,7 +68,7 @@ def read_chunks(
     if not len(wanted) or not handle.files:
         return iter(())
     if handle.backend == "hashmap":
-        return _hashmap_chunks(open_files(handle, storage, "", wanted), reading, wanted)
+        return _hashmap_chunks(open_files(handle, storage, wanted), reading, wanted)
     if handle.backend == "rocksdb":
         return _rocksdb_chunks(handle, storage, reading, wanted)
     raise StateNotRestorableError(
@@ -207,9 +207,9 @@ def rocksdb_entries(
     from checkdam.backends.rocksdb.rocksdb_reading import read_keyed
     from checkdam.backends.rocksdb.snapshot_files import read_info
 
-    info = read_info(handle, storage, "")
+    info = read_info(handle, storage)
     with tempfile.TemporaryDirectory(prefix="checkdam-reader-") as work:
-        for state, entries in read_keyed(handle, info, storage, "", wanted, Path(work) / "db"):
+        for state, entries in read_keyed(handle, info, storage, wanted, Path(work) / "db"):
             if state.name == name:
                 yield from entries
                 return
@@ -230,7 +230,7 @@ def group_sizes(handle: KeyedStateHandle, storage: Storage, name: str, key_group
             lengths = [len(key) - len(prefix) + len(value) for key, value in each]
             yield int.from_bytes(prefix, "big"), len(lengths), sum(lengths)
         return
-    filled = [reader for reader in open_files(handle, storage, "", wanted) if blocks_of(reader, name, wanted)]
+    filled = [reader for reader in open_files(handle, storage, wanted) if blocks_of(reader, name, wanted)]
     if len(filled) == 1:
         yield from _of_one_file(filled[0], name, wanted)
         return

@@ -233,13 +233,13 @@ class Savepoint:
 
     def _all_infos(self, entry: OperatorEntry) -> Iterator[StateInfo]:
         for _, handle in sorted(entry.subtasks.items()):
-            yield from describe_handle(handle, self._storage, "")
+            yield from describe_handle(handle, self._storage)
 
     def _keyed(
         self, entry: OperatorEntry, infos: dict[str, StateInfo], name: str, *, unpickle: bool = False
     ) -> KeyedState:
         filled = {subtask: handle for subtask, handle in entry.subtasks.items() if handle.files}
-        keys = next(filter(None, (describe_keys(handle, self._storage, "") for handle in filled.values())))
+        keys = next(filter(None, (describe_keys(handle, self._storage) for handle in filled.values())))
         [description] = describe_keyed(entry, {name: infos[name]}, self._storage)
         return KeyedState(description, self.path, infos[name], keys, filled, self._storage, unpickle=unpickle)
 

@@ -390,7 +390,7 @@ class LocalJob:
         handles = [h for entry in checkpoint.operators if entry.uid == uid for h in entry.subtasks.values()]
         assert self._storage is not None
         files = subtree(self._storage, self._job_id)
-        store = self.job().backend.open(owner, handles, files, "", claim=False)
+        store = self.job().backend.open(owner, handles, files, claim=False)
         kept = operator.output_type if of is None else type_info(of.type)
         spec = StateSpec(OP_STATE if of is None else of.name, StateKind.VALUE, kept)
         try:

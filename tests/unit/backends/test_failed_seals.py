@@ -24,7 +24,7 @@ HELD = {f"k{i}": i for i in range(1000)}
 
 
 def _open(storage: MemoryStorage, *handles: KeyedStateHandle) -> HashMapStore:
-    return HashMapStateBackend().open(OWNER, handles, storage, "", claim=True)
+    return HashMapStateBackend().open(OWNER, handles, storage, claim=True)
 
 
 def _completed(store: HashMapStore, storage: MemoryStorage, number: int) -> KeyedStateHandle:

@@ -57,7 +57,7 @@ class Last:
 
 def open_store(handles: tuple[KeyedStateHandle, ...] = (), storage: MemoryStorage | None = None) -> KeyedStateStore:
     owner = StoreOwner(OperatorUid("op"), SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 7), 8, type_info(str))
-    return HashMapStateBackend().open(owner, handles, storage, "", claim=True)
+    return HashMapStateBackend().open(owner, handles, storage, claim=True)
 
 
 def keyed(store: KeyedStateStore, time: RecordTime | None = None, namespace: Any = None) -> OperatorKeyedState:

@@ -114,7 +114,7 @@ def _checkpoint(
         work_directory=lambda: root / "work",
     )
     (root / "work").mkdir()
-    store = backend.open(owner, (), storage, "", claim=True)
+    store = backend.open(owner, (), storage, claim=True)
     state = OperatorKeyedState(store, OperatorTime(), uid)
     visits = state.get_state(ValueStateDescriptor("visits", Visit))
     pages = state.get_map_state(MapStateDescriptor("pages", str, int, ttl=ttl))

@@ -51,7 +51,7 @@ def _handle(root: Path, backend: KeyedStateBackend) -> KeyedStateHandle:
     owner = StoreOwner(
         UID, SubtaskIndex(0), Attempt("a1"), KeyGroupRange(0, 127), 128, type_info(str), lambda: root / "working"
     )
-    store = backend.open(owner, (), storage, "", claim=True)
+    store = backend.open(owner, (), storage, claim=True)
     count = store.cells(StateSpec("count", StateKind.VALUE, type_info(int)))
     last = store.table(StateSpec("last words", StateKind.VALUE, type_info(tuple[str, float])))
     seen = store.cells(
@@ -219,7 +219,7 @@ def _half(root: Path, subtask: int, of: type) -> KeyedStateHandle:
     storage, first = Subtree(open_storage(str(root)), JOB), 64 * subtask
     groups = KeyGroupRange(first, first + 63)
     owner = StoreOwner(UID, SubtaskIndex(subtask), Attempt("a1"), groups, 128, type_info(str))
-    store = HashMapStateBackend().open(owner, (), storage, "", claim=True)
+    store = HashMapStateBackend().open(owner, (), storage, claim=True)
     counts = store.cells(StateSpec("count", StateKind.VALUE, type_info(of)))
     store.current_key = next(key for key in map(str, range(100)) if key_group_of(key, type_info(str), 128) in groups)
     counts.update(of(1))

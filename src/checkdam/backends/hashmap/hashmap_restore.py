@@ -32,9 +32,7 @@ class RestoredState:
         return sum(block.info.entries for blocks in self.sources for block in blocks)
 
 
-def restore(
-    owner: StoreOwner, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
-) -> dict[str, RestoredState]:
+def restore(owner: StoreOwner, handles: Sequence[KeyedStateHandle], storage: Storage) -> dict[str, RestoredState]:
     """Read every state, by name, in the owner's key groups only.
 
     Raises:
@@ -45,7 +43,7 @@ def restore(
     restored: dict[str, RestoredState] = {}
     for handle in handles:
         read = _own_states if handle.backend == "hashmap" else _foreign_states
-        for info, blocks in read(owner, handle, storage, directory):
+        for info, blocks in read(owner, handle, storage):
             state = restored.setdefault(info.name, RestoredState(info))
             state.info = agreed(owner.uid, state.info, info)
             if blocks:
@@ -54,21 +52,20 @@ def restore(
 
 
 def _own_states(
-    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
+    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage
 ) -> Iterator[tuple[StateInfo, list[Block]]]:
     for file in handle.files:
-        path = f"{directory}/{file.path}" if directory else file.path
-        reader = read_state_file(storage, path, file.size, owner.key_groups)
+        reader = read_state_file(storage, file.path, file.size, owner.key_groups)
         check_keys(owner, reader.info.key_type, reader.info.max_parallelism)
         for index, info in enumerate(reader.info.states):
             yield info, list(reader.blocks(index))
 
 
 def _foreign_states(
-    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage, directory: str
+    owner: StoreOwner, handle: KeyedStateHandle, storage: Storage
 ) -> Iterator[tuple[StateInfo, list[Block]]]:
     """Read the states of another backend's snapshot, whose entries have another order."""
-    for info, entries in read_states(owner, handle, storage, directory):
+    for info, entries in read_states(owner, handle, storage):
         yield info, []  # a state without entries must be known, too
         keys = info.entry_key(owner.key_type)
         while chunk := list(islice(entries, _AT_ONCE)):

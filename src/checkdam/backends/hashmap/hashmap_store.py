@@ -39,12 +39,11 @@ def open_store(
     owner: StoreOwner,
     restore_from: Sequence[KeyedStateHandle],
     storage: Storage | None,
-    directory: str,
     *,
     claim: bool,
 ) -> HashMapStore:
     """Open the state of one subtask, as `KeyedStateBackend.open` promises."""
-    restored = {} if storage is None else restore(owner, restore_from, storage, directory)
+    restored = {} if storage is None else restore(owner, restore_from, storage)
     only = restore_from[0] if claim and len(restore_from) == 1 else None
     builds_on = only is not None and only.backend == "hashmap" and only.key_groups == owner.key_groups
     return HashMapStore(owner, restored, restore_from[0].files if builds_on else ())

@@ -23,7 +23,6 @@ _READING_BYTES = SMALLEST_ROCKSDB_MEMORY
 def read_handle(
     handle: KeyedStateHandle,
     storage: Storage,
-    directory: str,
     key_groups: KeyGroupRange,
     work_directory: Callable[[], Path],
 ) -> Iterator[tuple[StateInfo, Entries]]:
@@ -38,10 +37,10 @@ def read_handle(
     """
     if not handle.files:
         return
-    info = read_info(handle, storage, directory)
+    info = read_info(handle, storage)
     local = work_directory()
     try:
-        for state, entries in read_keyed(handle, info, storage, directory, key_groups, local):
+        for state, entries in read_keyed(handle, info, storage, key_groups, local):
             yield state, ((key[2:], value) for key, value in entries)
     finally:
         shutil.rmtree(local, ignore_errors=True)
@@ -51,12 +50,11 @@ def read_keyed(
     handle: KeyedStateHandle,
     info: SnapshotInfo,
     storage: Storage,
-    directory: str,
     key_groups: KeyGroupRange,
     local: Path,
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Read like `read_handle`, with keys as in the database; leaves the files in `local`."""
-    fetch(handle, info, storage, directory, local, key_groups)
+    fetch(handle, info, storage, local, key_groups)
     database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
     try:
         for state in info.states:
@@ -74,11 +72,11 @@ def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:
         raise damaged(handle.files[0].path, f"RocksDB cannot read it ({error})") from error
 
 
-def read_keys(handle: KeyedStateHandle, storage: Storage, directory: str) -> tuple[str, int] | None:
+def read_keys(handle: KeyedStateHandle, storage: Storage) -> tuple[str, int] | None:
     """Return the durable key type and the max parallelism of a snapshot; None if it is empty."""
     if not handle.files:
         return None
-    info = read_info(handle, storage, directory)
+    info = read_info(handle, storage)
     return info.key_type, info.max_parallelism
 
 

@@ -38,7 +38,7 @@ def open_empty(owner: StoreOwner, memory: SlotMemory) -> RestoredDatabase:
 
 
 def restore(
-    owner: StoreOwner, memory: SlotMemory, handles: Sequence[KeyedStateHandle], storage: Storage, directory: str
+    owner: StoreOwner, memory: SlotMemory, handles: Sequence[KeyedStateHandle], storage: Storage
 ) -> RestoredDatabase:
     """Open a database with exactly the owner's key groups, out of all handles.
 
@@ -46,7 +46,7 @@ def restore(
     other snapshots. So the usual cases, the same parallelism or a multiple of it, take the time to link or copy files.
     """
     infos = {
-        place: read_info(handle, storage, directory)
+        place: read_info(handle, storage)
         for place, handle in enumerate(handles)
         if handle.backend == "rocksdb" and handle.files
     }
@@ -59,15 +59,15 @@ def restore(
         if first is None or not shared[first]:
             restored = RestoredDatabase(path, Database(path / "db", memory))
         else:
-            restored = _open(owner, memory, path, handles[first], infos[first], storage, directory)
+            restored = _open(owner, memory, path, handles[first], infos[first], storage)
         try:
             for place, handle in enumerate(handles):
                 if place in infos and (place == first or not shared[place]):
                     continue
                 if place in infos:
-                    _ingest(owner, memory, restored, handle, infos[place], storage, directory)
+                    _ingest(owner, memory, restored, handle, infos[place], storage)
                 else:
-                    _load(owner, restored, handle, storage, directory)
+                    _load(owner, restored, handle, storage)
         except BaseException:
             restored.database.close()
             raise
@@ -84,9 +84,8 @@ def _open(
     handle: KeyedStateHandle,
     info: SnapshotInfo,
     storage: Storage,
-    directory: str,
 ) -> RestoredDatabase:
-    fetch(handle, info, storage, directory, path / "db", owner.key_groups)
+    fetch(handle, info, storage, path / "db", owner.key_groups)
     database = open_fetched(handle, path / "db", memory)
     if handle.key_groups != owner.key_groups:
         database.keep_only(owner.key_groups)
@@ -105,12 +104,11 @@ def _ingest(
     handle: KeyedStateHandle,
     info: SnapshotInfo,
     storage: Storage,
-    directory: str,
 ) -> None:
     """Add the owner's key groups of another RocksDB snapshot; its keys are already in order."""
     local = restored.path / "other"
     try:
-        for state, entries in read_keyed(handle, info, storage, directory, owner.key_groups, local):
+        for state, entries in read_keyed(handle, info, storage, owner.key_groups, local):
             column = _column(owner, restored, state)
             if write_sorted(restored.path / "sorted", memory, entries):
                 column.ingest(restored.path / "sorted")
@@ -119,11 +117,9 @@ def _ingest(
         (restored.path / "sorted").unlink(missing_ok=True)
 
 
-def _load(
-    owner: StoreOwner, restored: RestoredDatabase, handle: KeyedStateHandle, storage: Storage, directory: str
-) -> None:
+def _load(owner: StoreOwner, restored: RestoredDatabase, handle: KeyedStateHandle, storage: Storage) -> None:
     """Add the owner's key groups of another backend's snapshot."""
-    for state, entries in read_states(owner, handle, storage, directory):
+    for state, entries in read_states(owner, handle, storage):
         column = _column(owner, restored, state)
         for chunk in chunks(entries, _CHUNK):
             column.write(_with_key_groups(owner, state, chunk))

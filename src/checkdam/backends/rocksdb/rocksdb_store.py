@@ -33,7 +33,6 @@ def open_store(
     memory_bytes: int,
     restore_from: Sequence[KeyedStateHandle],
     storage: Storage | None,
-    directory: str,
     *,
     claim: bool,
 ) -> RocksDBStore:
@@ -41,7 +40,7 @@ def open_store(
     memory = slot_memory(memory_bytes)
     if storage is None or not restore_from:
         return RocksDBStore(owner, memory, open_empty(owner, memory), {})
-    restored = restore(owner, memory, restore_from, storage, directory)
+    restored = restore(owner, memory, restore_from, storage)
     builds_on = claim and len(restore_from) == 1 and restore_from[0].key_groups == owner.key_groups
     return RocksDBStore(owner, memory, restored, restored.tables if builds_on else {})
 

@@ -65,7 +65,7 @@ def pack_info(info: SnapshotInfo) -> bytes:
     return content + _TAIL.pack(xxhash.xxh3_64_intdigest(content))
 
 
-def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> SnapshotInfo:
+def read_info(handle: KeyedStateHandle, storage: Storage) -> SnapshotInfo:
     """Read our own file of a handle that has files.
 
     Raises:
@@ -76,7 +76,7 @@ def read_info(handle: KeyedStateHandle, storage: Storage, directory: str) -> Sna
     found = next((file for file in handle.files if file.name == INFO_NAME), None)
     if found is None:
         raise damaged(handle.files[0].path, "the snapshot it belongs to has no list of its states")
-    path = place(directory, found.path)
+    path = found.path
     try:
         data = storage.read(path)
     except FileNotFoundError as error:
@@ -119,7 +119,6 @@ def fetch(
     handle: KeyedStateHandle,
     info: SnapshotInfo,
     storage: Storage,
-    directory: str,
     target: Path,
     key_groups: KeyGroupRange,
 ) -> None:
@@ -135,7 +134,7 @@ def fetch(
         (target / name).write_bytes(content)
     for file in handle.files:
         if file.name in info.tables:
-            path, local = place(directory, file.path), target / file.name
+            path, local = file.path, target / file.name
             try:
                 first, last = info.key_groups.get(file.name, (key_groups.first, key_groups.last))
                 is_read = first <= key_groups.last and key_groups.first <= last
@@ -145,16 +144,16 @@ def fetch(
             _check_read(path, file, checksum, size, info.tables[file.name])
 
 
-def verify_tables(handle: KeyedStateHandle, storage: Storage, directory: str) -> None:
+def verify_tables(handle: KeyedStateHandle, storage: Storage) -> None:
     """Read every file of a handle and verify its checksum; keeps nothing.
 
     Raises:
         CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is gone, truncated or altered.
     """
-    checksums = read_info(handle, storage, directory).tables
+    checksums = read_info(handle, storage).tables
     for file in handle.files:
         if file.name in checksums:
-            path, hasher, size = place(directory, file.path), xxhash.xxh3_64(), 0
+            path, hasher, size = file.path, xxhash.xxh3_64(), 0
             try:
                 for piece in _stored_pieces(storage, path, file.size):
                     hasher.update(piece)

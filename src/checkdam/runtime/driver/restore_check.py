@@ -32,6 +32,7 @@ from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.subtree import subtree
 from checkdam.types.evolution import Compatibility, compare
 
 _WORDS = {
@@ -76,18 +77,16 @@ def check_restore(plan: JobPlan, restored: Restored, choices: SourceChoices) -> 
     position = decode_position(checkpoint.source_position)
     outcomes, taken = match_sources(position, checkpoint.epoch, job_sources(plan), choices)
     check_files(msgspec.structs.replace(position, held=taken))
-    storage = open_storage(restored.storage)
+    storage = subtree(open_storage(restored.storage), restored.directory)
     entries = {entry.uid: entry for entry in restored.checkpoint.operators}
     reports = list(map(_of_source, outcomes))
     for operator in plan.operators:
         if operator.uid is not None and (operator.is_stateful or operator.uid in entries):
-            held = _Held(storage, restored.directory, entries.pop(operator.uid, None))
+            held = _Held(storage, entries.pop(operator.uid, None))
             held.verify()
             reports += _of_operator(operator, held, plan.key_groups_of(operator.id))
     for entry in entries.values():
-        reports += _of_dropped(
-            _Held(storage, restored.directory, entry), is_refused=not choices.allow_non_restored_state
-        )
+        reports += _of_dropped(_Held(storage, entry), is_refused=not choices.allow_non_restored_state)
     return reports
 
 
@@ -110,19 +109,18 @@ def _of_source(outcome: SourceOutcome) -> StateReport:
 class _Held:
     """The state of one operator in a checkpoint; empty for a new operator."""
 
-    def __init__(self, storage: Storage, directory: str, entry: OperatorEntry | None) -> None:
+    def __init__(self, storage: Storage, entry: OperatorEntry | None) -> None:
         self.entry = entry
         self._storage = storage
-        self._directory = directory
         self.keyed: dict[str, StateInfo] = {}
         self.keys: tuple[str, int] | None = None
         self.operator: dict[str, OperatorStatePart] = {}
         if entry is not None:
             for keyed in entry.subtasks.values():
-                self.keyed.update((info.name, info) for info in describe_handle(keyed, storage, directory))
-                self.keys = self.keys or describe_keys(keyed, storage, directory)
+                self.keyed.update((info.name, info) for info in describe_handle(keyed, storage))
+                self.keys = self.keys or describe_keys(keyed, storage)
             for handle in entry.operator_states.values():
-                for part in unpack(handle, self._read):
+                for part in unpack(handle, storage.read):
                     if part.elements or part.name not in self.operator:  # an empty list fits any type
                         self.operator[part.name] = part
 
@@ -130,7 +128,7 @@ class _Held:
         """Check the bytes of keyed state; those of operator state were checked when it was unpacked."""
         if self.entry is not None:
             for keyed in self.entry.subtasks.values():
-                verify_handle(keyed, self._storage, self._directory)
+                verify_handle(keyed, self._storage)
 
     def dealt_out(self) -> Mapping[tuple[str, Redistribution], OperatorStatePart]:
         """Return all operator state, as a single subtask would get it."""
@@ -138,10 +136,7 @@ class _Held:
             return {}
         subtasks = map(SubtaskIndex, range(self.entry.parallelism))
         handles = [self.entry.operator_states.get(subtask) for subtask in subtasks]
-        return redistribute(handles, self.entry.parallelism, 1, 0, self._read)
-
-    def _read(self, path: str) -> bytes:
-        return self._storage.read(f"{self._directory}/{path}" if self._directory else path)
+        return redistribute(handles, self.entry.parallelism, 1, 0, self._storage.read)
 
 
 def _of_operator(operator: Operator, held: _Held, key_groups: int) -> Iterator[StateReport]:

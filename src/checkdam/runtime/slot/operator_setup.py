@@ -135,14 +135,14 @@ class OpenOperator:
             work_directory=lambda: work_directory(local_directory(setup)),
         )
         if setup.restore is None:
-            return setup.backend.open(owner, (), None, "", claim=True)
+            return setup.backend.open(owner, (), None, claim=True)
         # Only what the subtask owns: at unchanged parallelism that is one handle, which its snapshots may build on.
         handles = [
             handle
             for handle in setup.restore.keyed.get(self.uid, ())
             if handle.key_groups.first <= groups.last and groups.first <= handle.key_groups.last
         ]
-        return setup.backend.open(owner, handles, self._slot.restore_from, "", claim=setup.restore.claim)
+        return setup.backend.open(owner, handles, self._slot.restore_from, claim=setup.restore.claim)
 
     def _open_states(self) -> OperatorStates | None:
         """Open the operator states, also if only the checkpoint has any: undeclared state is carried over."""

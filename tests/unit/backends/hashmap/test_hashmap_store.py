@@ -35,7 +35,7 @@ OWNER = StoreOwner(OperatorUid("op"), SubtaskIndex(0), Attempt("a1"), KeyGroupRa
 
 
 def open_store(storage: MemoryStorage, handles: tuple[object, ...] = ()) -> HashMapStore:
-    return HashMapStateBackend().open(OWNER, handles, storage, "", claim=True)  # type: ignore[arg-type]
+    return HashMapStateBackend().open(OWNER, handles, storage, claim=True)  # type: ignore[arg-type]
 
 
 def _seal_seconds(held: int) -> float:
@@ -215,7 +215,7 @@ def test_a_subtask_reads_only_the_blocks_of_its_key_groups(of_maps: bool) -> Non
         eighth = dataclasses.replace(
             OWNER, subtask=SubtaskIndex(subtask), key_groups=key_group_range(subtask, 8, OWNER.max_parallelism)
         )
-        HashMapStateBackend().open(eighth, [handle], storage, "", claim=False)
+        HashMapStateBackend().open(eighth, [handle], storage, claim=False)
         read.append(storage.bytes_read)
 
     assert max(read) <= total / 8 + 3 * tail

@@ -49,7 +49,7 @@ def open_store(work: Path, storage: Storage) -> Iterator[Open]:
             type_info(str),
             lambda: Path(tempfile.mkdtemp(dir=work)),
         )
-        stores.append(RocksDBStateBackend(memory).open(owner, handles, storage, "", claim=True))
+        stores.append(RocksDBStateBackend(memory).open(owner, handles, storage, claim=True))
         return stores[-1]
 
     yield opened

@@ -89,7 +89,7 @@ with tempfile.TemporaryDirectory() as place:
     def opened(memory, name):
         path = Path(place, name)
         owner = StoreOwner("op", 0, "a", KeyGroupRange(0, 127), 128, type_info(str), lambda: path)
-        return RocksDBStateBackend(memory).open(owner, (), None, "", claim=False)
+        return RocksDBStateBackend(memory).open(owner, (), None, claim=False)
     small = opened("16 MB", "small")
     fill(small, 100, 10)
     small.close()

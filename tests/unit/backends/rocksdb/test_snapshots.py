@@ -117,13 +117,12 @@ def test_a_snapshot_is_read_as_entries_of_the_key_groups_asked_for(
     local = tmp_path / "reading"
 
     read = {
-        info.name: dict(entries)
-        for info, entries in read_handle(handle, storage, "", KeyGroupRange(3, 5), lambda: local)
+        info.name: dict(entries) for info, entries in read_handle(handle, storage, KeyGroupRange(3, 5), lambda: local)
     }
 
     expected = [key for key in KEYS if 3 <= key_group_of(key, type_info(str), 16) <= 5]
     assert read["count"].keys() == {bytes([0xA0 | len(key)]) + key.encode() for key in expected}
-    assert read_keys(handle, storage, "") == ('"str"', 16)
+    assert read_keys(handle, storage) == ('"str"', 16)
     assert not local.exists()
 
 
@@ -306,7 +305,7 @@ def test_an_altered_table_is_found_by_a_subtask_that_owns_keys_of_it(
     open_store: Open, storage: Storage, tmp_path: Path
 ) -> None:
     handle = spread(open_store, storage)
-    info = read_info(handle, storage, "")
+    info = read_info(handle, storage)
     table = next(file for file in handle.files if info.key_groups.get(file.name) == (0, 0))
     path = tmp_path / "checkpoints" / table.path
     whole = path.read_bytes()
@@ -354,7 +353,7 @@ def test_a_snapshot_after_rescaling_holds_nothing_of_other_subtasks_however_larg
     again = checkpoint(part, storage, 2)
 
     assert sum(file.size for file in again.files) < 0.3 * stored
-    assert all(0 <= first <= last <= 3 for first, last in read_info(again, storage, "").key_groups.values())
+    assert all(0 <= first <= last <= 3 for first, last in read_info(again, storage).key_groups.values())
 
 
 def test_the_state_of_a_full_snapshot_is_merged_once(open_store: Open, storage: Storage) -> None:
@@ -391,7 +390,7 @@ def test_a_closed_store_has_no_file_open(open_store: Open, storage: Storage, wor
 
 def rewritten(storage: Storage, handle: KeyedStateHandle, **changes: Any) -> KeyedStateHandle:
     """The snapshot with another list of its states, under a valid checksum."""
-    info = read_info(handle, storage, "")
+    info = read_info(handle, storage)
     data = pack_info(msgspec.structs.replace(info, **changes))
     *tables, told = handle.files
     storage.write(told.path, data)

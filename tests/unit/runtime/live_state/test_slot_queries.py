@@ -40,7 +40,7 @@ class Slot:
     def __init__(self, **options: Any) -> None:
         groups = KeyGroupRange(0, 127)
         owner = StoreOwner(OperatorUid("op"), SubtaskIndex(0), Attempt("a"), groups, 128, type_info(str))
-        self.store: KeyedStateStore = HashMapStateBackend().open(owner, (), None, "", claim=True)
+        self.store: KeyedStateStore = HashMapStateBackend().open(owner, (), None, claim=True)
         self.count = self.store.cells(COUNT)
         self.epoch = 0
         self.is_inside = False

@@ -41,7 +41,7 @@ def aggregated(
     owner = StoreOwner(
         OperatorUid("it"), SubtaskIndex(0), Attempt("try"), KeyGroupRange(0, 127), 128, key_type=key_type
     )
-    store = HashMapStateBackend().open(owner, (), None, "", claim=True)
+    store = HashMapStateBackend().open(owner, (), None, claim=True)
     operator = Operator(1, "it", kind, (0,), of, key=KeySelector(key_type, None, (key,)))
     process = make_process(operator, context=FunctionContext("it", 0, 1), store=store)
     produced: list[Batch] = []

@@ -196,7 +196,7 @@ class Place:
 def test_one_entry_of_a_map_by_places_is_told(served: Served, tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     owner = StoreOwner(OperatorUid("count"), SubtaskIndex(0), Attempt("a"), KeyGroupRange(0, 127), 128, type_info(str))
-    store = HashMapStateBackend().open(owner, (), None, "", claim=True)
+    store = HashMapStateBackend().open(owner, (), None, claim=True)
     visits = store.maps(StateSpec("visits", StateKind.MAP, type_info(int), type_info(Place)))
     store.current_key = "a"
     visits.put(Place("north", 1), 5)
