@@ -44,12 +44,12 @@ def taken(
     checkpoints = open_storage(os.path.abspath("checkpoints"))
     stores = [_filled(backend, index, parallelism, keys) for index in range(parallelism)]
     for store in stores if has_checkpoint else ():
-        store.seal(CheckpointId(1)).write(checkpoints, "shared")
+        store.snapshot(CheckpointId(1)).write(checkpoints, "shared")
         store.completed(CheckpointId(1))
     started = time.perf_counter()
     place = SavepointDirectory.prepare(directory, _JOB, name="savepoint")
     handles = {
-        SubtaskIndex(index): store.seal(CheckpointId(2)).write_whole(
+        SubtaskIndex(index): store.snapshot(CheckpointId(2)).write_whole(
             open_storage(place.uri), checkpoints, canonical=format == SavepointFormat.CANONICAL
         )
         for index, store in enumerate(stores)

@@ -67,9 +67,9 @@ def write(
         for index, each in enumerate(counts):
             own = chosen[where[chosen] == index].tolist()
             each.add_one(own) if number else each.fill(own)
-            handle, sealed = each.subtask.checkpoint()
+            handle, snapshot = each.subtask.checkpoint()
             handles.append(handle)
-            new += sum(file.size for file in sealed.new_files)
+            new += sum(file.size for file in snapshot.new_files)
         written.append(new)
     for each in counts:
         each.subtask.store.close()

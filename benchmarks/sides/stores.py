@@ -13,8 +13,8 @@ from checkdam.backends import (
     HashMapStateBackend,
     KeyedStateBackend,
     KeyedStateStore,
+    PendingSnapshot,
     RocksDBStateBackend,
-    Sealed,
     StoreOwner,
 )
 from checkdam.backends.keyed_state import OperatorKeyedState
@@ -68,13 +68,13 @@ class Subtask:
     def count(self) -> ValueState[int]:
         return self.states.get_state(ValueStateDescriptor("count", int, default=0))
 
-    def checkpoint(self) -> tuple[KeyedStateHandle, Sealed]:
+    def checkpoint(self) -> tuple[KeyedStateHandle, PendingSnapshot]:
         """Take a checkpoint and complete it."""
         self._checkpoints += 1
-        sealed = self.store.seal(CheckpointId(self._checkpoints))
-        handle = sealed.write(self._storage, "shared")
+        snapshot = self.store.snapshot(CheckpointId(self._checkpoints))
+        handle = snapshot.write(self._storage, "shared")
         self.store.completed(CheckpointId(self._checkpoints))
-        return handle, sealed
+        return handle, snapshot
 
 
 def subtasks_of(words: Sequence[str], parallelism: int) -> list[int]:

@@ -143,7 +143,7 @@ def get_maps(store: KeyedStateStore, state: Any, keys: Iterable[Any]) -> dict[An
 
 
 def checkpoint(store: KeyedStateStore, storage: Storage, number: int) -> KeyedStateHandle:
-    handle = store.seal(CheckpointId(number)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
     store.completed(CheckpointId(number))
     return handle
 

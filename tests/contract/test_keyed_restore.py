@@ -69,8 +69,8 @@ def test_rescaling_gives_each_subtask_the_key_groups_it_owns(
         mine = {key: value for key, value in expected.items() if GROUP_OF[key] in of.key_groups}
         assert get(store, state, KEYS) == mine
         if before != after:
-            sealed = store.seal(CheckpointId(3))
-            assert sealed.write(storage, "new").files == sealed.new_files
+            snapshot = store.snapshot(CheckpointId(3))
+            assert snapshot.write(storage, "new").files == snapshot.new_files
 
 
 def test_a_restored_store_goes_on_with_deltas(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
@@ -80,7 +80,7 @@ def test_a_restored_store_goes_on_with_deltas(backend: KeyedStateBackend, storag
     restored = open_store(backend, storage, [first])
     put(restored, restored.cells(COUNT), {"k1": -1})
 
-    handle = restored.seal(CheckpointId(2)).write(storage, "shared")
+    handle = restored.snapshot(CheckpointId(2)).write(storage, "shared")
 
     assert {file.path for file in first.files} & {file.path for file in handle.files}
     assert bytes_of(handle, besides=first) < bytes_of(first)
@@ -155,7 +155,7 @@ def test_rescaling_divides_also_the_state_that_nobody_asks_for(
     handle = checkpoint(store, storage, 1)
     halves = [open_store(backend, storage, [handle], owner(subtask, 2)) for subtask in range(2)]
 
-    handles = [half.seal(CheckpointId(2)).write(storage, f"half-{i}") for i, half in enumerate(halves)]
+    handles = [half.snapshot(CheckpointId(2)).write(storage, f"half-{i}") for i, half in enumerate(halves)]
 
     held = [content(backend, storage, [each], KEYS) for each in handles]
     assert held[0] | held[1] == HUNDRED
@@ -199,13 +199,13 @@ def test_state_that_is_asked_for_late_is_in_every_snapshot(
     restored = open_store(backend, storage, [first], claim=False)
     put(restored, restored.cells(cell("other")), {"a": 1})
     if not is_asked_before:
-        sealed = restored.seal(CheckpointId(2))
+        snapshot = restored.snapshot(CheckpointId(2))
     late = restored.cells(COUNT)
     put(restored, late, {"k1": -1})
     if is_asked_before:
-        sealed = restored.seal(CheckpointId(2))
+        snapshot = restored.snapshot(CheckpointId(2))
 
-    second = sealed.write(storage, "shared")
+    second = snapshot.write(storage, "shared")
 
     restored.completed(CheckpointId(2))
     put(restored, late, {"k2": -2})
@@ -253,14 +253,14 @@ def test_values_of_an_older_type_migrate(backend: KeyedStateBackend, storage: Me
     assert content(backend, storage, [third], KEYS) == HUNDRED  # nobody asked for it in between
 
 
-def test_a_checkpoint_sealed_before_a_late_migration_is_no_ground_for_deltas(
+def test_a_checkpoint_taken_before_a_late_migration_is_no_ground_for_deltas(
     backend: KeyedStateBackend, storage: MemoryStorage
 ) -> None:
     store = open_store(backend, storage)
     put(store, store.cells(cell("point", PointV1)), {key: PointV1(i, -i) for key, i in HUNDRED.items()})
     restored = open_store(backend, storage, [checkpoint(store, storage, 1)])
     put(restored, restored.cells(COUNT), {"a": 1})
-    before = restored.seal(CheckpointId(2))
+    before = restored.snapshot(CheckpointId(2))
     state = restored.cells(cell("point", PointV2))
     before.write(storage, "shared")
     restored.completed(CheckpointId(2))
@@ -379,7 +379,7 @@ def test_the_backend_may_change_between_runs(
         subtask.cells(COUNT)
         subtask.maps(VISITS)
         subtask.cells(cell("point", PointV2))
-        handles.append(subtask.seal(CheckpointId(3)).write(storage, "shared"))
+        handles.append(subtask.snapshot(CheckpointId(3)).write(storage, "shared"))
 
     assert {each.backend for each in handles} == {handles[0].backend}
     if other != handles[0].backend:

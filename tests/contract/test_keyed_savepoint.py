@@ -54,9 +54,9 @@ def counted(backend: KeyedStateBackend, storage: Storage) -> tuple[KeyedStateSto
 def savepoint(
     store: KeyedStateStore, source: Storage, number: int, *, canonical: bool
 ) -> tuple[KeyedStateHandle, MemoryStorage]:
-    """A handle and all that there is beside it; the store has forgotten the seal."""
+    """A handle and all that there is beside it; the store has forgotten the snapshot."""
     target = MemoryStorage()
-    handle = store.seal(CheckpointId(number)).write_whole(target, source, canonical=canonical)
+    handle = store.snapshot(CheckpointId(number)).write_whole(target, source, canonical=canonical)
     store.aborted(CheckpointId(number))
     return handle, target
 
@@ -79,9 +79,9 @@ def test_a_checkpoint_that_fails_beside_a_savepoint_leaves_the_newest_changes_to
     backend: KeyedStateBackend, storage: MemoryStorage
 ) -> None:
     store, state = counted(backend, storage)
-    saved = store.seal(CheckpointId(3))
+    saved = store.snapshot(CheckpointId(3))
     put(store, state, {"k1": 5, "k2": 6})
-    store.seal(CheckpointId(4))
+    store.snapshot(CheckpointId(4))
     store.aborted(CheckpointId(4))
     saved.write_whole(MemoryStorage(), storage, canonical=True)
     store.aborted(CheckpointId(3))
@@ -97,13 +97,13 @@ def test_a_savepoint_can_be_taken_where_there_are_no_checkpoints(backend: KeyedS
     state = store.cells(COUNT)
     put(store, state, HUNDRED)
     target = MemoryStorage()
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
     put(store, state, {"k1": -1, "k2": None})
 
-    first = sealed.write_whole(target, None, canonical=canonical)
-    assert sealed.new_files == first.files
+    first = snapshot.write_whole(target, None, canonical=canonical)
+    assert snapshot.new_files == first.files
     store.aborted(CheckpointId(1))
-    second = store.seal(CheckpointId(2)).write_whole(target, None, canonical=canonical)
+    second = store.snapshot(CheckpointId(2)).write_whole(target, None, canonical=canonical)
 
     assert content(backend, target, [first], KEYS) == HUNDRED
     assert content(backend, target, [second], KEYS) == CHANGED
@@ -128,11 +128,11 @@ def test_a_checkpoint_may_complete_while_a_savepoint_is_written(
     backend: KeyedStateBackend, storage: MemoryStorage, canonical: bool
 ) -> None:
     store, state = counted(backend, storage)
-    sealed, target = store.seal(CheckpointId(3)), MemoryStorage()
+    snapshot, target = store.snapshot(CheckpointId(3)), MemoryStorage()
     put(store, state, {"k3": -3})
     newer = checkpoint(store, storage, 4)
 
-    handle = sealed.write_whole(target, storage, canonical=canonical)
+    handle = snapshot.write_whole(target, storage, canonical=canonical)
     store.aborted(CheckpointId(3))
     put(store, state, {"k4": -4})
     newest = checkpoint(store, storage, 5)
@@ -169,8 +169,8 @@ def test_a_savepoint_is_dealt_out_anew_at_another_parallelism(
     for subtask in range(2):
         half = open_store(backend, storage, of=owner(subtask, 2))
         put(half, half.cells(COUNT), {k: v for k, v in HUNDRED.items() if GROUP_OF[k] in owner(subtask, 2).key_groups})
-        sealed = half.seal(CheckpointId(1))
-        handles.append(sealed.write_whole(target, None, canonical=canonical))
+        snapshot = half.snapshot(CheckpointId(1))
+        handles.append(snapshot.write_whole(target, None, canonical=canonical))
 
     found: dict[str, int] = {}
     for subtask in range(3):
@@ -207,13 +207,13 @@ def test_a_failed_write_leaves_nothing_and_the_next_savepoint_is_whole(
 ) -> None:
     store, _ = counted(backend, storage)
     counting = FaultyStorage(MemoryStorage(), at=-1, fault=fault)
-    store.seal(CheckpointId(3)).write_whole(counting, storage, canonical=canonical)
+    store.snapshot(CheckpointId(3)).write_whole(counting, storage, canonical=canonical)
     store.aborted(CheckpointId(3))
 
     for at in range(counting.operations):
         faulty = FaultyStorage(MemoryStorage(), at=at, fault=fault)
         with pytest.raises(StorageError):
-            store.seal(CheckpointId(4 + at)).write_whole(faulty, storage, canonical=canonical)
+            store.snapshot(CheckpointId(4 + at)).write_whole(faulty, storage, canonical=canonical)
         store.aborted(CheckpointId(4 + at))
         assert faulty.list("") == []
 
@@ -226,7 +226,7 @@ def test_an_abort_ends_a_savepoint_that_is_being_written_and_leaves_nothing(
     backend: KeyedStateBackend, storage: MemoryStorage, canonical: bool
 ) -> None:
     store, _ = counted(backend, storage)
-    sealed = store.seal(CheckpointId(3))
+    snapshot = store.snapshot(CheckpointId(3))
 
     class Interrupted(MemoryStorage):
         def write(self, path: str, data: bytes) -> None:
@@ -237,11 +237,11 @@ def test_an_abort_ends_a_savepoint_that_is_being_written_and_leaves_nothing(
 
     target = Interrupted()
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write_whole(target, storage, canonical=canonical)
+        snapshot.write_whole(target, storage, canonical=canonical)
 
     assert target.list("") == []
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write_whole(MemoryStorage(), storage, canonical=canonical)
+        snapshot.write_whole(MemoryStorage(), storage, canonical=canonical)
 
 
 def test_a_full_checkpoint_refers_to_no_file_of_another(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
@@ -249,7 +249,7 @@ def test_a_full_checkpoint_refers_to_no_file_of_another(backend: KeyedStateBacke
     before = checkpoint(store, storage, 3)
     put(store, state, {"k3": -3})
 
-    full = store.seal(CheckpointId(4), full=True).write(storage, "shared")
+    full = store.snapshot(CheckpointId(4), full=True).write(storage, "shared")
     store.completed(CheckpointId(4))
     put(store, state, {"k4": -4})
     after = checkpoint(store, storage, 5)
@@ -280,7 +280,7 @@ def test_damage_in_a_file_that_hashmap_builds_on_is_not_copied() -> None:
     target = MemoryStorage()
 
     with pytest.raises(CheckpointDamagedError, match="altered"):
-        store.seal(CheckpointId(3)).write_whole(target, storage, canonical=True)
+        store.snapshot(CheckpointId(3)).write_whole(target, storage, canonical=True)
 
     assert target.list("") == []
 

@@ -280,7 +280,7 @@ def test_keys_and_map_keys_may_be_tuples(backend: KeyedStateBackend, storage: Me
     assert get(restored, restored.cells(COUNT), [("a", 1), ("b", 1)]) == {("a", 1): 5}
 
 
-def test_a_map_value_changed_in_place_after_seal_does_not_show_in_it(
+def test_a_map_value_changed_in_place_after_snapshot_does_not_show_in_it(
     backend: KeyedStateBackend, storage: MemoryStorage
 ) -> None:
     spec = mapping("items", of=Item)
@@ -288,10 +288,10 @@ def test_a_map_value_changed_in_place_after_seal_does_not_show_in_it(
     state = store.maps(spec)
     item = Item("a", ["x"])
     put_maps(store, state, {"a": {"m": item}})
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
     item.tags.append("late")
 
-    handle = sealed.write(storage, "shared")
+    handle = snapshot.write(storage, "shared")
 
     assert entries(backend, storage, [handle], spec) == {("a", "m"): Item("a", ["x"])}
 

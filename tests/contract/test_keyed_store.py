@@ -31,11 +31,11 @@ def test_a_backend_is_configuration_that_pickles(backend: KeyedStateBackend) -> 
     assert pickle.loads(pickle.dumps(backend)) == backend
 
 
-def test_later_writes_do_not_show_in_a_sealed_snapshot(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
+def test_later_writes_do_not_show_in_a_snapshot(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
     store = open_store(backend, storage)
     state = store.cells(COUNT)
     put(store, state, HUNDRED)
-    first = store.seal(CheckpointId(1))
+    first = store.snapshot(CheckpointId(1))
     put(store, state, {"k1": -1, "k2": None, "new": 5})
 
     handle = first.write(storage, "shared")
@@ -44,7 +44,7 @@ def test_later_writes_do_not_show_in_a_sealed_snapshot(backend: KeyedStateBacken
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_values_changed_in_place_after_seal_do_not_show_in_it(
+def test_values_changed_in_place_after_snapshot_do_not_show_in_it(
     backend: KeyedStateBackend, storage: MemoryStorage, full: bool
 ) -> None:
     descriptor = cell("item", Item)
@@ -55,10 +55,10 @@ def test_values_changed_in_place_after_seal_do_not_show_in_it(
         checkpoint(store, storage, 1)
     item = Item("a", ["x"])
     put(store, state, {"k1": item, "k2": None})
-    sealed = store.seal(CheckpointId(2))
+    snapshot = store.snapshot(CheckpointId(2))
     item.tags.append("late")
 
-    restored = open_store(backend, storage, [sealed.write(storage, "shared")])
+    restored = open_store(backend, storage, [snapshot.write(storage, "shared")])
 
     assert get(restored, restored.cells(descriptor), ["k1", "k2", "k3"]) == {
         "k1": Item("a", ["x"]),
@@ -75,18 +75,18 @@ def test_a_delta_holds_what_changed_on_top_of_the_completed_checkpoint(
     base = checkpoint(store, storage, 1)
     put(store, state, {"k1": -1, "k2": None})
 
-    sealed = store.seal(CheckpointId(2))
-    handle = sealed.write(storage, "shared")
+    snapshot = store.snapshot(CheckpointId(2))
+    handle = snapshot.write(storage, "shared")
 
     assert {file.path for file in handle.files} - {file.path for file in base.files} == {
-        file.path for file in sealed.new_files
+        file.path for file in snapshot.new_files
     }
     assert bytes_of(handle, besides=base) < bytes_of(base)
     expected = {key: value for key, value in {**HUNDRED, "k1": -1}.items() if key != "k2"}
     assert content(backend, storage, [handle], KEYS) == expected
 
 
-def test_an_empty_store_can_be_sealed_and_restored(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
+def test_an_empty_store_can_be_snapshotted_and_restored(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
     store = open_store(backend, storage)
     state = store.cells(COUNT)
     empty = checkpoint(store, storage, 1)
@@ -99,7 +99,7 @@ def test_an_empty_store_can_be_sealed_and_restored(backend: KeyedStateBackend, s
 
 
 @pytest.mark.parametrize("end", ["aborted", "forgotten"])
-def test_what_an_unconfirmed_checkpoint_sealed_is_in_the_next_one_without_its_files(
+def test_what_an_unconfirmed_checkpoint_holds_is_in_the_next_one_without_its_files(
     backend: KeyedStateBackend, storage: MemoryStorage, end: str
 ) -> None:
     store = open_store(backend, storage)
@@ -107,7 +107,7 @@ def test_what_an_unconfirmed_checkpoint_sealed_is_in_the_next_one_without_its_fi
     put(store, state, HUNDRED)
     checkpoint(store, storage, 1)
     put(store, state, {"k1": -1, "k2": None, "k3": -3})
-    lost = store.seal(CheckpointId(2))
+    lost = store.snapshot(CheckpointId(2))
     lost.write(storage, "shared")
     if end == "aborted":
         store.aborted(CheckpointId(2))
@@ -128,9 +128,9 @@ def test_confirmations_may_come_late_and_out_of_order(backend: KeyedStateBackend
     put(store, state, HUNDRED)
     checkpoint(store, storage, 1)
     put(store, state, {"k1": -1})
-    second = store.seal(CheckpointId(2))
+    second = store.snapshot(CheckpointId(2))
     put(store, state, {"k2": -2})
-    third = store.seal(CheckpointId(3))
+    third = store.snapshot(CheckpointId(3))
     second.write(storage, "shared")
     third.write(storage, "shared")
     store.completed(CheckpointId(3))
@@ -149,7 +149,7 @@ def test_a_late_writer_of_an_aborted_checkpoint_leaves_no_file(
 ) -> None:
     store = open_store(backend, storage)
     put(store, store.cells(COUNT), HUNDRED)
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
 
     class AbortsMeanwhile(FaultyStorage):
         def write(self, path: str, data: bytes) -> None:
@@ -157,12 +157,12 @@ def test_a_late_writer_of_an_aborted_checkpoint_leaves_no_file(
             store.aborted(CheckpointId(1))
 
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write(AbortsMeanwhile(storage, -1, Fault.REFUSED), "shared")
+        snapshot.write(AbortsMeanwhile(storage, -1, Fault.REFUSED), "shared")
 
     assert storage.list("") == []
-    assert sealed.new_files == ()
+    assert snapshot.new_files == ()
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write(storage, "shared")
+        snapshot.write(storage, "shared")
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_a_failed_operation_leaves_no_file_and_loses_no_change(
     for number in range(1, 26):  # long enough for merges
         before = {status.path for status in storage.list("")}
         try:
-            handles.append(store.seal(CheckpointId(number)).write(faulty, "shared"))
+            handles.append(store.snapshot(CheckpointId(number)).write(faulty, "shared"))
             store.completed(CheckpointId(number))
         except StorageError:
             store.aborted(CheckpointId(number))
@@ -233,7 +233,7 @@ def test_a_value_of_the_wrong_type_fails_the_snapshot_with_its_name_and_loses_no
 
     with pytest.raises(JobGraphError, match='state "count" of operator "op"'):  # noqa: PT012  # may come with any
         put(store, state, {"b": "text"})
-        store.seal(CheckpointId(1)).write(storage, "shared")
+        store.snapshot(CheckpointId(1)).write(storage, "shared")
 
     store.aborted(CheckpointId(1))
     put(store, state, {"b": 2})
@@ -247,9 +247,9 @@ def test_a_snapshot_is_written_in_another_thread_while_processing_goes_on(
     state = store.cells(COUNT)
     many = {f"k{i}": i for i in range(20_000)}
     put(store, state, many)
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
     written: list[KeyedStateHandle] = []
-    writer = threading.Thread(target=lambda: written.append(sealed.write(storage, "shared")))
+    writer = threading.Thread(target=lambda: written.append(snapshot.write(storage, "shared")))
 
     writer.start()
     while writer.is_alive():
@@ -259,17 +259,15 @@ def test_a_snapshot_is_written_in_another_thread_while_processing_goes_on(
     assert content(backend, storage, written, [*many, "new"]) == many
 
 
-def test_completing_a_checkpoint_keeps_what_later_ones_sealed(
-    backend: KeyedStateBackend, storage: MemoryStorage
-) -> None:
+def test_completing_a_checkpoint_keeps_what_later_ones_hold(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
     store = open_store(backend, storage)
     state = store.cells(COUNT)
     put(store, state, HUNDRED)
     checkpoint(store, storage, 1)
     put(store, state, {"k1": -1})
-    second = store.seal(CheckpointId(2))
+    second = store.snapshot(CheckpointId(2))
     put(store, state, {"k2": -2})
-    store.seal(CheckpointId(3))
+    store.snapshot(CheckpointId(3))
     second.write(storage, "shared")
     store.completed(CheckpointId(2))
     store.aborted(CheckpointId(3))

@@ -161,10 +161,10 @@ def test_in_event_time_a_snapshot_does_not_depend_on_when_it_is_written(
     expiry = Expiry()
     store = open_store(backend, storage)
     put(store, store.cells(spec, expiry.one), OLD_AND_NEW)
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
     expiry.now = 10
 
-    handle = sealed.write(storage, "shared")
+    handle = snapshot.write(storage, "shared")
 
     assert entries(backend, storage, [handle], spec) == OLD_AND_NEW
 

@@ -46,9 +46,9 @@ def test_a_wrong_value_fails_the_epoch_on_rocksdb_and_the_checkpoint_on_hashmap_
 
     if isinstance(backend, HashMapStateBackend):
         store.end_epoch()
-        sealed = store.seal(CheckpointId(1))
+        snapshot = store.snapshot(CheckpointId(1))
         with pytest.raises(JobGraphError, match=told):
-            sealed.write(storage, "shared")
+            snapshot.write(storage, "shared")
     else:
         with pytest.raises(JobGraphError, match=told):
             store.end_epoch()
@@ -79,16 +79,16 @@ STAND_INS = [
 ]
 
 
-@pytest.mark.parametrize(("of", "make", "change", "sealed_as"), STAND_INS)
+@pytest.mark.parametrize(("of", "make", "change", "kept_as"), STAND_INS)
 @pytest.mark.parametrize("is_map", [False, True])
 @pytest.mark.parametrize("is_delta", [False, True])
-def test_a_snapshot_holds_what_was_sealed_also_where_a_value_that_can_change_stands_for_one_that_cannot(
+def test_a_snapshot_holds_the_value_of_its_barrier_also_where_a_value_that_can_change_stands_for_one_that_cannot(
     backend: KeyedStateBackend,
     storage: MemoryStorage,
     of: Any,
     make: Any,
     change: Any,
-    sealed_as: Any,
+    kept_as: Any,
     is_map: bool,
     is_delta: bool,
 ) -> None:
@@ -97,8 +97,8 @@ def test_a_snapshot_holds_what_was_sealed_also_where_a_value_that_can_change_sta
     state: Any = store.maps(spec) if is_map else store.cells(spec)
     expected = {}
     for store.current_key in [f"k{i}" for i in range(10)] if is_delta else []:
-        state.put("m", sealed_as) if is_map else state.update(sealed_as)
-        expected[(store.current_key, "m") if is_map else store.current_key] = sealed_as
+        state.put("m", kept_as) if is_map else state.update(kept_as)
+        expected[(store.current_key, "m") if is_map else store.current_key] = kept_as
     store.end_epoch()
     checkpoint(store, storage, 1)
     store.current_key = "k1"
@@ -106,11 +106,11 @@ def test_a_snapshot_holds_what_was_sealed_also_where_a_value_that_can_change_sta
     state.put("m", given) if is_map else state.update(given)
     store.end_epoch()
 
-    sealed = store.seal(CheckpointId(2))
+    snapshot = store.snapshot(CheckpointId(2))
     change(given)
-    handle = sealed.write(storage, "shared")
+    handle = snapshot.write(storage, "shared")
 
-    expected["k1" if not is_map else ("k1", "m")] = sealed_as
+    expected["k1" if not is_map else ("k1", "m")] = kept_as
     assert entries(backend, storage, [handle], spec) == expected
 
 
@@ -261,4 +261,4 @@ def test_nan_is_refused_as_a_key_where_it_would_be_written(backend: KeyedStateBa
 
     with pytest.raises(JobGraphError, match=r'state "count" of operator "op": .*NaN'):  # noqa: PT012  # may come with any
         store.end_epoch()
-        store.seal(CheckpointId(1)).write(storage, "shared")
+        store.snapshot(CheckpointId(1)).write(storage, "shared")

@@ -268,7 +268,7 @@ def test_an_aborted_checkpoint_takes_nothing_from_readers(store: KeyedStateStore
     store.publish(Epoch(1))
     put(store, count, {"a": 1})
     store.publish(Epoch(2))
-    store.seal(CheckpointId(1))
+    store.snapshot(CheckpointId(1))
     store.aborted(CheckpointId(1))
     put(store, count, {"b": 2})
     store.publish(Epoch(3))
@@ -325,7 +325,7 @@ def test_readers_in_other_threads_see_whole_epochs_only(store: KeyedStateStore) 
     assert seen(store, COUNT, "k1") == (99, {"k1": 99})
 
 
-def test_what_does_not_fit_its_type_is_told_and_no_other_state_suffers() -> None:
+def test_what_does_not_fit_its_type_is_reported_and_no_other_state_suffers() -> None:
     """RocksDB refuses such a value when it is written, at the epoch's end."""
     store = open_store(BACKENDS["hashmap"], MemoryStorage())
     lists = cell("lists", list[int])
@@ -334,7 +334,7 @@ def test_what_does_not_fit_its_type_is_told_and_no_other_state_suffers() -> None
     put(store, wrong, {"a": ["text"], "b": [1]})
     store.publish(Epoch(1))
 
-    with pytest.raises(StateAccessError, match=r'state "lists" of operator "op" cannot be told: value .* does not fit'):
+    with pytest.raises(StateAccessError, match=r'state "lists" of operator "op" cannot be read: value .* does not fit'):
         seen(store, lists, "b")
     assert seen(store, COUNT, "a") == (1, {"a": 1})
     put(store, wrong, {"a": [2]})
@@ -342,7 +342,7 @@ def test_what_does_not_fit_its_type_is_told_and_no_other_state_suffers() -> None
     assert seen(store, lists, "a", "b") == (2, {"a": [2], "b": [1]})
 
 
-def test_what_a_seal_takes_first_is_told_with_the_next_epoch(backend: KeyedStateBackend) -> None:
+def test_what_a_snapshot_takes_first_is_published_with_the_next_epoch(backend: KeyedStateBackend) -> None:
     store = open_store(backend, MemoryStorage())
     count, visits = store.cells(COUNT), store.maps(VISITS)
     put(store, count, {"a": 1, "b": 1})
@@ -350,9 +350,9 @@ def test_what_a_seal_takes_first_is_told_with_the_next_epoch(backend: KeyedState
 
     put(store, count, {"a": 2, "b": None})
     put_maps(store, visits, {"a": {"x": 1}})
-    store.seal(CheckpointId(1))
+    store.snapshot(CheckpointId(1))
     put(store, count, {"c": 3})
-    store.seal(CheckpointId(2))
+    store.snapshot(CheckpointId(2))
     store.publish(Epoch(2))
 
     assert seen(store, COUNT, "a", "b", "c") == (2, {"a": 2, "c": 3})
@@ -382,7 +382,7 @@ def test_a_value_that_does_not_pickle_is_no_failure_of_the_job() -> None:
     put(store, kept, {"a": Unwilling()})
     store.publish(Epoch(1))
 
-    with pytest.raises(StateAccessError, match=r"cannot be told.*not me"):
+    with pytest.raises(StateAccessError, match=r"cannot be read.*not me"):
         seen(store, spec, "a")
     put(store, kept, {"a": None})
     store.publish(Epoch(2))

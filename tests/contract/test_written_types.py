@@ -116,7 +116,7 @@ def test_a_value_of_another_type_is_refused_by_every_way_to_write_and_leaves_the
             write(wrong)
 
     store.end_epoch()
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
 
 
 @pytest.mark.parametrize("key", [2**63, True, None])
@@ -143,4 +143,4 @@ def test_a_value_that_was_changed_in_place_is_found_later_with_operator_and_stat
 
     with pytest.raises(JobGraphError, match=r'state "s" of operator "op": value .* does not fit'):  # noqa: PT012
         store.end_epoch()
-        store.seal(CheckpointId(1)).write(storage, "shared")
+        store.snapshot(CheckpointId(1)).write(storage, "shared")

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from checkdam.backends import HashMapStateBackend, KeyedStateStore, Sealed, StoreOwner
+from checkdam.backends import HashMapStateBackend, KeyedStateStore, PendingSnapshot, StoreOwner
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
 from checkdam.state.snapshot_handles import KeyedStateHandle
@@ -40,13 +40,13 @@ Model = dict[str, dict[Any, Any]]  # by entry key
 
 @dataclass
 class Pending:
-    parts: list[Sealed]
+    parts: list[PendingSnapshot]
     model: Model
-    builds_on: list[KeyedStateHandle]  # the last completed checkpoint when it was sealed
+    builds_on: list[KeyedStateHandle]  # the last completed checkpoint when it was taken
 
 
 class Stores(RuleBasedStateMachine):
-    """A job of some subtasks. Each checkpoint remembers the model as of its seal; restoring must give that back.
+    """A job of some subtasks. Each checkpoint remembers the model as of its barrier; restoring must give that back.
 
     Entries that expire are the model's until `now` has passed their time: then they may be there or not.
     """
@@ -61,7 +61,7 @@ class Stores(RuleBasedStateMachine):
         self.attempt = 0
         self.now = 0
         self.latest: tuple[int, list[KeyedStateHandle], Model] = (0, [], {name: {} for name in KINDS})
-        self.sealed: dict[int, Pending] = {}
+        self.taken: dict[int, Pending] = {}
 
     @initialize(parallelism=st.integers(1, 4))
     def start(self, parallelism: int) -> None:
@@ -134,31 +134,31 @@ class Stores(RuleBasedStateMachine):
             self.put("immutable", key, value)
 
     @rule(target=pending)
-    def seal(self) -> int:
+    def snapshot(self) -> int:
         self.number += 1
         model = {name: {key: _copy(value) for key, value in held.items()} for name, held in self.model.items()}
-        parts = [store.seal(CheckpointId(self.number)) for store in self.stores]
-        self.sealed[self.number] = Pending(parts, model, self.latest[1])
+        parts = [store.snapshot(CheckpointId(self.number)) for store in self.stores]
+        self.taken[self.number] = Pending(parts, model, self.latest[1])
         return self.number
 
     @rule(number=pending)
     def complete(self, number: int) -> None:
-        if number not in self.sealed:
+        if number not in self.taken:
             return
-        pending = self.sealed.pop(number)
+        pending = self.taken.pop(number)
         handles = [part.write(self.storage, "shared") for part in pending.parts]
         self.latest = (number, handles, pending.model)
         for store in self.stores:
             store.completed(CheckpointId(number))
-        for older in [other for other in self.sealed if other < number]:
+        for older in [other for other in self.taken if other < number]:
             self.abort(older, is_written=False)
         self._sweep()
 
     @rule(number=pending, is_written=st.booleans())
     def abort(self, number: int, is_written: bool) -> None:
-        if number not in self.sealed:
+        if number not in self.taken:
             return
-        pending = self.sealed.pop(number)
+        pending = self.taken.pop(number)
         if is_written:
             for part in pending.parts:
                 part.write(self.storage, "shared")
@@ -170,7 +170,7 @@ class Stores(RuleBasedStateMachine):
     def many_small_checkpoints(self, count: int, keys: list[str]) -> None:
         for value in range(count):  # long chains, so that merges happen
             self.put("immutable", keys[value % 2], value)
-            self.complete(self.seal())
+            self.complete(self.snapshot())
 
     @rule(
         parallelism=st.integers(1, 4),
@@ -179,7 +179,7 @@ class Stores(RuleBasedStateMachine):
     )
     def restart(self, parallelism: int, claim: bool, registered: list[str]) -> None:
         self._open(parallelism, claim=claim, registered=registered)
-        self.sealed.clear()
+        self.taken.clear()
         self.model = {name: {key: _copy(value) for key, value in held.items()} for name, held in self.latest[2].items()}
         self._sweep()
 
@@ -205,7 +205,7 @@ class Stores(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "stores"):
-            self.complete(self.seal())
+            self.complete(self.snapshot())
             self.restart(3, claim=False, registered=list(KINDS))
             self.live_state_equals_the_model()
 
@@ -246,7 +246,7 @@ class Stores(RuleBasedStateMachine):
 
     def _sweep(self) -> None:
         """Remove each file that neither the latest completed checkpoint needs nor one that a pending one builds on."""
-        kept = [*self.latest[1], *(handle for pending in self.sealed.values() for handle in pending.builds_on)]
+        kept = [*self.latest[1], *(handle for pending in self.taken.values() for handle in pending.builds_on)]
         needed = {file.path for handle in kept for file in handle.files}
         for status in self.storage.list(""):
             if status.path not in needed:

@@ -19,8 +19,8 @@ from checkdam.backends import (
     HashMapStateBackend,
     KeyedStateBackend,
     KeyedStateStore,
+    PendingSnapshot,
     RocksDBStateBackend,
-    Sealed,
     StoreOwner,
 )
 from checkdam.backends.contract import NO_KEY
@@ -55,7 +55,7 @@ map_keys = st.sampled_from(MAP_KEYS)
 
 @dataclass
 class Saved:
-    """What a checkpoint must give back: the model, the timers and the watermark as of its seal."""
+    """What a checkpoint must give back: the model, the timers and the watermark as of its barrier."""
 
     model: dict[str, dict[Any, Any]]
     timers: set[tuple[int, str]]
@@ -64,9 +64,9 @@ class Saved:
 
 @dataclass
 class Pending:
-    parts: list[Sealed]
+    parts: list[PendingSnapshot]
     saved: Saved
-    builds_on: list[KeyedStateHandle]  # the last completed checkpoint when it was sealed
+    builds_on: list[KeyedStateHandle]  # the last completed checkpoint when it was taken
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Subtask:
 
 
 class Programs(RuleBasedStateMachine):
-    """A job of some subtasks. Each checkpoint remembers the model as of its seal; a restart must give that back."""
+    """A job of some subtasks. Each checkpoint remembers the model as of its barrier; a restart must give that back."""
 
     backends: ClassVar[list[KeyedStateBackend]]
     pending = Bundle("pending")
@@ -95,7 +95,7 @@ class Programs(RuleBasedStateMachine):
         self.timers: set[tuple[int, str]] = set()
         self.latest: tuple[list[KeyedStateHandle], Saved] = ([], self._saved())
         self.declared: list[Declared] = []
-        self.sealed: dict[int, Pending] = {}
+        self.taken: dict[int, Pending] = {}
         self.subtasks: list[Subtask] = []
 
     @initialize(parallelism=st.integers(1, 3), names=st.sets(st.sampled_from(list(STATES)), min_size=3, max_size=4))
@@ -198,30 +198,30 @@ class Programs(RuleBasedStateMachine):
             subtask.store.end_epoch()
 
     @rule(target=pending)
-    def seal(self) -> int:
+    def snapshot(self) -> int:
         self.end_epoch()
         self.number += 1
-        parts = [subtask.store.seal(CheckpointId(self.number)) for subtask in self.subtasks]
-        self.sealed[self.number] = Pending(parts, self._saved(), self.latest[0])
+        parts = [subtask.store.snapshot(CheckpointId(self.number)) for subtask in self.subtasks]
+        self.taken[self.number] = Pending(parts, self._saved(), self.latest[0])
         return self.number
 
     @rule(number=pending)
     def complete(self, number: int) -> None:
-        if number not in self.sealed:
+        if number not in self.taken:
             return
-        pending = self.sealed.pop(number)
+        pending = self.taken.pop(number)
         self.latest = ([part.write(self.storage, "shared") for part in pending.parts], pending.saved)
         for subtask in self.subtasks:
             subtask.store.completed(CheckpointId(number))
-        for older in [other for other in self.sealed if other < number]:
+        for older in [other for other in self.taken if other < number]:
             self.abort(older, is_written=False)
         self._delete_unneeded()
 
     @rule(number=pending, is_written=st.booleans())
     def abort(self, number: int, is_written: bool) -> None:
-        if number not in self.sealed:
+        if number not in self.taken:
             return
-        pending = self.sealed.pop(number)
+        pending = self.taken.pop(number)
         if is_written:
             for part in pending.parts:
                 part.write(self.storage, "shared")
@@ -236,7 +236,7 @@ class Programs(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.subtasks:
             self.read_everything()
-            self.complete(self.seal())
+            self.complete(self.snapshot())
             self._restart(2, self.backends[-1], claim=False)
             self.read_everything()
         for subtask in self.subtasks:
@@ -253,7 +253,7 @@ class Programs(RuleBasedStateMachine):
     def _restart(self, parallelism: int, backend: KeyedStateBackend, *, claim: bool) -> None:
         for subtask in self.subtasks:
             subtask.store.close()
-        self.sealed.clear()
+        self.taken.clear()
         self.time.watermark = self.latest[1].watermark  # the clock goes on, event time starts again where it was
         self.model.restore(self.latest[1].model)
         self.timers = set(self.latest[1].timers)
@@ -310,7 +310,7 @@ class Programs(RuleBasedStateMachine):
 
     def _delete_unneeded(self) -> None:
         """Remove each file that neither the latest completed checkpoint needs nor one that a pending one builds on."""
-        kept = [*self.latest[0], *(handle for pending in self.sealed.values() for handle in pending.builds_on)]
+        kept = [*self.latest[0], *(handle for pending in self.taken.values() for handle in pending.builds_on)]
         needed = {file.path for handle in kept for file in handle.files}
         for status in self.storage.list(""):
             if status.path not in needed:

@@ -88,7 +88,7 @@ class Operator:
         handles: dict[SubtaskIndex, KeyedStateHandle] = {}
         for owner, store in zip(self._owners, self._stores, strict=True):
             store.end_epoch()
-            handles[owner.subtask] = store.seal(CheckpointId(number)).write(subtree(self.storage, JOB_ID), "shared")
+            handles[owner.subtask] = store.snapshot(CheckpointId(number)).write(subtree(self.storage, JOB_ID), "shared")
             store.completed(CheckpointId(number))
         entry = OperatorEntry(OperatorUid("op"), "op", PARALLELISM, MAX_PARALLELISM, handles)
         CheckpointStore(self.storage, JOB_ID).write(completed([entry], number, PARALLELISM, MAX_PARALLELISM))

@@ -94,6 +94,6 @@ def _write(
             own = [key for key, group in zip(keys, groups, strict=True) if group in owner.key_groups]
             table.put_all({key: values[key] for key in own})
         store.end_epoch()
-        return store.seal(checkpoint_id).write(subtree(storage, JOB_ID), "shared")
+        return store.snapshot(checkpoint_id).write(subtree(storage, JOB_ID), "shared")
     finally:
         store.close()

@@ -23,9 +23,9 @@ __all__ = [
     "KeyedStateStore",
     "Maps",
     "NoKey",
+    "PendingSnapshot",
     "Prune",
     "Published",
-    "Sealed",
     "StoreOwner",
     "ValueTable",
 ]
@@ -72,8 +72,8 @@ class ValueTable(Protocol):
         """Set the values of many keys; none may be None."""
 
 
-class Sealed(Protocol):
-    """The asynchronous part of a snapshot: the unwritten state as of one `seal`. Later writes do not affect it."""
+class PendingSnapshot(Protocol):
+    """A snapshot that is taken but not written: its asynchronous part. Later writes do not affect it."""
 
     @property
     def new_files(self) -> tuple[StateFile, ...]:
@@ -133,8 +133,8 @@ class KeyedStateStore(Protocol):
     checkpoint's files. The next snapshot repeats changes of a checkpoint that is not confirmed yet, so an aborted or
     forgotten checkpoint loses nothing, and no other checkpoint needs its files.
 
-    A snapshot builds on the files of the checkpoint that was the last completed one when `seal` was called: they must
-    be kept until the snapshot's checkpoint has completed or aborted, also if another checkpoint completes in between.
+    A snapshot builds on the files of the checkpoint that was the last completed one when it was taken: they must be
+    kept until the snapshot's checkpoint has completed or aborted, also if another checkpoint completes in between.
     """
 
     current_key: Any
@@ -188,7 +188,7 @@ class KeyedStateStore(Protocol):
     def key_count(self) -> int:
         """The number of entries of all states; may exclude states that no function has asked for yet."""
 
-    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
+    def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> PendingSnapshot:
         """Take the synchronous part of a snapshot: fix the state as of now, in time proportional to the changes.
 
         Checkpoint ids grow. The snapshot includes restored state that no descriptor has asked for yet. With `full` it
@@ -217,7 +217,7 @@ class KeyedStateBackend(Protocol):
 
         Without handles no storage is needed. The paths of the handles' files start at the root of `storage`. With
         `claim` the job owns the files and later snapshots build on them, provided that one handle with the same key
-        groups was restored; then `Sealed.write` must be given a storage in which the same paths lead to them.
+        groups was restored; then `PendingSnapshot.write` must be given a storage in which the same paths lead to them.
         Otherwise the first snapshot is full and needs no files but its own.
 
         Raises:

@@ -41,8 +41,8 @@ def not_asked_for(uid: str, name: str) -> StateNotReadyError:
     )
 
 
-def not_told(uid: str, name: str, failure: CheckdamError) -> StateAccessError:
-    return StateAccessError(f'state "{name}" of operator "{uid}" cannot be told: {failure.message}', hint=failure.hint)
+def unreadable(uid: str, name: str, failure: CheckdamError) -> StateAccessError:
+    return StateAccessError(f'state "{name}" of operator "{uid}" cannot be read: {failure.message}', hint=failure.hint)
 
 
 class StateCodec:

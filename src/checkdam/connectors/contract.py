@@ -31,7 +31,8 @@ class WriterContext:
     parallelism: int
 
 
-Prepare = Callable[[], tuple[bytes, ...]]
+FinishOutput = Callable[[], tuple[bytes, ...]]
+"""The asynchronous part of a writer's snapshot: makes the output durable, and returns its committables."""
 
 
 class SinkWriter(Protocol):
@@ -39,8 +40,8 @@ class SinkWriter(Protocol):
 
     def write(self, batch: Batch) -> None: ...
 
-    def cut(self) -> Prepare:
-        """Finish the current output and start new output.
+    def snapshot(self) -> FinishOutput:
+        """End the current output at the barrier, and begin new output.
 
         The returned function, called later from another thread, makes it durable and returns what a committer needs.
         """

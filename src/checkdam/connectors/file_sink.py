@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from checkdam.connectors.contract import Prepare, Withdrawn, WriterContext
+from checkdam.connectors.contract import FinishOutput, Withdrawn, WriterContext
 from checkdam.errors import CheckpointDamagedError, JobGraphError, StorageError
 from checkdam.ids import JobId, OperatorUid
 from checkdam.storage.contract import Storage
@@ -94,7 +94,7 @@ class FileWriter:
     def _suffix(self) -> str:
         return "txt" if self._format == "text" else self._format
 
-    def cut(self) -> Prepare:
+    def snapshot(self) -> FinishOutput:
         if self._encoder is None or self._part is None:
             return tuple
         encoder, part = self._encoder, self._part

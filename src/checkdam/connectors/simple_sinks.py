@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from checkdam.connectors.contract import Prepare, SinkCommitter, SinkWriter, WriterContext
+from checkdam.connectors.contract import FinishOutput, SinkCommitter, SinkWriter, WriterContext
 from checkdam.ids import JobId, OperatorUid
 from checkdam.types.batch import Batch
 
@@ -42,7 +42,7 @@ class PrintWriter:
         lines, self._lines = self._lines, []
         return lines
 
-    def cut(self) -> Prepare:
+    def snapshot(self) -> FinishOutput:
         return tuple
 
     def close(self) -> None:

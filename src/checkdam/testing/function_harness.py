@@ -19,7 +19,7 @@ from checkdam.backends.contract import KeyedStateBackend
 from checkdam.checkpoint.decisions import AcknowledgedCheckpoint
 from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.config import Configuration
-from checkdam.connectors.contract import Prepare, SinkCommitter, WriterContext
+from checkdam.connectors.contract import FinishOutput, SinkCommitter, WriterContext
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.graph.contexts import OutputTag
 from checkdam.graph.functions import (
@@ -465,7 +465,7 @@ class CaptureWriter:
     def write(self, batch: Batch) -> None:
         self._captured += batch.rows
 
-    def cut(self) -> Prepare:
+    def snapshot(self) -> FinishOutput:
         return tuple
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ def test_pickled_values_are_kept_in_every_kind(ttl: StateTtlConfig | None) -> No
     value.update(Opaque())
     elements.add(Opaque())
     reduced.add(Opaque())
-    store.seal(CheckpointId(1)).write(MemoryStorage(), "shared")
+    store.snapshot(CheckpointId(1)).write(MemoryStorage(), "shared")
 
     assert isinstance(value.value(), Opaque)
     assert isinstance(elements.get()[0], Opaque)
@@ -316,7 +316,7 @@ def test_turning_ttl_on_for_restored_state_is_refused() -> None:
     state = keyed(store).get_state(ValueStateDescriptor("v", int))
     store.current_key = "a"
     state.update(1)
-    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
 
     with pytest.raises(StateNotRestorableError, match='"v"'):
         keyed(open_store((handle,), storage)).get_state(ValueStateDescriptor("v", int, ttl=SECOND))
@@ -329,7 +329,7 @@ def test_what_has_expired_does_not_come_back_with_a_restore() -> None:
     for store.current_key in ("a", "b"):
         state.update(1)
         time.advance(600)
-    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
     longer = StateTtlConfig(timedelta(milliseconds=1100))
     time.advance(500)
 

@@ -122,7 +122,7 @@ def _checkpoint(
     visits.update(Visit("a", 5))
     pages["x"] = 1
     store.end_epoch()
-    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.close()
     operator_states = OperatorStates("keep", {}, is_first_subtask=True)
     operator_states.get_list_state(ListStateDescriptor("offsets", int)).add_all([offset] * offsets)

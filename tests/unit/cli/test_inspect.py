@@ -63,7 +63,7 @@ def _handle(root: Path, backend: KeyedStateBackend) -> KeyedStateHandle:
         store.current_key = f"k{number}"
         count.update(number)
     store.end_epoch()
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     store.current_key = "k0"
     count.clear()
@@ -76,7 +76,7 @@ def _handle(root: Path, backend: KeyedStateBackend) -> KeyedStateHandle:
         timers.put(1000 + number, True)
     last.put_all({"k1": ("a", 1.0), "k2": ("b", 2.0), "k3": ("c", 3.0)})
     store.end_epoch()
-    handle = store.seal(CheckpointId(2)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(2)).write(storage, "shared")
     store.close()
     return handle
 
@@ -224,7 +224,7 @@ def _half(root: Path, subtask: int, of: type) -> KeyedStateHandle:
     store.current_key = next(key for key in map(str, range(100)) if key_group_of(key, type_info(str), 128) in groups)
     counts.update(of(1))
     store.end_epoch()
-    handle = store.seal(CheckpointId(2)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(2)).write(storage, "shared")
     store.close()
     return handle
 

@@ -39,7 +39,7 @@ def pairs(*rows: tuple[str, int]) -> Batch:
 def prepared(storage: Storage, *rows: tuple[str, int], **options: Any) -> tuple[bytes, ...]:
     a_writer = writer(storage, **options)
     a_writer.write(pairs(*rows))
-    return a_writer.cut()()
+    return a_writer.snapshot()()
 
 
 def visible(storage: Storage) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_committed_file_holds_every_record_in_its_format(format: str) -> None:
     a_writer.write(pairs(("a", 1)))
     a_writer.write(pairs(("ü\n", -2)))
 
-    FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
+    FileCommitter(storage, JOB, UID).commit(a_writer.snapshot()())
 
     assert content(storage, format) == EXPECTED[format]
     assert visible(storage)[0].endswith({"text": ".txt"}.get(format, f".{format}"))
@@ -80,7 +80,7 @@ def test_records_without_columns_are_written_as_they_are(format: str, line: str)
     a_writer = writer(storage, format)
     a_writer.write(Batch(type_info(Any), rows=[{1, 2}]))
 
-    FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
+    FileCommitter(storage, JOB, UID).commit(a_writer.snapshot()())
 
     assert storage.read(visible(storage)[0]).decode() == f"{line}\n"
 
@@ -102,7 +102,7 @@ def test_batches_without_datetimes_go_into_a_parquet_file_with_naive_ones(of: An
         a_writer = writer(storage, "parquet")
         for row in rows:
             a_writer.write(Batch(type_info(of), rows=[row]))
-        FileCommitter(storage, JOB, UID).commit(a_writer.cut()())
+        FileCommitter(storage, JOB, UID).commit(a_writer.snapshot()())
 
         found = content(storage, "parquet")
 
@@ -169,9 +169,9 @@ def test_between_two_cuts_there_is_one_file_and_none_without_records() -> None:
     a_writer = writer(storage)
     a_writer.write(pairs(("a", 1)))
     a_writer.write(pairs(("b", 1)))
-    first, none = a_writer.cut(), a_writer.cut()
+    first, none = a_writer.snapshot(), a_writer.snapshot()
     a_writer.write(pairs(("c", 1)))
-    second = a_writer.cut()
+    second = a_writer.snapshot()
 
     parts = [*first(), *none(), *second()]
 
@@ -340,7 +340,7 @@ def test_a_committable_of_a_version_that_recorded_no_size_is_taken_as_it_is() ->
 def test_a_file_whose_directory_was_deleted_while_it_was_written_is_not_prepared(tmp_path: Path) -> None:
     a_writer = writer(open_storage(str(tmp_path / "out")))
     a_writer.write(pairs(("a", 1)))
-    prepare = a_writer.cut()
+    prepare = a_writer.snapshot()
     shutil.rmtree(tmp_path / "out")
 
     with pytest.raises(StorageError, match="was deleted while it was written"):

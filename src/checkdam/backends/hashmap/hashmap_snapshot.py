@@ -31,7 +31,7 @@ Carried = list[tuple[StateInfo, Sequence[Sequence[Block]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class SealedTable:
+class SnapshotTable:
     """The part of one state in a snapshot: values by key, REMOVED for removed keys.
 
     Mutable values are already encoded, in the order of their keys, and only the keys of `entries` are used. With
@@ -77,7 +77,7 @@ class SealedTable:
         return [key for key, _ in fresh], [value for _, value in fresh]
 
 
-class HashMapSealed:
+class HashMapSnapshot:
     """One snapshot: a delta on the files of the last completed checkpoint, or a base if `builds_on` is None."""
 
     def __init__(
@@ -92,12 +92,12 @@ class HashMapSealed:
         file_stem: str,
         generation: int,
     ) -> None:
-        # Changes since the previous `seal`; the next one repeats them unless this one completes. Replaced, never
+        # Changes since the previous snapshot; the next one repeats them unless this one completes. Replaced, never
         # changed in place: a table being written may be the same dict.
         self.changes = changes
         # of the types in its files; a delta can only build on files of the store's current generation
         self.generation = generation
-        self.tables: list[SealedTable] = []
+        self.tables: list[SnapshotTable] = []
         self.handle: KeyedStateHandle | None = None
         self._owner = owner
         self._checkpoint_id = checkpoint_id
@@ -148,7 +148,7 @@ class HashMapSealed:
         return KeyedStateHandle(self._owner.key_groups, self.new_files)
 
     @contextlib.contextmanager
-    def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SealedTable], Carried]]:
+    def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SnapshotTable], Carried]]:
         """Yield the content to write, once; if writing fails, remove the files in `attempted`."""
         with self._lock:
             self._refuse_if_aborted()
@@ -171,7 +171,7 @@ class HashMapSealed:
             )
 
     def _write_files(
-        self, storage: Storage, path: str, tables: list[SealedTable], carried: Carried
+        self, storage: Storage, path: str, tables: list[SnapshotTable], carried: Carried
     ) -> tuple[StateFile, ...]:
         if self._builds_on is None:
             written = self._write_file(storage, path, "base", tables, carried)
@@ -188,7 +188,7 @@ class HashMapSealed:
         return (*self._builds_on[: run.start], merged, written)
 
     def _write_file(
-        self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SealedTable], carried: Carried
+        self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SnapshotTable], carried: Carried
     ) -> StateFile | None:
         """Write the tables and the carried states; return None if there is nothing to write."""
         if not carried and not any(table.entries for table in tables):
@@ -261,7 +261,7 @@ def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
     return arranged
 
 
-def _write_table(writer: StateFileWriter, state: int, table: SealedTable, owner: StoreOwner) -> None:
+def _write_table(writer: StateFileWriter, state: int, table: SnapshotTable, owner: StoreOwner) -> None:
     keys, unsorted_values, removed_keys = table.split()
     found = _Sorted(keys, table.info, owner)
     removed = _Sorted(removed_keys, table.info, owner)

@@ -49,7 +49,7 @@ class HashMapCells:
         # A sweep must keep its position in the dict while entries come and go, which a plain dict cannot do
         self._order = None if prune is None else OrderedDict(entries)
         self.entries: dict[Any, Any] = entries if self._order is None else self._order
-        self.changes = changes  # since the last `seal`
+        self.changes = changes  # since the last snapshot
 
     def value(self) -> Any:
         return self.entries.get(self._current.current_key, self.default)

@@ -12,7 +12,7 @@ import xxhash
 from checkdam.backends.compaction import Pruning
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
-from checkdam.backends.hashmap.hashmap_snapshot import HashMapSealed, SealedTable, naming
+from checkdam.backends.hashmap.hashmap_snapshot import HashMapSnapshot, SnapshotTable, naming
 from checkdam.backends.hashmap.hashmap_states import (
     REMOVED,
     Current,
@@ -50,11 +50,11 @@ def open_store(
 
 
 class HashMapStore:
-    """One dict per state, and one more for its changes since the last `seal`."""
+    """One dict per state, and one more for its changes since the last snapshot."""
 
     __slots__ = (
-        *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_seals", "_states"),
-        *("_unsealed", "current_key", "current_namespace", "published"),
+        *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_pending", "_states"),
+        *("_aborted_changes", "current_key", "current_namespace", "published"),
     )
 
     def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
@@ -68,8 +68,8 @@ class HashMapStore:
         self._lock = threading.Lock()  # completed() and aborted() may be called from another thread
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
         self._generation = 0  # of the types in files; a delta builds only on files of its own generation
-        self._seals: dict[CheckpointId, HashMapSealed] = {}  # since the last completed checkpoint, oldest first
-        self._unsealed: dict[str, dict[Any, Any]] = {}  # changes of aborted snapshots that no later one has repeated
+        self._pending: dict[CheckpointId, HashMapSnapshot] = {}  # since the last completed checkpoint, oldest first
+        self._aborted_changes: dict[str, dict[Any, Any]] = {}  # of aborted snapshots; no later one has repeated them
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
         entries, changes = self._taken_over(spec, prune)
@@ -127,36 +127,37 @@ class HashMapStore:
         self.published = None
 
     def close(self) -> None:
-        self._states, self._restored, self._seals, self.published = {}, {}, {}, None
+        self._states, self._restored, self._pending, self.published = {}, {}, {}, None
 
     @property
     def key_count(self) -> int:
         return sum(kept.state.count for kept in self._states.values())
 
-    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSealed:
+    def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSnapshot:
         noted = self.published is not None
         with self._lock:
             newest = {name: kept.take_changes(noted=noted) for name, kept in self._states.items()}
-            taken = joined(self._unsealed, newest)
-            self._unsealed = {}
+            taken = joined(self._aborted_changes, newest)
+            self._aborted_changes = {}
             changes = {name: self._unconfirmed(name, each) for name, each in taken.items()}
             is_full = full or self._is_full(changes)
-            sealed = self._seals[checkpoint_id] = HashMapSealed(
+            snapshot = self._pending[checkpoint_id] = HashMapSnapshot(
                 self._owner,
                 checkpoint_id,
                 builds_on=None if is_full else self._confirmed,
-                changes=taken,  # recorded first: if a value fails to encode below, the next `seal` still has them all
+                changes=taken,  # recorded first: if a value fails to encode below, the next snapshot still has them all
                 carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
                 prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning())},
                 file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
                 generation=self._generation,
             )
-            sealed.tables = [kept.all() if is_full else kept.part(changes[name]) for name, kept in self._states.items()]
-            return sealed
+            states = self._states.items()
+            snapshot.tables = [kept.all() if is_full else kept.part(changes[name]) for name, kept in states]
+            return snapshot
 
     def _unconfirmed(self, name: str, newest: dict[Any, Any]) -> dict[Any, Any]:
         """Return the changes of a state since the last completed checkpoint."""
-        older = [seal.changes[name] for seal in self._seals.values() if seal.changes.get(name)]
+        older = [pending.changes[name] for pending in self._pending.values() if pending.changes.get(name)]
         if not older:
             return newest
         changes: dict[Any, Any] = {}
@@ -166,28 +167,29 @@ class HashMapStore:
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
-            sealed = self._seals.get(checkpoint_id)
-            if sealed is None:
+            snapshot = self._pending.get(checkpoint_id)
+            if snapshot is None:
                 return  # older than the last completed one, or taken before this store was opened
-            if sealed.handle is None:
+            if snapshot.handle is None:
                 raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
-            self._confirmed = sealed.handle.files if sealed.generation == self._generation else ()
-            self._seals = {number: seal for number, seal in self._seals.items() if number > checkpoint_id}
+            self._confirmed = snapshot.handle.files if snapshot.generation == self._generation else ()
+            self._pending = {number: pending for number, pending in self._pending.items() if number > checkpoint_id}
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
-            sealed = self._seals.get(checkpoint_id)
-            if sealed is None:
+            snapshot = self._pending.get(checkpoint_id)
+            if snapshot is None:
                 return
-            sealed.abort()
-            later = next((seal for number, seal in self._seals.items() if number > checkpoint_id), None)
-            del self._seals[checkpoint_id]
+            snapshot.abort()
+            later = next((pending for number, pending in self._pending.items() if number > checkpoint_id), None)
+            del self._pending[checkpoint_id]
             if later is not None:
-                later.changes = joined(sealed.changes, later.changes)
+                later.changes = joined(snapshot.changes, later.changes)
                 return
-            self._unsealed = joined(sealed.changes, self._unsealed)  # existing changes are of later snapshots
-            if not self._seals and self._is_full(self._unsealed):
-                self._confirmed, self._unsealed = (), {}  # a full snapshot follows, which needs no changes
+            # existing changes are of later snapshots
+            self._aborted_changes = joined(snapshot.changes, self._aborted_changes)
+            if not self._pending and self._is_full(self._aborted_changes):
+                self._confirmed, self._aborted_changes = (), {}  # a full snapshot follows, which needs no changes
 
     def _is_full(self, changes: dict[str, dict[Any, Any]]) -> bool:
         """Return whether a full snapshot is better than one with these changes."""
@@ -205,8 +207,8 @@ class _KeptState:
         self.state = state
         self.spec = spec
         self.prune = prune
-        self._folded: dict[Any, Any] = {}  # changes since the last `seal`, without those in `state.changes`
-        self._untold: dict[Any, Any] = {}  # changes that a `seal` has taken and readers have not seen
+        self._folded: dict[Any, Any] = {}  # changes since the last snapshot, without those in `state.changes`
+        self._unpublished: dict[Any, Any] = {}  # changes that a snapshot has taken and readers have not seen
         self._owner = owner
         self._info = state_info(spec)
         self._keys = serializer(spec.entry_key(owner.key_type))
@@ -215,8 +217,8 @@ class _KeptState:
         # The content of a checkpoint must not depend on the watermark at the time its files are written.
         by_event_time = ttl is not None and ttl.time is TtlTime.EVENT_TIME
         prunes_when_full = prune is not None and ttl is not None and ttl.prunes_full_snapshots
-        self._prune_at_seal = prune if prunes_when_full and by_event_time else None
-        self._prune_at_write = prune if prunes_when_full else None  # unless `seal` has pruned
+        self._prune_at_snapshot = prune if prunes_when_full and by_event_time else None
+        self._prune_at_write = prune if prunes_when_full else None  # unless the snapshot was pruned already
         self._compaction = None if ttl is None else ttl.on_compaction
         self._by_event_time = by_event_time
 
@@ -231,53 +233,53 @@ class _KeptState:
     def take_changes(self, *, noted: bool) -> dict[Any, Any]:
         """Return the changes since the last call and reset them. With `noted` the next `fold` still includes them."""
         newest = self.fold()
-        self._untold = newest if noted else {}
+        self._unpublished = newest if noted else {}
         taken, self._folded = self._folded, {}
         return taken
 
     def fold(self) -> dict[Any, Any]:
-        """Return the changes since the last call; the next `seal` still includes them."""
+        """Return the changes since the last call; the next snapshot still includes them."""
         newest, self.state.changes = self.state.changes, {}
         if self._folded:
             self._folded.update(newest)
         else:
             self._folded = newest
-        if self._untold:
-            newest, self._untold = {**self._untold, **newest}, {}
+        if self._unpublished:
+            newest, self._unpublished = {**self._unpublished, **newest}, {}
         return newest
 
-    def part(self, changes: dict[Any, Any]) -> SealedTable:
+    def part(self, changes: dict[Any, Any]) -> SnapshotTable:
         """Return these changes, fixed as of now; immutable objects are kept by reference.
 
         Checks the values, not only the declared type: a list is accepted for a tuple, but is mutable.
         """
-        return self._sealed(changes, None)
+        return self._table(changes, None)
 
-    def all(self) -> SealedTable:
+    def all(self) -> SnapshotTable:
         """Return all entries, fixed as of now, without expired elements if the state's cleanup asks for that."""
-        prune = self._prune_at_seal
+        prune = self._prune_at_snapshot
         if prune is not None:
             fresh = {key: left for key, value in self.state.flat().items() if (left := prune(value)) is not None}
-            return self._sealed(fresh, None)
+            return self._table(fresh, None)
         if not self._values.type.is_immutable:
-            return self._sealed(self.state.flat(), self._prune_at_write)
+            return self._table(self.state.flat(), self._prune_at_write)
         is_nested = isinstance(self.state, HashMapMaps)
         copied = self.state.copied()
         values = chain.from_iterable(map(dict.values, copied.values())) if is_nested else copied.values()
         if not are_exact(self._values.type, list(values)):
-            return self._sealed(self.state.flat(), self._prune_at_write)
-        return SealedTable(
+            return self._table(self.state.flat(), self._prune_at_write)
+        return SnapshotTable(
             self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write, has_removed=False
         )
 
-    def _sealed(self, found: dict[Any, Any], prune: Prune | None) -> SealedTable:
+    def _table(self, found: dict[Any, Any], prune: Prune | None) -> SnapshotTable:
         values = [value for value in found.values() if value is not REMOVED]
         if self._values.type.is_immutable and are_exact(self._values.type, values):
-            return SealedTable(self._info, self._keys, self._values, found, prune=prune)
+            return SnapshotTable(self._info, self._keys, self._values, found, prune=prune)
         with naming(self._owner, self._info):
             encoded = self._values.encode_checked(values)
         keys_only = {key: REMOVED if value is REMOVED else None for key, value in found.items()}
-        return SealedTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
+        return SnapshotTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
 
 
 def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_states import REMOVED, HashMapCells, HashMapMaps
-from checkdam.backends.published_view import MOST_ENTRIES, StateCodec, not_told, packed_pairs, unknown_state
+from checkdam.backends.published_view import MOST_ENTRIES, StateCodec, packed_pairs, unknown_state, unreadable
 from checkdam.backends.state_file import split_array
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.ids import Epoch
@@ -218,7 +218,7 @@ class HashMapPublished:
 
     def _refuse_if_failed(self, shadow: ShadowState) -> None:
         if shadow.failure is not None:
-            raise not_told(self._owner.uid, shadow.codec.spec.name, shadow.failure)
+            raise unreadable(self._owner.uid, shadow.codec.spec.name, shadow.failure)
 
 
 def _nested(entries: dict[Any, Any]) -> dict[Any, Any]:

@@ -39,7 +39,7 @@ class WrittenInfo:
     states: tuple[StateInfo, ...]
 
 
-class RocksDBSealed:
+class RocksDBSnapshot:
     """One snapshot. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
     that describes the states, if known.
     """

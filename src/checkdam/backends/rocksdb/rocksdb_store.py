@@ -15,7 +15,7 @@ from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
 from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
 from checkdam.backends.rocksdb.rocksdb_restore import RestoredDatabase, open_empty, restore
-from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSealed, WrittenInfo
+from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSnapshot, WrittenInfo
 from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.errors import JobGraphError
@@ -68,7 +68,7 @@ class RocksDBStore:
         self._confirmed = confirmed  # the tables of the last completed checkpoint
         self._info: WrittenInfo | None = None  # and its file that describes the states
         self._last_completed = 0
-        self._seals: dict[CheckpointId, RocksDBSealed] = {}  # newer than that, or not written yet
+        self._pending: dict[CheckpointId, RocksDBSnapshot] = {}  # newer than that, or not written yet
         self._is_merged = False
         self._is_closed = False
 
@@ -124,7 +124,7 @@ class RocksDBStore:
     def unpublish(self) -> None:
         self.published = None
 
-    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSealed:
+    def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSnapshot:
         with self._lock:
             builds_on, info = ({}, None) if full else (self._confirmed, self._info)
         for table in self._tables.values():
@@ -135,7 +135,7 @@ class RocksDBStore:
             self._merge_once()
         local = self._path / f"checkpoint-{checkpoint_id}"
         self._database.checkpoint(local)
-        sealed = RocksDBSealed(
+        snapshot = RocksDBSnapshot(
             self._owner,
             checkpoint_id,
             local=local,
@@ -146,8 +146,8 @@ class RocksDBStore:
             info=info,
         )
         with self._lock:
-            self._seals[checkpoint_id] = sealed
-        return sealed
+            self._pending[checkpoint_id] = snapshot
+        return snapshot
 
     def _merge_once(self) -> None:
         """Merge the tables before the first full snapshot, so that the next snapshots copy little.
@@ -161,32 +161,32 @@ class RocksDBStore:
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
-            sealed = self._seals.get(checkpoint_id)
-            if sealed is None or checkpoint_id < self._last_completed:
+            snapshot = self._pending.get(checkpoint_id)
+            if snapshot is None or checkpoint_id < self._last_completed:
                 return  # older than the last completed one, or taken before this store was opened
-            if sealed.tables is None:
+            if snapshot.tables is None:
                 raise RuntimeError(f"checkpoint {checkpoint_id} cannot be complete: its state is not written")
-            self._confirmed, self._info = sealed.tables, sealed.info
+            self._confirmed, self._info = snapshot.tables, snapshot.info
             self._last_completed = checkpoint_id
-            self._seals = {
-                number: seal
-                for number, seal in self._seals.items()
-                if number > checkpoint_id or (number < checkpoint_id and seal.tables is None)
+            self._pending = {
+                number: pending
+                for number, pending in self._pending.items()
+                if number > checkpoint_id or (number < checkpoint_id and pending.tables is None)
             }
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
-            sealed = self._seals.pop(checkpoint_id, None)
-        if sealed is not None:
-            sealed.abort()
+            snapshot = self._pending.pop(checkpoint_id, None)
+        if snapshot is not None:
+            snapshot.abort()
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         self.published = None
-        for sealed in self._seals.values():
-            sealed.abort()
+        for snapshot in self._pending.values():
+            snapshot.abort()
         for table in self._tables.values():
             table.close()
         self._database.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from checkdam.backends.contract import NO_KEY, Cells, Maps, Sealed, ValueTable
+from checkdam.backends.contract import NO_KEY, Cells, Maps, PendingSnapshot, ValueTable
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
@@ -164,8 +164,8 @@ class _RecordingStore:
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def seal(self, checkpoint_id: CheckpointId, *, full: bool = False) -> Sealed:
-        raise AssertionError("nothing runs, so nothing is sealed")
+    def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> PendingSnapshot:
+        raise AssertionError("nothing runs, so no snapshot is taken")
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         """Do nothing: there are no checkpoints."""

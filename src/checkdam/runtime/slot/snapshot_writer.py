@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from checkdam.backends.contract import KeyedStateStore, Sealed
+from checkdam.backends.contract import KeyedStateStore, PendingSnapshot
 from checkdam.checkpoint.operator_state_file import keep_packed, pack
-from checkdam.connectors.contract import Prepare, SinkWriter
+from checkdam.connectors.contract import FinishOutput, SinkWriter
 from checkdam.errors import CheckpointDeclinedError, SlotLostError, StorageError
 from checkdam.graph.operators import SinkKind
 from checkdam.ids import CheckpointId
@@ -93,8 +93,8 @@ class _Cut:
     full: bool  # refers to no file of another checkpoint
     parts: dict[int, tuple[OperatorStatePart, ...]]
     finished: frozenset[int]
-    sealed: dict[int, Sealed]
-    prepared: dict[int, Prepare]
+    sealed: dict[int, PendingSnapshot]
+    prepared: dict[int, FinishOutput]
     sync: _Seconds
     sync_seconds: float
 
@@ -152,19 +152,19 @@ class SnapshotWriter:
         place = None if savepoint is None else _opened(savepoint)
         sync = _Seconds()
         parts: dict[int, tuple[OperatorStatePart, ...]] = {}
-        sealed: dict[int, Sealed] = {}
-        prepared: dict[int, Prepare] = {}
+        sealed: dict[int, PendingSnapshot] = {}
+        prepared: dict[int, FinishOutput] = {}
         if self._storage is not None or place is not None:
             for op, opened in self._operators.items():
                 with sync.measured(op):
                     parts[op] = opened.snapshot_state(context)
             for op, store in stores(self._operators):
                 with sync.measured(op):
-                    sealed[op] = store.seal(checkpoint_id, full=full)
+                    sealed[op] = store.snapshot(checkpoint_id, full=full)
         finished = frozenset(op for op, opened in self._operators.items() if opened.is_finished)
         for op, writer in transactional(self._operators):
             with sync.measured(op):
-                prepared[op] = writer.cut()
+                prepared[op] = writer.snapshot()
         elapsed = time.perf_counter() - started
         cut = _Cut(checkpoint_id, place, full, parts, finished, sealed, prepared, sync, elapsed)
         # Output is staged in the order of checkpoints and savepoints: the next one publishes what this one set aside.
@@ -229,7 +229,7 @@ class SnapshotWriter:
                 committables[op] = self._prepared(op, cut.checkpoint_id, prepare)
         return committables, seconds
 
-    def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: Prepare) -> tuple[bytes, ...]:
+    def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: FinishOutput) -> tuple[bytes, ...]:
         """Return the output to publish with this checkpoint, including earlier staged output never published."""
         waiting = self._unpublished.setdefault(op, {})
         try:
@@ -306,7 +306,7 @@ class SnapshotWriter:
             if size > memory.max_state_size:
                 raise FileTooLargeError(memory.uri, size, memory.max_state_size)
 
-    def _write_keyed_state(self, cut: _Cut, sealed: Sealed) -> KeyedStateHandle:
+    def _write_keyed_state(self, cut: _Cut, sealed: PendingSnapshot) -> KeyedStateHandle:
         if cut.savepoint is not None:
             return sealed.write_whole(cut.savepoint.files, self._storage, canonical=cut.savepoint.is_canonical)
         assert self._storage is not None

@@ -109,7 +109,7 @@ class SlotTask:
         writers = [opened.writer for opened in self._operators.values()]
         printed = [line for writer in writers if isinstance(writer, PrintWriter) for line in writer.take_lines()]
         committables = (
-            {self._operators[op].uid: w.cut()() for op, w in transactional(self._operators)} if commit else {}
+            {self._operators[op].uid: w.snapshot()() for op, w in transactional(self._operators)} if commit else {}
         )
         processes = [opened.process for opened in self._operators.values()]
         signals = self.records_signal.count  # read first: records that arrive later are signalled again

@@ -38,28 +38,28 @@ def open_store(storage: MemoryStorage, handles: tuple[object, ...] = ()) -> Hash
     return HashMapStateBackend().open(OWNER, handles, storage, claim=True)  # type: ignore[arg-type]
 
 
-def _seal_seconds(held: int) -> float:
+def _snapshot_seconds(held: int) -> float:
     storage = MemoryStorage()
     store = open_store(storage)
     table = store.table(COUNT)
     keys = [f"key-{i}" for i in range(held)]
     table.put_all(dict.fromkeys(keys, 1))
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     seconds = []
     for number in range(2, 7):
         for store.current_key in random.Random(number).sample(keys, 5000):
             table.update(number)
         start = time.perf_counter()
-        sealed = store.seal(CheckpointId(number))
+        snapshot = store.snapshot(CheckpointId(number))
         seconds.append(time.perf_counter() - start)
-        sealed.write(storage, "shared")
+        snapshot.write(storage, "shared")
         store.completed(CheckpointId(number))
     return statistics.median(seconds)
 
 
-def test_sealing_takes_as_long_as_what_changed_not_as_what_is_held() -> None:
-    assert _seal_seconds(200_000) < 0.02
+def test_a_snapshot_takes_as_long_as_what_changed_not_as_what_is_held() -> None:
+    assert _snapshot_seconds(200_000) < 0.02
 
 
 def test_nothing_but_the_entries_stays_in_memory_after_a_completed_checkpoint() -> None:
@@ -67,12 +67,12 @@ def test_nothing_but_the_entries_stays_in_memory_after_a_completed_checkpoint() 
     store = open_store(storage)
     table = store.table(COUNT)
     table.put_all({f"key-{i}": i for i in range(1000)})
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
 
     store.completed(CheckpointId(1))
 
     assert table.changes == {}
-    assert store._seals == {}
+    assert store._pending == {}
     assert sys.getsizeof(table.entries) <= 1.5 * sys.getsizeof(dict(table.entries))
 
 
@@ -82,14 +82,14 @@ def test_a_delta_costs_little_more_than_its_serialized_entries() -> None:
     table = store.table(COUNT)
     words = [f"{random.Random(i).getrandbits(48):012x}" for i in range(20_000)]
     table.put_all(dict.fromkeys(words, 1))
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     table.put_all(dict.fromkeys(words[:2000], 100000))
 
-    sealed = store.seal(CheckpointId(2))
-    sealed.write(storage, "shared")
+    snapshot = store.snapshot(CheckpointId(2))
+    snapshot.write(storage, "shared")
 
-    assert sum(file.size for file in sealed.new_files) <= 1.5 * 2000 * (13 + 5)
+    assert sum(file.size for file in snapshot.new_files) <= 1.5 * 2000 * (13 + 5)
 
 
 def test_blocks_are_about_64_kb_and_end_with_a_key_group() -> None:
@@ -97,7 +97,7 @@ def test_blocks_are_about_64_kb_and_end_with_a_key_group() -> None:
     store = open_store(storage)
     store.table(COUNT).put_all({f"key-{i}": i for i in range(100_000)})
 
-    (file,) = store.seal(CheckpointId(1)).write(storage, "shared").files
+    (file,) = store.snapshot(CheckpointId(1)).write(storage, "shared").files
 
     blocks = read_state_file(storage, file.path, file.size).info.blocks
     groups = [group for block in blocks for group in block.groups]
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_noticed_when_the_store_is_opened() -> None:
     storage = MemoryStorage()
     store = open_store(storage)
     store.table(COUNT).put_all({f"key-{i}": i for i in range(1000)})
-    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
     data = bytearray(storage.read(handle.files[0].path))
     data[100] ^= 1
     storage.write(handle.files[0].path, bytes(data))
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_noticed_when_the_store_is_opened() -> None:
 
 def test_completing_what_was_never_written_is_refused() -> None:
     store = open_store(MemoryStorage())
-    store.seal(CheckpointId(1))
+    store.snapshot(CheckpointId(1))
 
     with pytest.raises(RuntimeError, match="not written"):
         store.completed(CheckpointId(1))
@@ -130,13 +130,13 @@ def test_a_checkpoint_without_changes_writes_nothing() -> None:
     storage = MemoryStorage()
     store = open_store(storage)
     store.table(COUNT).put_all(dict.fromkeys(map(str, range(100)), 1))
-    first = store.seal(CheckpointId(1)).write(storage, "shared")
+    first = store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
 
-    sealed = store.seal(CheckpointId(2))
+    snapshot = store.snapshot(CheckpointId(2))
 
-    assert sealed.write(storage, "shared") == first
-    assert sealed.new_files == ()
+    assert snapshot.write(storage, "shared") == first
+    assert snapshot.new_files == ()
 
 
 def test_when_half_changed_a_snapshot_stands_alone() -> None:
@@ -144,13 +144,13 @@ def test_when_half_changed_a_snapshot_stands_alone() -> None:
     store = open_store(storage)
     table = store.table(COUNT)
     table.put_all(dict.fromkeys(map(str, range(100)), 1))
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     table.put_all(dict.fromkeys(map(str, range(50)), 2))
 
-    sealed = store.seal(CheckpointId(2))
+    snapshot = store.snapshot(CheckpointId(2))
 
-    assert sealed.write(storage, "shared").files == sealed.new_files
+    assert snapshot.write(storage, "shared").files == snapshot.new_files
 
 
 def test_after_many_checkpoints_there_are_still_few_files() -> None:
@@ -160,7 +160,7 @@ def test_after_many_checkpoints_there_are_still_few_files() -> None:
     table.put_all(dict.fromkeys(map(str, range(1000)), 1))
 
     for number in range(1, 60):
-        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
         store.completed(CheckpointId(number))
         table.put_all({"1": number})
 
@@ -171,11 +171,11 @@ def test_after_a_change_of_type_a_snapshot_stands_alone() -> None:
     storage = MemoryStorage()
     store = open_store(storage)
     store.table(COUNT).put_all(dict.fromkeys(map(str, range(100)), 1))
-    first = store.seal(CheckpointId(1)).write(storage, "shared")
+    first = store.snapshot(CheckpointId(1)).write(storage, "shared")
 
     migrated = open_store(storage, (first,))
     migrated.cells(StateSpec("count", StateKind.VALUE, type_info(int | None)))
-    handle = migrated.seal(CheckpointId(2)).write(storage, "shared")
+    handle = migrated.snapshot(CheckpointId(2)).write(storage, "shared")
 
     assert not set(handle.files) & set(first.files)
 
@@ -205,7 +205,7 @@ def test_a_subtask_reads_only_the_blocks_of_its_key_groups(of_maps: bool) -> Non
             maps.put(numbers.getrandbits(60), numbers.getrandbits(60))
     else:
         store.table(COUNT).put_all({f"key-{i}": numbers.getrandbits(60) for i in range(100_000)})
-    handle = store.seal(CheckpointId(1)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
     tail = 64 * 1024  # holds the index
     total = sum(file.size for file in handle.files)
 
@@ -244,7 +244,7 @@ def test_one_entry_of_a_map_that_changed_is_one_change() -> None:
     store.current_key = "a"
     for i in range(100):
         maps.put(i, i)
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
 
     maps.put(7, 8)
@@ -286,12 +286,12 @@ def test_a_merge_drops_what_has_expired_and_hides_what_lies_below() -> None:
     numbers = random.Random(1)
     many = {f"key-{i}": (numbers.getrandbits(60), 5) for i in range(120_000)}  # too large to be merged with the deltas
     cells.put_all(many)
-    store.seal(CheckpointId(1)).write(storage, "shared")
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
     store.completed(CheckpointId(1))
     now = 10
     for number in range(2, 13):
         cells.put_all({f"key-{number}": (number, 7), f"new-{number}": (number, 20)})
-        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
         store.completed(CheckpointId(number))
 
     merged = [file for file in handle.files if file.path.endswith("-merged")]
@@ -306,8 +306,8 @@ def test_a_merge_drops_what_has_expired_and_hides_what_lies_below() -> None:
     assert len(longer.entries) == len(many) - 8 + 11
 
 
-@pytest.mark.parametrize("is_before_the_seal", [True, False])
-def test_in_event_time_a_merge_drops_what_had_expired_at_the_seal(is_before_the_seal: bool) -> None:
+@pytest.mark.parametrize("is_before_the_snapshot", [True, False])
+def test_in_event_time_a_merge_drops_what_had_expired_at_the_snapshot(is_before_the_snapshot: bool) -> None:
     storage = MemoryStorage()
     ttl = StateTtlConfig(timedelta(seconds=1), cleanup=(CleanupOnCompaction(1),), time=TtlTime.EVENT_TIME)
     spec = StateSpec("s", StateKind.VALUE, type_info(tuple[int, int]), ttl=ttl)
@@ -317,16 +317,16 @@ def test_in_event_time_a_merge_drops_what_had_expired_at_the_seal(is_before_the_
     cells.put_all({f"key-{i}": (i, 7) for i in range(100)})
     for number in range(1, 40):
         cells.put_all({f"new-{number}": (number, 20)})
-        deadline = 10 if is_before_the_seal else 0
-        sealed = store.seal(CheckpointId(number))
+        deadline = 10 if is_before_the_snapshot else 0
+        snapshot = store.snapshot(CheckpointId(number))
         deadline = 10
-        handle = sealed.write(storage, "shared")
+        handle = snapshot.write(storage, "shared")
         store.completed(CheckpointId(number))
 
     found = open_store(storage, (handle,)).cells(spec).entries
 
-    assert len([key for key in found if key.startswith("key")]) == (0 if is_before_the_seal else 100)
-    assert len(found) == (39 if is_before_the_seal else 139)
+    assert len([key for key in found if key.startswith("key")]) == (0 if is_before_the_snapshot else 100)
+    assert len(found) == (39 if is_before_the_snapshot else 139)
 
 
 def test_a_merge_reads_the_clock_once_in_so_many_entries() -> None:
@@ -346,7 +346,7 @@ def test_a_merge_reads_the_clock_once_in_so_many_entries() -> None:
     for number in range(1, 12):
         cells.put_all({f"new-{number}": (number, 20)})
         before = asked[0]
-        handle = store.seal(CheckpointId(number)).write(storage, "shared")
+        handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
         store.completed(CheckpointId(number))
         merged += [asked[0] - before] if any(file.path.endswith(f"{number}-a1-merged") for file in handle.files) else []
 
@@ -363,4 +363,4 @@ def test_only_states_that_expire_on_compaction_are_decoded_in_a_merge() -> None:
     store.cells(StateSpec("u", StateKind.VALUE, type_info(tuple[int, int]), ttl=compacted), lambda stored: None)
     plain.put_all({"a": 1})
 
-    assert set(store.seal(CheckpointId(1))._prunings) == {"u"}
+    assert set(store.snapshot(CheckpointId(1))._prunings) == {"u"}

@@ -96,7 +96,7 @@ with tempfile.TemporaryDirectory() as place:
     base = resident()
     store = opened("24 MB", "large")
     peak = fill(store, 60_000, 4096)
-    store.seal(1).write(open_storage(place + "/checkpoints"), "shared")
+    store.snapshot(1).write(open_storage(place + "/checkpoints"), "shared")
     print(max(peak, resident()) - base)
     store.close()
 """

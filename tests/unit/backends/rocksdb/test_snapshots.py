@@ -37,7 +37,7 @@ def fill(store: RocksDBStore, keys: list[str] = KEYS, spec: StateSpec = COUNT) -
 
 
 def checkpoint(store: RocksDBStore, storage: Storage, number: int = 1) -> KeyedStateHandle:
-    handle = store.seal(CheckpointId(number)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
     store.completed(CheckpointId(number))
     return handle
 
@@ -54,10 +54,10 @@ def test_a_checkpoint_after_a_small_change_copies_little(open_store: Open, stora
     full = checkpoint(store, storage, 1)
 
     cells.put_all({f"k{i}": random.randbytes(100) for i in range(0, 20_000, 100)})
-    sealed = store.seal(CheckpointId(2))
-    sealed.write(storage, "shared")
+    snapshot = store.snapshot(CheckpointId(2))
+    snapshot.write(storage, "shared")
 
-    assert sum(file.size for file in sealed.new_files) < 0.15 * sum(file.size for file in full.files)
+    assert sum(file.size for file in snapshot.new_files) < 0.15 * sum(file.size for file in full.files)
 
 
 def test_an_empty_state_needs_no_file(open_store: Open, storage: Storage) -> None:
@@ -167,10 +167,10 @@ def test_nothing_is_left_on_the_local_disk_after_write_abort_and_close(
     fill(store)
     database = set(files_below(work))
 
-    store.seal(CheckpointId(1)).write(storage, "shared")
-    aborted = store.seal(CheckpointId(2))
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
+    aborted = store.snapshot(CheckpointId(2))
     store.aborted(CheckpointId(2))
-    store.seal(CheckpointId(3))
+    store.snapshot(CheckpointId(3))
 
     assert not [path for path in files_below(work) if "/checkpoint-1/" in path or "/checkpoint-2/" in path]
     with pytest.raises(CheckpointDeclinedError):
@@ -192,7 +192,7 @@ def test_a_failed_write_leaves_nothing_behind(open_store: Open, work: Path, faul
         faulty = FaultyStorage(storage, at, fault)
 
         with contextlib.suppress(StorageError):
-            store.seal(CheckpointId(1)).write(faulty, "shared")
+            store.snapshot(CheckpointId(1)).write(faulty, "shared")
 
         if faulty.has_failed:
             assert storage.list("") == []
@@ -203,12 +203,12 @@ def test_a_failed_write_leaves_nothing_behind(open_store: Open, work: Path, faul
 
 def test_a_store_closed_while_its_snapshot_is_written_declines_it(open_store: Open) -> None:
     fill(store := open_store())
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
 
     store.close()
 
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write(MemoryStorage(), "shared")
+        snapshot.write(MemoryStorage(), "shared")
 
 
 def test_state_that_nobody_asks_for_is_carried_on(open_store: Open, storage: Storage) -> None:
@@ -334,10 +334,10 @@ def test_no_checkpoint_after_a_full_one_copies_much_however_the_state_was_filled
     copied = []
     for number in range(100_002, 100_014):
         cells.put_all({f"k{i}": number for i in random.sample(range(100_000), 1000)})
-        sealed = store.seal(CheckpointId(number))
-        sealed.write(storage, "shared")
+        snapshot = store.snapshot(CheckpointId(number))
+        snapshot.write(storage, "shared")
         store.completed(CheckpointId(number))
-        copied.append(sum(file.size for file in sealed.new_files) / full)
+        copied.append(sum(file.size for file in snapshot.new_files) / full)
 
     assert max(copied) < 0.15
 
@@ -360,12 +360,12 @@ def test_the_state_of_a_full_snapshot_is_merged_once(open_store: Open, storage: 
     store = open_store(memory="64 MB")
     cells = store.cells(BLOB)
     cells.put_all({f"k{i}": random.randbytes(300) for i in range(10_000)})
-    first = store.seal(CheckpointId(1))
+    first = store.snapshot(CheckpointId(1))
     first.write(storage, "shared")
     store.aborted(CheckpointId(1))
     cells.put_all({"x": b"1"})
 
-    second = store.seal(CheckpointId(2)).write(storage, "shared")
+    second = store.snapshot(CheckpointId(2)).write(storage, "shared")
 
     assert first.tables is not None
     assert first.tables.keys() < {file.name for file in second.files}

@@ -97,7 +97,7 @@ class OneOperator:
         parts = self.opened.snapshot_state(SnapshotContext(checkpoint_id, self.now))
         content, offsets = pack(parts)
         store = self.opened.store
-        keyed = store.seal(CheckpointId(checkpoint_id)).write(self.storage, "shared") if store is not None else None
+        keyed = store.snapshot(CheckpointId(checkpoint_id)).write(self.storage, "shared") if store is not None else None
         return keyed, OperatorStateHandle(offsets, content) if parts else None
 
 

@@ -200,7 +200,7 @@ def test_one_entry_of_a_map_by_places_is_told(served: Served, tmp_path: Path) ->
     visits = store.maps(StateSpec("visits", StateKind.MAP, type_info(int), type_info(Place)))
     store.current_key = "a"
     visits.put(Place("north", 1), 5)
-    handle = store.seal(CheckpointId(1)).write(subtree(storage, JOB_ID), "")
+    handle = store.snapshot(CheckpointId(1)).write(subtree(storage, JOB_ID), "")
     entry = OperatorEntry(owner.uid, "count", 1, 128, {owner.subtask: handle})
     path = CheckpointStore(storage, JOB_ID).write(completed([entry], parallelism=1))
     served.tells(msgspec.structs.replace(RECORD, checkpoints=(_completed(1, path),), savepoints=()))

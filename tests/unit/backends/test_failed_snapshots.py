@@ -28,7 +28,7 @@ def _open(storage: MemoryStorage, *handles: KeyedStateHandle) -> HashMapStore:
 
 
 def _completed(store: HashMapStore, storage: MemoryStorage, number: int) -> KeyedStateHandle:
-    handle = store.seal(CheckpointId(number)).write(storage, "shared")
+    handle = store.snapshot(CheckpointId(number)).write(storage, "shared")
     store.completed(CheckpointId(number))
     return handle
 
@@ -66,7 +66,7 @@ def test_aborted_checkpoints_leave_no_copy_of_the_state_and_lose_no_change(has_b
     for number in range(2, 52):
         table.put_all({f"k{number}": -number, "k0": -number})
         expected |= {f"k{number}": -number, "k0": -number}
-        store.seal(CheckpointId(number))
+        store.snapshot(CheckpointId(number))
         store.aborted(CheckpointId(number))
 
     assert _entries_held(store) <= (51 if has_base else 0)
@@ -85,7 +85,7 @@ def test_changes_of_aborted_checkpoints_take_no_more_than_the_state_does() -> No
             store.current_key = f"k{number * 1000 + i}"
             table.update(1)
             table.clear()
-        store.seal(CheckpointId(number))
+        store.snapshot(CheckpointId(number))
         store.aborted(CheckpointId(number))
 
     assert _entries_held(store) <= len(HELD)
@@ -98,13 +98,13 @@ def test_an_aborted_checkpoint_between_others_hands_its_changes_to_the_next_one(
     table = store.table(COUNT)
     table.put_all(HELD)
     _completed(store, storage, 1)
-    sealed = {}
+    snapshot = {}
     for number in (2, 3, 4):
         table.put_all({f"k{number}": -number, "k9": -number})
-        sealed[number] = store.seal(CheckpointId(number))
+        snapshot[number] = store.snapshot(CheckpointId(number))
 
     store.aborted(CheckpointId(3))
-    handle = sealed[2].write(storage, "shared")
+    handle = snapshot[2].write(storage, "shared")
     store.completed(CheckpointId(2))
     store.aborted(CheckpointId(4))
 
@@ -119,9 +119,9 @@ def test_an_abort_while_a_later_checkpoint_is_written_does_not_touch_what_it_wri
     table.put_all(HELD)
     _completed(store, storage, 1)
     table.put_all({"k1": -1})
-    store.seal(CheckpointId(2))
+    store.snapshot(CheckpointId(2))
     table.put_all({"k2": -2})
-    third = store.seal(CheckpointId(3))
+    third = store.snapshot(CheckpointId(3))
     written = third.tables[0].entries.copy()
 
     store.aborted(CheckpointId(2))
@@ -133,26 +133,26 @@ def test_a_failed_write_lets_go_of_the_state_and_is_not_tried_again() -> None:
     storage = MemoryStorage()
     store = _open(storage)
     store.table(COUNT).put_all(HELD)
-    sealed = store.seal(CheckpointId(1))
+    snapshot = store.snapshot(CheckpointId(1))
     with pytest.raises(StorageError):
-        sealed.write(FaultyStorage(storage, 0, Fault.REFUSED), "shared")
+        snapshot.write(FaultyStorage(storage, 0, Fault.REFUSED), "shared")
 
-    assert sealed.tables == []
+    assert snapshot.tables == []
     with pytest.raises(CheckpointDeclinedError):
-        sealed.write(storage, "shared")
+        snapshot.write(storage, "shared")
 
     store.aborted(CheckpointId(1))
     assert _content(storage, _completed(store, storage, 2)) == HELD
 
 
-def test_a_seal_that_fails_lets_go_of_the_state_and_loses_no_change() -> None:
+def test_a_snapshot_that_fails_lets_go_of_the_state_and_loses_no_change() -> None:
     storage = MemoryStorage()
     store = _open(storage)
     first, second = store.table(COUNT), store.table(OTHER)
     first.put_all(HELD)
     second.put_all({"k1": []})
     with pytest.raises(JobGraphError, match='state "other" of operator "op"'):
-        store.seal(CheckpointId(1))
+        store.snapshot(CheckpointId(1))
     store.aborted(CheckpointId(1))
 
     assert _entries_held(store) == 0
