@@ -94,16 +94,12 @@ def merge(
         key_type=newest.key_type,
         states=list(states.values()),
     )
-    writer = StateFileWriter(storage, target, info)
-    try:
+    with StateFileWriter(storage, target, info) as writer:
         for index, state in enumerate(info.states):
             sources = [reader.blocks_of(state.name) for reader in readers]
             pruning = None if prunings is None else prunings.get(state.name)
             merge_blocks(writer, index, sources, keep_removed=first.kind != "base", pruning=pruning)
         return writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
 
 
 class _Group:

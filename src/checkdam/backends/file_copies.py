@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from checkdam.backends.state_file import read_state_file
-from checkdam.errors import CheckpointDamagedError, StorageError
+from checkdam.backends.state_file import damaged, read_state_file
+from checkdam.errors import StorageError
 from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import Storage
+from checkdam.storage.names import temporary_name
 
 _WRITTEN_AT_ONCE = 8 << 20
 
@@ -24,17 +25,19 @@ def copy_state_file(source: Storage, file: StateFile, target: Storage) -> StateF
     return StateFile(name, file.size, file.name)
 
 
-def write_pieces(target: Storage, name: str, size: int, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file of about that size; large files are streamed to a temporary name first."""
-    if size <= _WRITTEN_AT_ONCE:
-        target.write(name, b"".join(pieces))
+def write_pieces(
+    target: Storage, path: str, size: int, pieces: Iterable[bytes | memoryview], *, at_once: int = _WRITTEN_AT_ONCE
+) -> None:
+    """Write a file of about that size; one larger than `at_once` is streamed to a temporary name and renamed."""
+    if size <= at_once:
+        target.write(path, b"".join(pieces))
         return
-    temporary = f".tmp-{name}"
+    temporary = temporary_name(path)
     try:
         with target.open_output(temporary) as output:
             for piece in pieces:
                 output.write(piece)
-        target.rename(temporary, name)
+        target.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(StorageError):  # the first error is the one to report
             target.delete(temporary)
@@ -50,10 +53,7 @@ def _checked_pieces(source: Storage, file: StateFile) -> Iterator[bytes | memory
     for state in range(len(reader.info.states) if first < file.size else 0):
         for block in reader.blocks(state):
             if block.info.offset != position:
-                raise CheckpointDamagedError(
-                    f'state file "{file.path}" is damaged: its blocks are not in order',
-                    hint="Restore from an older checkpoint or a savepoint.",
-                )
+                raise damaged(file.path, "its blocks are not in order")
             yield block.packed
             position += block.info.length
     if position < file.size:

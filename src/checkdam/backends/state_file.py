@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import lt
@@ -31,6 +32,7 @@ from checkdam.state.snapshot_handles import StateFile
 from checkdam.state.spec import StateSpec
 from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
+from checkdam.storage.names import temporary_name
 from checkdam.types.serializers import Serializer, serializer, serializer_from_spec
 from checkdam.types.type_info import TypeInfo, tuple_of
 
@@ -176,7 +178,7 @@ class Block:
             if counts != (info.entries, info.entries, info.removed):
                 raise ValueError(f"it holds {counts} keys, values and removed keys")
         except (OSError, ValueError, RecursionError) as error:  # zstd raises OSError
-            raise _damaged(self.path, f"the block at byte {info.offset} cannot be unpacked ({error})") from error
+            raise damaged(self.path, f"the block at byte {info.offset} cannot be unpacked ({error})") from error
         return memoryview(keys), memoryview(values), memoryview(removed)
 
 
@@ -216,12 +218,14 @@ class BlockContent:
 class StateFileWriter:
     """Writes one state file block by block; the file appears under its name only at `finish`.
 
-    A small file takes one write. A file larger than the spool is streamed to a temporary name and renamed.
+    A small file takes one write. A file larger than the spool is streamed to a temporary name and renamed. As a
+    context manager it removes the temporary file if the block fails.
     """
 
     def __init__(self, storage: Storage, path: str, info: FileInfo) -> None:
         self._storage = storage
         self._path = path
+        self._temporary = temporary_name(path)
         self._info = info
         self._blocks: list[BlockInfo] = []
         self._head = _HEAD.pack(_MAGIC, VERSION)
@@ -247,16 +251,14 @@ class StateFileWriter:
             self._storage.rename(self._temporary, self._path)
         return StateFile(self._path, self._offset)
 
-    def abandon(self) -> None:
-        """Give up after a failure; removes what was streamed so far."""
-        if self._stream is not None:
+    def __enter__(self) -> StateFileWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, at: object) -> None:
+        """Remove the streamed part of a file that was not finished."""
+        if kind is not None and self._stream is not None:
             self._stream.close()
             self._storage.delete(self._temporary)
-
-    @property
-    def _temporary(self) -> str:
-        directory, _, name = self._path.rpartition("/")
-        return f"{directory}/.tmp-{name}" if directory else f".tmp-{name}"
 
     def _append(self, data: bytes) -> None:
         self._spool.append(data)
@@ -328,7 +330,7 @@ class StateFileReader:
 
     def _checked(self, info: BlockInfo, packed: memoryview) -> Block:
         if len(packed) != info.length or xxhash.xxh3_64_intdigest(packed) != info.checksum:
-            raise _damaged(self._path, f"the block at byte {info.offset} is truncated or altered")
+            raise damaged(self._path, f"the block at byte {info.offset} is truncated or altered")
         owned = self._key_groups
         if owned is None or (owned.first <= info.first and info.last <= owned.last):
             return Block(info, packed, _ALL, _ALL, self._path)
@@ -347,12 +349,13 @@ def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroup
     start = max(0, size - _TAIL_READ)
     tail = _read(storage, path, start, size - start + 1)
     if len(tail) != size - start:
-        raise _damaged(path, f"it has not the {size} bytes that were written")
+        status = storage.status(path)
+        raise wrong_size(path, size, 0 if status is None else status.size)
     if size < _HEAD.size + _TAIL.size:
-        raise _damaged(path, "it is too short")
+        raise damaged(path, f"it has {size} bytes, too few for a state file")
     footer_length, checksum, end_magic = _TAIL.unpack_from(tail, len(tail) - _TAIL.size)
     if end_magic != _END_MAGIC or footer_length > size - _HEAD.size - _TAIL.size:
-        raise _damaged(path, "its end is truncated or altered")
+        raise damaged(path, "its last bytes are altered")
     footer_start = size - _TAIL.size - footer_length
     if footer_start >= start:
         footer = tail[footer_start - start : footer_start - start + footer_length]
@@ -360,20 +363,20 @@ def read_state_file(storage: Storage, path: str, size: int, key_groups: KeyGroup
         footer = _read(storage, path, footer_start, footer_length)
     head = tail[: _HEAD.size] if start == 0 else _read(storage, path, 0, _HEAD.size)
     if _footer_checksum(head, footer) != checksum:
-        raise _damaged(path, "its head or index is altered")
+        raise damaged(path, "its head or index is altered: the checksum does not match")
     _check_head(head, path)
     try:
         info = _footer_decoder.decode(footer)
         _check_index(info, footer_start, size)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"its index cannot be read ({error})") from error
+        raise damaged(path, f"its index cannot be read ({error})") from error
     return StateFileReader(storage, path, info, key_groups, tail, start)
 
 
 def _check_index(info: FileInfo, end: int, size: int) -> None:
     """Raise ValueError unless the blocks are adjacent up to `end` and expand in proportion to the file's size."""
     if not 0 < info.max_parallelism <= MAX_PARALLELISM_LIMIT:
-        raise ValueError(f"max parallelism {info.max_parallelism}")
+        raise ValueError(f"its max parallelism is {info.max_parallelism}")
     position, expanded = _HEAD.size, 0
     for block in info.blocks:
         groups, removed_counts = block.groups, block.removed_counts
@@ -391,7 +394,7 @@ def _check_index(info: FileInfo, end: int, size: int) -> None:
             and (not removed_counts or min(removed_counts) >= 0)
             and block.entries + block.removed <= block.raw_length
         ):
-            raise ValueError(f"the block at byte {block.offset} is described in a way that no writer does")
+            raise ValueError(f"the block at byte {block.offset} has an invalid entry in the index")
         position += block.length
         expanded += block.raw_length
     if position != end:
@@ -441,22 +444,41 @@ def _footer_checksum(head: bytes, footer: bytes) -> int:
 def _check_head(head: bytes | memoryview, path: str) -> None:
     magic, version = _HEAD.unpack(head)
     if magic != _MAGIC:
-        raise _damaged(path, "it does not begin like a state file")
-    if version > VERSION:
+        raise damaged(path, "it does not begin with the mark of a state file")
+    check_version(path, version, VERSION)
+
+
+def check_version(path: str, version: int, newest: int) -> None:
+    """Raise FormatTooNewError if a newer version wrote the file."""
+    if version > newest:
         raise FormatTooNewError(
-            f'state file "{path}" has format version {version}, this version of checkdam reads up to {VERSION}',
+            f'state file "{path}" has format version {version}, this version of checkdam reads up to {newest}',
             hint="Restore with the version of checkdam that wrote it, or a newer one.",
         )
 
 
 def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
-    try:
+    with reading_file(path):
         return storage.read_range(path, offset, length)
+
+
+@contextmanager
+def reading_file(path: str) -> Iterator[None]:
+    """Report a missing file as CheckpointDamagedError."""
+    try:
+        yield
     except FileNotFoundError as error:
-        raise _damaged(path, "it is gone") from error
+        raise damaged(path, "it is missing") from error
 
 
-def _damaged(path: str, reason: str) -> CheckpointDamagedError:
+def wrong_size(path: str, expected: int, found: int) -> CheckpointDamagedError:
+    """Return the error about a file that has another size than its handle says."""
+    if found < expected:
+        return damaged(path, f"expected {expected} bytes, found {found}: the file is truncated")
+    return damaged(path, f"expected {expected} bytes, found more: the file is altered")
+
+
+def damaged(path: str, reason: str) -> CheckpointDamagedError:
     return CheckpointDamagedError(
         f'state file "{path}" is damaged: {reason}', hint="Restore from an older checkpoint or a savepoint."
     )

@@ -9,6 +9,13 @@ from __future__ import annotations
 TEMPORARY_PREFIX = ".tmp-"
 """The prefix of incomplete files; one without a living writer may be removed."""
 
+
+def temporary_name(path: str) -> str:
+    """Return the path under which a file is written before it gets its name."""
+    directory, slash, name = path.rpartition("/")
+    return f"{directory}{slash}{TEMPORARY_PREFIX}{name}"
+
+
 _LONGEST = 255  # bytes, on every common file system
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 from itertools import pairwise
 
@@ -127,7 +128,7 @@ def test_every_truncation_and_extension_is_noticed() -> None:
 
 
 def test_a_missing_file_is_damage_that_names_it() -> None:
-    with pytest.raises(CheckpointDamagedError, match=r'"shared/none" is damaged: it is gone'):
+    with pytest.raises(CheckpointDamagedError, match=r'"shared/none" is damaged: it is missing'):
         read_state_file(MemoryStorage(), "shared/none", 100)
 
 
@@ -151,10 +152,10 @@ def test_a_large_file_is_streamed_and_shows_only_when_whole(monkeypatch: pytest.
 
     empty = MemoryStorage()
     info = FileInfo("base", "op", 0, 1, 32, '"str"', STATES)
-    writer = StateFileWriter(empty, "f", info)
-    for group in range(50):
-        writer.add_block(0, BlockContent([group], [1], [0], b"\x91\x01", b"\x91\x01", b"\x90"))
-    writer.abandon()
+    with contextlib.suppress(KeyError), StateFileWriter(empty, "f", info) as writer:
+        for group in range(50):
+            writer.add_block(0, BlockContent([group], [1], [0], b"\x91\x01", b"\x91\x01", b"\x90"))
+        raise KeyError
     assert empty.list("") == []
 
 

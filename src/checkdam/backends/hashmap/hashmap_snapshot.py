@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,18 +10,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from checkdam.backends.abortable_snapshot import AbortableSnapshot
 from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.file_copies import copy_state_file
 from checkdam.backends.hashmap.hashmap_states import REMOVED
-from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, FileInfo, StateFileWriter, StateInfo
-from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
+from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, StateFileWriter, StateInfo
+from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import key_groups
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
-from checkdam.types.type_text import text_of
 
 _SAMPLE = 1000
 
@@ -77,7 +76,7 @@ class SnapshotTable:
         return [key for key, _ in fresh], [value for _, value in fresh]
 
 
-class HashMapSnapshot:
+class HashMapSnapshot(AbortableSnapshot):
     """One snapshot: a delta on the files of the last completed checkpoint, or a base if `builds_on` is None."""
 
     def __init__(
@@ -89,9 +88,9 @@ class HashMapSnapshot:
         changes: dict[str, dict[Any, Any]],
         carried: Carried,
         prunings: dict[str, Pruning],
-        file_stem: str,
         generation: int,
     ) -> None:
+        super().__init__(owner, checkpoint_id)
         # Changes since the previous snapshot; the next one repeats them unless this one completes. Replaced, never
         # changed in place: a table being written may be the same dict.
         self.changes = changes
@@ -99,31 +98,15 @@ class HashMapSnapshot:
         self.generation = generation
         self.tables: list[SnapshotTable] = []
         self.handle: KeyedStateHandle | None = None
-        self._owner = owner
-        self._checkpoint_id = checkpoint_id
         self._builds_on = builds_on
         self._carried = carried  # restored, but not asked for: a base must hold it, a delta need not
         self._prunings = prunings  # of the states that drop expired elements when files are merged
-        self._file_stem = file_stem
-        self._new_files: list[StateFile] = []
-        self._lock = threading.Lock()
-        self._is_aborted = False
 
-    @property
-    def new_files(self) -> tuple[StateFile, ...]:
-        return tuple(self._new_files)
-
-    def abort(self) -> None:
-        """Never write it, and release its state."""
-        with self._lock:
-            self._is_aborted = True
-            self._let_go()
-
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.tables, self._carried = [], []
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
-        path = f"{directory}/{self._file_stem}" if directory else self._file_stem
+        path = f"{directory}/{self._file_stem}"
         with self._written(storage, [path, _merged(path)]) as (tables, carried):
             files = self._write_files(storage, path, tables, carried)
             with self._lock:
@@ -154,21 +137,12 @@ class HashMapSnapshot:
             self._refuse_if_aborted()
             tables, carried = self.tables, self._carried  # an abort during the write takes them from here only
         try:
-            yield tables, carried
+            with self._removed_on_failure(storage, attempted):
+                yield tables, carried
         except BaseException:
             self.abort()  # a failed checkpoint is never written again: its state must not stay in memory
-            self._new_files.clear()
-            for path in attempted:
-                with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
-                    storage.delete(path)
             raise
-        self._let_go()  # the files hold it now
-
-    def _refuse_if_aborted(self) -> None:
-        if self._is_aborted:
-            raise CheckpointDeclinedError(
-                f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
-            )
+        self._release()  # the files hold it now
 
     def _write_files(
         self, storage: Storage, path: str, tables: list[SnapshotTable], carried: Carried
@@ -194,26 +168,14 @@ class HashMapSnapshot:
         if not carried and not any(table.entries for table in tables):
             return None
         owner = self._owner
-        info = FileInfo(
-            kind=kind,
-            uid=owner.uid,
-            subtask=owner.subtask,
-            checkpoint_id=self._checkpoint_id,
-            max_parallelism=owner.max_parallelism,
-            key_type=text_of(owner.key_type),
-            states=[table.info for table in tables] + [state for state, _ in carried],
-        )
-        writer = StateFileWriter(storage, path, info)
-        try:
+        info = self._file_info(kind, [table.info for table in tables] + [state for state, _ in carried])
+        with StateFileWriter(storage, path, info) as writer:
             for index, table in enumerate(tables):
                 with naming(owner, table.info):
                     _write_table(writer, index, table, owner)
             for index, (_, sources) in enumerate(carried, start=len(tables)):
                 merge_blocks(writer, index, sources, key_groups=owner.key_groups, keep_removed=False)
             written = writer.finish()
-        except BaseException:
-            writer.abandon()
-            raise
         self._new_files.append(written)
         return written
 

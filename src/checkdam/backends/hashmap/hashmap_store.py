@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-import xxhash
-
 from checkdam.backends.compaction import Pruning
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
@@ -53,7 +51,7 @@ class HashMapStore:
     """One dict per state, and one more for its changes since the last snapshot."""
 
     __slots__ = (
-        *("_confirmed", "_file_prefix", "_generation", "_lock", "_owner", "_restored", "_pending", "_states"),
+        *("_confirmed", "_generation", "_lock", "_owner", "_restored", "_pending", "_states"),
         *("_aborted_changes", "current_key", "current_namespace", "published"),
     )
 
@@ -61,7 +59,6 @@ class HashMapStore:
         self.current_key: Any = NO_KEY
         self.current_namespace: Any = None
         self._owner = owner
-        self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
         self._restored = restored
         self._states: dict[str, _KeptState] = {}
         self.published: HashMapPublished | None = None
@@ -148,7 +145,6 @@ class HashMapStore:
                 changes=taken,  # recorded first: if a value fails to encode below, the next snapshot still has them all
                 carried=[(state.info, [*map(list, state.sources)]) for state in self._restored.values()],
                 prunings={name: pruning for name, kept in self._states.items() if (pruning := kept.pruning())},
-                file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
                 generation=self._generation,
             )
             states = self._states.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 
 from checkdam.backends.rocksdb.database import Database, chunks, group_prefix
@@ -34,24 +35,12 @@ def write_canonical(
     does not grow with it. `check` is called now and then, and may raise.
     """
     database = Database(local, slot_memory(SMALLEST_ROCKSDB_MEMORY), is_read_only=True)
-    writer = StateFileWriter(target, name, info)
-    try:
-        stored = set(database.states) if len(key_groups) > 0 else set()
+    with closing(database), StateFileWriter(target, name, info) as writer:
         for index, state in enumerate(info.states):
-            if state.name not in stored:
-                continue
-            entries = database.column(state.name).scan(
-                group_prefix(key_groups.first), group_prefix(key_groups.last + 1)
-            )
-            for chunk in chunks(entries, _ENTRIES):
+            for chunk in chunks(database.entries(state.name, key_groups), _ENTRIES):
                 check()
                 writer.add_block(index, _block(chunk))
         return writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
-    finally:
-        database.close()
 
 
 def _block(entries: Iterable[tuple[bytes, bytes]]) -> BlockContent:

@@ -200,6 +200,12 @@ class Database:
             self._columns[state] = ColumnFamily(self._rocks, name)
         return self._columns[state]
 
+    def entries(self, state: str, key_groups: KeyGroupRange) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries of a state in these key groups; none if there is no such state."""
+        if state not in self.states or not len(key_groups):
+            return iter(())
+        return self.column(state).scan(group_prefix(key_groups.first), group_prefix(key_groups.last + 1))
+
     def keep_only(self, key_groups: KeyGroupRange) -> None:
         """Drop every key outside these key groups, in time independent of their number."""
         self._is_clipped = True

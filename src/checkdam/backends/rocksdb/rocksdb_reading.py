@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
-from checkdam.backends.rocksdb.database import Database, group_prefix
+from checkdam.backends.rocksdb.database import Database
 from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
-from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, damaged, fetch, read_info
+from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, fetch, read_info
 from checkdam.backends.state_backends import SMALLEST_ROCKSDB_MEMORY
-from checkdam.backends.state_file import StateInfo
+from checkdam.backends.state_file import StateInfo, damaged
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
@@ -56,13 +57,9 @@ def read_keyed(
     """Read like `read_handle`, with keys as in the database; leaves the files in `local`."""
     fetch(handle, info, storage, local, key_groups)
     database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
-    try:
+    with closing(database):
         for state in info.states:
-            start, end = group_prefix(key_groups.first), group_prefix(key_groups.last + 1)
-            stored = state.name in database.states and len(key_groups) > 0
-            yield state, _scanned(handle, database.column(state.name).scan(start, end)) if stored else iter(())
-    finally:
-        database.close()
+            yield state, _scanned(handle, database.entries(state.name, key_groups))
 
 
 def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:

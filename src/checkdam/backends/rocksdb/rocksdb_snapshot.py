@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkdam.backends.abortable_snapshot import AbortableSnapshot
 from checkdam.backends.contract import StoreOwner
 from checkdam.backends.rocksdb.canonical_file import write_canonical
-from checkdam.backends.rocksdb.snapshot_files import INFO_NAME, TABLE_SUFFIX, SnapshotInfo, copy_out, pack_info, place
-from checkdam.backends.state_file import FileInfo, StateInfo
-from checkdam.errors import CheckpointDeclinedError, StorageError
+from checkdam.backends.rocksdb.snapshot_files import INFO_NAME, TABLE_SUFFIX, SnapshotInfo, copy_out, pack_info
+from checkdam.backends.state_file import StateInfo
 from checkdam.ids import CheckpointId
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.storage.contract import Storage
@@ -39,7 +38,7 @@ class WrittenInfo:
     states: tuple[StateInfo, ...]
 
 
-class RocksDBSnapshot:
+class RocksDBSnapshot(AbortableSnapshot):
     """One snapshot. `builds_on` are the tables of the last completed checkpoint, by their local names, `info` its file
     that describes the states, if known.
     """
@@ -53,38 +52,24 @@ class RocksDBSnapshot:
         states: list[StateInfo],
         builds_on: Mapping[str, DurableTable],
         key_groups: Mapping[str, tuple[int, int]],
-        file_stem: str,
         info: WrittenInfo | None = None,
     ) -> None:
+        super().__init__(owner, checkpoint_id)
         self.tables: dict[str, DurableTable] | None = None  # once written: the tables of this snapshot
         self.info = info  # once written: that of this snapshot
-        self._owner = owner
-        self._checkpoint_id = checkpoint_id
         self._local = local
         self._states = states
         self._builds_on = builds_on
         self._key_groups = key_groups
-        self._file_stem = file_stem
-        self._new_files: list[StateFile] = []
-        self._lock = threading.Lock()
-        self._is_aborted = False
         self._is_being_written = False
 
-    @property
-    def new_files(self) -> tuple[StateFile, ...]:
-        return tuple(self._new_files)
-
-    def abort(self) -> None:
-        """Refuse to be written from now on, and release the local files."""
-        with self._lock:
-            self._is_aborted = True
-            if not self._is_being_written:
-                self._forget_local_files()
+    def _release(self) -> None:
+        if not self._is_being_written:
+            shutil.rmtree(self._local, ignore_errors=True)
 
     def write(self, storage: Storage, directory: str) -> KeyedStateHandle:
         with self._being_written(storage) as attempted:
-            stem = place(directory, self._file_stem)
-            tables, files = self._copy_files(storage, stem, self._builds_on, attempted)
+            tables, files = self._copy_files(storage, f"{directory}/{self._file_stem}", self._builds_on, attempted)
             with self._lock:
                 self._refuse_if_aborted()
                 self.tables = tables
@@ -110,38 +95,23 @@ class RocksDBSnapshot:
             with self._lock:
                 self._refuse_if_aborted()
                 self._is_being_written = True
-            try:
-                yield attempted
-            except FileNotFoundError:
-                self._refuse_if_aborted()  # the store was closed meanwhile, and its files are gone
-                raise
-        except BaseException:
-            self._new_files.clear()
-            for path in attempted:
-                with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
-                    storage.delete(path)
-            raise
+            with self._removed_on_failure(storage, attempted):
+                try:
+                    yield attempted
+                except FileNotFoundError:
+                    self._refuse_if_aborted()  # the store was closed meanwhile, and its files are gone
+                    raise
         finally:
             with self._lock:
                 self._is_being_written = False
                 self._is_aborted = self._is_aborted or self.tables is None
-                self._forget_local_files()
+                self._release()
 
     def _write_canonical(self, target: Storage, attempted: list[str]) -> tuple[StateFile, ...]:
-        owner = self._owner
-        info = FileInfo(
-            kind="base",
-            uid=owner.uid,
-            subtask=owner.subtask,
-            checkpoint_id=self._checkpoint_id,
-            max_parallelism=owner.max_parallelism,
-            key_type=text_of(owner.key_type),
-            states=self._states,
-        )
         attempted.append(self._file_stem)
-        written = write_canonical(
-            self._local, info, owner.key_groups, target, self._file_stem, check=self._refuse_if_aborted
-        )
+        info = self._file_info("base", self._states)
+        groups, check = self._owner.key_groups, self._refuse_if_aborted
+        written = write_canonical(self._local, info, groups, target, self._file_stem, check=check)
         self._new_files.append(written)
         return (written,)
 
@@ -189,12 +159,3 @@ class RocksDBSnapshot:
             others=others,
             key_groups={name: table.key_groups for name, table in tables.items() if table.key_groups is not None},
         )
-
-    def _refuse_if_aborted(self) -> None:
-        if self._is_aborted:
-            raise CheckpointDeclinedError(
-                f'checkpoint {self._checkpoint_id} was aborted before operator "{self._owner.uid}" wrote its state'
-            )
-
-    def _forget_local_files(self) -> None:
-        shutil.rmtree(self._local, ignore_errors=True)

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import xxhash
-
 from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
@@ -58,7 +56,6 @@ class RocksDBStore:
         self.current_namespace: Any = None
         self._owner = owner
         self._memory = memory
-        self._file_prefix = f"{xxhash.xxh3_128_hexdigest(owner.uid.encode())}-{owner.subtask}"
         self._path = restored.path
         self._database = restored.database
         self._unclaimed = restored.states  # restored, and not asked for by a descriptor yet
@@ -142,7 +139,6 @@ class RocksDBStore:
             states=[table.info for table in self._tables.values()] + list(self._unclaimed.values()),
             builds_on=builds_on,
             key_groups=self._database.tables(),
-            file_stem=f"{self._file_prefix}-{checkpoint_id}-{self._owner.attempt}",
             info=info,
         )
         with self._lock:

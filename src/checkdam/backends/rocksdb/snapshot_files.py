@@ -11,11 +11,10 @@ file, which RocksDB never writes to; under any other name RocksDB might write to
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -23,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import xxhash
 
-from checkdam.backends.state_file import StateInfo
-from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StorageError
+from checkdam.backends.file_copies import write_pieces
+from checkdam.backends.state_file import StateInfo, check_version, damaged, reading_file, wrong_size
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.storage.contract import Storage
@@ -69,31 +68,25 @@ def read_info(handle: KeyedStateHandle, storage: Storage) -> SnapshotInfo:
     """Read our own file of a handle that has files.
 
     Raises:
-        CheckpointDamagedError: it is gone, truncated or altered, the handle lacks it or a table it names, or a name is
-            not one of RocksDB's.
+        CheckpointDamagedError: it is missing, truncated or altered, the handle lacks it or a table it names, or a name
+            is not one of RocksDB's.
         FormatTooNewError: a newer version wrote it.
     """
     found = next((file for file in handle.files if file.name == INFO_NAME), None)
     if found is None:
-        raise damaged(handle.files[0].path, "the snapshot it belongs to has no list of its states")
+        raise damaged(handle.files[0].path, "its snapshot has no file that lists the states")
     path = found.path
-    try:
+    with reading_file(path):
         data = storage.read(path)
-    except FileNotFoundError as error:
-        raise damaged(path, "it is gone") from error
     if len(data) < _HEAD.size + _TAIL.size or len(data) != found.size:
-        raise damaged(path, f"it has not the {found.size} bytes that were written")
+        raise wrong_size(path, found.size, len(data))
     content = data[: -_TAIL.size]
     if xxhash.xxh3_64_intdigest(content) != _TAIL.unpack_from(data, len(content))[0]:
-        raise damaged(path, "it is altered")
+        raise damaged(path, "its bytes are altered: the checksum does not match")
     magic, version = _HEAD.unpack_from(content)
     if magic != _MAGIC:
-        raise damaged(path, "it does not begin like a list of states")
-    if version > VERSION:
-        raise FormatTooNewError(
-            f'state file "{path}" has format version {version}, this version of checkdam reads up to {VERSION}',
-            hint="Restore with the version of checkdam that wrote it, or a newer one.",
-        )
+        raise damaged(path, "it does not begin with the mark of a list of states")
+    check_version(path, version, VERSION)
     try:
         info = _decoder.decode(content[_HEAD.size :])
     except (ValueError, RecursionError) as error:
@@ -106,13 +99,13 @@ def _check_names(handle: KeyedStateHandle, info: SnapshotInfo, path: str) -> Non
     strange = [name for name in info.tables if not _TABLE.fullmatch(name)]
     strange += [name for name in info.others if not _OTHER.fullmatch(name)]
     if strange:
-        raise damaged(path, f"it names {strange[0][:200]!r}, which is no file of a RocksDB snapshot")
+        raise damaged(path, f"it names {strange[0][:200]!r}, which is not a file of a RocksDB snapshot")
     names = [file.name for file in handle.files]
     missing = info.tables.keys() - set(names)
     if missing:
-        raise damaged(path, f"it names tables that the snapshot has not: {', '.join(sorted(missing))}")
+        raise damaged(path, f"it names tables that are not in the snapshot: {', '.join(sorted(missing))}")
     if len(set(names)) < len(names):
-        raise damaged(path, "the snapshot has two files of one name")
+        raise damaged(path, "two files of the snapshot have the same name")
 
 
 def fetch(
@@ -127,69 +120,66 @@ def fetch(
     RocksDB requires all tables to exist; those without a key in `key_groups` are linked and not read.
 
     Raises:
-        CheckpointDamagedError: a file is gone or truncated, or a table with keys in `key_groups` is altered.
+        CheckpointDamagedError: a file is missing or truncated, or a table with keys in `key_groups` is altered.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name, content in info.others.items():
         (target / name).write_bytes(content)
     for file in handle.files:
         if file.name in info.tables:
-            path, local = file.path, target / file.name
-            try:
-                first, last = info.key_groups.get(file.name, (key_groups.first, key_groups.last))
-                is_read = first <= key_groups.last and key_groups.first <= last
-                checksum, size = _link_or_copy(storage, path, file.size, local, is_read=is_read)
-            except FileNotFoundError as error:
-                raise damaged(path, "it is gone") from error
-            _check_read(path, file, checksum, size, info.tables[file.name])
+            first, last = info.key_groups.get(file.name, (key_groups.first, key_groups.last))
+            is_read = first <= key_groups.last and key_groups.first <= last
+            with reading_file(file.path):
+                found = _link_or_copy(storage, file, target / file.name, is_read=is_read)
+            _check_read(file, *found, info.tables[file.name])
 
 
 def verify_tables(handle: KeyedStateHandle, storage: Storage) -> None:
     """Read every file of a handle and verify its checksum; keeps nothing.
 
     Raises:
-        CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is gone, truncated or altered.
+        CheckpointDamagedError, FormatTooNewError: as `read_info`, or a table is missing, truncated or altered.
     """
     checksums = read_info(handle, storage).tables
     for file in handle.files:
         if file.name in checksums:
-            path, hasher, size = file.path, xxhash.xxh3_64(), 0
-            try:
-                for piece in _stored_pieces(storage, path, file.size):
-                    hasher.update(piece)
-                    size += len(piece)
-            except FileNotFoundError as error:
-                raise damaged(path, "it is gone") from error
-            _check_read(path, file, hasher.intdigest(), size, checksums[file.name])
+            with reading_file(file.path):
+                found = _digest(_stored_pieces(storage, file))
+            _check_read(file, *found, checksums[file.name])
 
 
-def _check_read(path: str, file: StateFile, checksum: int | None, size: int, expected: int) -> None:
+def _check_read(file: StateFile, checksum: int | None, size: int, expected: int) -> None:
     """Raise CheckpointDamagedError unless the size and, if known, the checksum are as written."""
     if size != file.size:
-        raise damaged(path, f"it has not the {file.size} bytes that were written")
+        raise wrong_size(file.path, file.size, size)
     if checksum is not None and checksum != expected:
-        raise damaged(path, "it is altered")
+        raise damaged(file.path, "its bytes are altered: the checksum does not match")
 
 
-def _stored_pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
-    """Yield a stored file in pieces, at most one piece beyond `size`. Raises FileNotFoundError."""
+def _digest(pieces: Iterable[bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, int]:
+    """Return the checksum and the size of a file, and copy it on the way."""
+    hasher, size = xxhash.xxh3_64(), 0
+    for piece in pieces:
+        hasher.update(piece)
+        write(piece)
+        size += len(piece)
+    return hasher.intdigest(), size
+
+
+def _stored_pieces(storage: Storage, file: StateFile) -> Iterator[bytes]:
+    """Yield a stored file in pieces, at most one piece beyond its size. Raises FileNotFoundError."""
     offset = 0
-    while offset <= size and (piece := storage.read_range(path, offset, _PIECE)):
+    while offset <= file.size and (piece := storage.read_range(file.path, offset, _PIECE)):
         yield piece
         offset += len(piece)
 
 
-def _link_or_copy(storage: Storage, path: str, size: int, local: Path, *, is_read: bool) -> tuple[int | None, int]:
+def _link_or_copy(storage: Storage, file: StateFile, local: Path, *, is_read: bool) -> tuple[int | None, int]:
     """Link or copy a file; return its checksum (None if it was not read) and its size."""
-    if _is_linked(storage, path, local):
-        return _checksum(local) if is_read else (None, local.stat().st_size)
-    hasher, copied = xxhash.xxh3_64(), 0
+    if _is_linked(storage, file.path, local):
+        return _digest(_pieces(local)) if is_read else (None, local.stat().st_size)
     with local.open("xb") as output:  # never into an existing file: a link is the checkpoint's own file
-        for piece in _stored_pieces(storage, path, size):
-            hasher.update(piece)
-            output.write(piece)
-            copied += len(piece)
-    return hasher.intdigest(), copied
+        return _digest(_stored_pieces(storage, file), output.write)
 
 
 def _is_linked(storage: Storage, path: str, local: Path) -> bool:
@@ -208,37 +198,16 @@ def _is_linked(storage: Storage, path: str, local: Path) -> bool:
     return True
 
 
-def _checksum(local: Path) -> tuple[int, int]:
-    hasher, size = xxhash.xxh3_64(), 0
-    for piece in _pieces(local):
-        hasher.update(piece)
-        size += len(piece)
-    return hasher.intdigest(), size
-
-
 def copy_out(local: Path, storage: Storage, path: str) -> tuple[StateFile, int]:
-    """Make a local file durable under `path`, atomically; return it with its checksum.
+    """Make a local file durable under `path`, atomically; return it with its checksum."""
+    hasher, size = xxhash.xxh3_64(), local.stat().st_size
 
-    Large files are streamed to a temporary name and renamed.
-    """
-    if local.stat().st_size <= _WRITTEN_AT_ONCE:
-        data = local.read_bytes()
-        storage.write(path, data)
-        return StateFile(path, len(data), local.name), xxhash.xxh3_64_intdigest(data)
-    directory, _, name = path.rpartition("/")
-    temporary = place(directory, f".tmp-{name}")
-    hasher, size = xxhash.xxh3_64(), 0
-    try:
-        with storage.open_output(temporary) as output:
-            for piece in _pieces(local):
-                hasher.update(piece)
-                output.write(piece)
-                size += len(piece)
-        storage.rename(temporary, path)
-    except BaseException:
-        with contextlib.suppress(StorageError):  # the first error is the one to report; a sweep finds the file
-            storage.delete(temporary)
-        raise
+    def pieces() -> Iterator[bytes]:
+        for piece in _pieces(local):
+            hasher.update(piece)
+            yield piece
+
+    write_pieces(storage, path, size, pieces(), at_once=_WRITTEN_AT_ONCE)
     return StateFile(path, size, local.name), hasher.intdigest()
 
 
@@ -246,13 +215,3 @@ def _pieces(local: Path) -> Iterator[bytes]:
     with local.open("rb", buffering=0) as file:
         while piece := cast(bytes, file.read(_PIECE)):
             yield piece
-
-
-def place(directory: str, path: str) -> str:
-    return f"{directory}/{path}" if directory else path
-
-
-def damaged(path: str, reason: str) -> CheckpointDamagedError:
-    return CheckpointDamagedError(
-        f'state file "{path}" is damaged: {reason}', hint="Restore from an older checkpoint or a savepoint."
-    )
