@@ -25,10 +25,10 @@ from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import DriverKilled
 from simulation.scheduler import HangError, Plan, Scheduler, simulated
 from simulation.slots import SimulatedEngine, SimulatedSlot

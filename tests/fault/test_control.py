@@ -16,9 +16,9 @@ from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.errors import CheckdamError
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import JobControl, SavepointFormat
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Deed, DriverKilled, Step, Trouble, ask, kill_driver, kill_slot
 
 pytestmark = pytest.mark.slow

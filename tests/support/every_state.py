@@ -32,9 +32,9 @@ from checkdam.state.descriptors import (
     ValueStateDescriptor,
 )
 from checkdam.storage.contract import Storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.storage.subtree import subtree
 from checkdam.testing.local_job import JOB_ID, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 from checkdam.types.serializers import serializer_from_spec
 

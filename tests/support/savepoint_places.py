@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkdam.storage.contract import Storage
-from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 
 

@@ -14,8 +14,8 @@ from checkdam.connectors.file_sink import STAGING
 from checkdam.errors import CheckdamError
 from checkdam.runtime.driver.publish_history import PUBLISHED
 from checkdam.storage.contract import Storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import JOB_ID, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 from checkdam.testing.trouble import DriverKilled, Trouble
 

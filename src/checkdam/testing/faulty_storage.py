@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from checkdam.errors import StorageError, StorageUncertainError
-from checkdam.storage.contract import FileStatus, Storage
+from checkdam.storage.contract import Storage
+from checkdam.testing.mounts import Watch, WatchedStorage
 
 
 class Fault(enum.Enum):
@@ -21,7 +22,10 @@ class Fault(enum.Enum):
     """The change happened, but the caller cannot know."""
 
 
-class FaultyStorage:
+_CHANGES = frozenset({"write", "rename", "delete", "delete_directory"})
+
+
+class FaultyStorage(WatchedStorage):
     """Delegates to a storage, but fails change number `at`, counted from 0, once.
 
     Changes are write, write_new, rename, delete, delete_directory and the close of an output. `operations` counts
@@ -29,15 +33,11 @@ class FaultyStorage:
     """
 
     def __init__(self, storage: Storage, at: int, fault: Fault) -> None:
-        self.storage = storage
+        super().__init__(storage, storage.uri, Watch())
         self.at = at
         self.fault = fault
         self.operations = 0
         self._lock = threading.Lock()
-
-    @property
-    def uri(self) -> str:
-        return self.storage.uri
 
     @property
     def has_failed(self) -> bool:
@@ -46,46 +46,11 @@ class FaultyStorage:
     def __reduce__(self) -> tuple[Any, ...]:
         return FaultyStorage, (self.storage, self.at, self.fault)
 
-    def write(self, path: str, data: bytes) -> None:
-        with self._change(f'write "{path}"'):
-            self.storage.write(path, data)
-
-    def write_new(self, path: str, data: bytes) -> None:
-        with self._change(f'create "{path}"'):
-            self.storage.write_new(path, data)
-
     def open_output(self, path: str) -> BinaryIO:
         return cast(BinaryIO, _Output(self, path))
 
-    def read(self, path: str) -> bytes:
-        return self.storage.read(path)
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        return self.storage.read_range(path, offset, length)
-
-    def status(self, path: str) -> FileStatus | None:
-        return self.storage.status(path)
-
-    def list(self, directory: str) -> list[FileStatus]:
-        return self.storage.list(directory)
-
-    def rename(self, source: str, target: str) -> None:
-        with self._change(f'rename "{source}"'):
-            self.storage.rename(source, target)
-
-    def delete(self, path: str) -> None:
-        with self._change(f'delete "{path}"'):
-            self.storage.delete(path)
-
-    def make_directory(self, directory: str) -> None:
-        self.storage.make_directory(directory)
-
-    def delete_directory(self, directory: str) -> None:
-        with self._change(f'delete "{directory}"'):
-            self.storage.delete_directory(directory)
-
-    def check_writable(self) -> None:
-        self.storage.check_writable()
+    def _watched(self, operation: str, path: str) -> contextlib.AbstractContextManager[None]:
+        return self._change(f'{operation} "{path}"') if operation in _CHANGES else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _change(self, what: str) -> Iterator[None]:

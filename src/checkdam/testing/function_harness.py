@@ -44,10 +44,10 @@ from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.state_reader import Savepoint
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_target import LocalTarget
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 from checkdam.testing.scripted_source import ScriptedSource
 from checkdam.types.batch import Batch

@@ -6,7 +6,7 @@ import atexit
 import io
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -28,6 +28,12 @@ class Watch:
     def before(self, operation: str, path: str) -> None: ...
 
     def after(self, operation: str, path: str) -> None: ...
+
+    @contextmanager
+    def around(self, operation: str, path: str) -> Iterator[None]:
+        self.before(operation, path)
+        yield
+        self.after(operation, path)
 
 
 _numbers = itertools.count()
@@ -117,11 +123,8 @@ class WatchedStorage:
         with self._watched("check_writable", ""):
             self.storage.check_writable()
 
-    @contextmanager
-    def _watched(self, operation: str, path: str) -> Iterator[None]:
-        self.watch.before(operation, path)
-        yield
-        self.watch.after(operation, path)
+    def _watched(self, operation: str, path: str) -> AbstractContextManager[None]:
+        return self.watch.around(operation, path)
 
 
 _open_streams: set[BinaryIO] = set()

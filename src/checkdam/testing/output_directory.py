@@ -7,7 +7,7 @@ from typing import Any
 
 from checkdam.connectors.file_sink import STAGING, WITHDRAWN
 from checkdam.storage.contract import Storage
-from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 
 

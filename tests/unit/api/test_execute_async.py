@@ -23,9 +23,9 @@ from checkdam.graph.operators import OP_STATE
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.state_reader import Savepoint
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_target import local_environment
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 
 PATIENCE = 60

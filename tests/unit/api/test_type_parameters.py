@@ -30,8 +30,8 @@ from checkdam import (
 from checkdam.api.launch import Launch
 from checkdam.config import Configuration
 from checkdam.errors import JobGraphError
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 
 Pair = tuple[str, int]
 RULES = MapStateDescriptor("rules", str, int)

@@ -34,8 +34,8 @@ from checkdam.state.snapshot_handles import (
 )
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
-from checkdam.testing.memory_storage import MemoryStorage
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 OTHER_JOB = JobId("fedcba9876543210fedcba9876543210")

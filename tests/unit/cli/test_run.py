@@ -287,7 +287,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from checkdam.api import signals
 from checkdam.testing.local_job import LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble
 
 signals._INIT = os.getpid() if "init" in sys.argv else -1

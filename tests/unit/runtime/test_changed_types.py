@@ -24,8 +24,8 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.errors import StateNotRestorableError
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import Build, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 
 Count = make_dataclass("Count", [("word", str), ("times", int)])
 Total = make_dataclass("Total", [("total", Annotated[int, Alias("times")]), ("word", str), ("note", str, "-")])

@@ -12,8 +12,8 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import UserFunctionError
 from checkdam.runtime.slot.record_check import check_keys
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.types.batch import Batch
 from checkdam.types.rows import to_arrow
 from checkdam.types.type_check import holds_stray_none

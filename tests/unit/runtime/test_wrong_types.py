@@ -14,8 +14,8 @@ from checkdam.errors import UserFunctionError
 from checkdam.graph.contexts import RuntimeContext
 from checkdam.graph.functions import KeyedProcessFunction
 from checkdam.state.descriptors import ValueStateDescriptor
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 
 BACKENDS = pytest.mark.parametrize(
     "backend", [HashMapStateBackend(), RocksDBStateBackend()], ids=["hashmap", "rocksdb"]

@@ -24,10 +24,10 @@ from checkdam.ids import JobId
 from checkdam.processes import Owner, this_process
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.monitor.job_records import SnapshotKind
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, ask, kill_driver, kill_slot, refuse, wait_for
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"]]

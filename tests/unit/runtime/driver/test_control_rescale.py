@@ -21,10 +21,10 @@ from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
 
 EPOCHS = [["a", "b", "a", "c"], ["c", "a", "d"], ["b", "d", "e"], ["a", "f"], ["g", "a"]]

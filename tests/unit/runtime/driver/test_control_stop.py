@@ -27,9 +27,9 @@ from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.state.descriptors import ListStateDescriptor
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_job import EVERY_EPOCH, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, ask, refuse, wait_for
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]

@@ -26,10 +26,10 @@ from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import NoRestart
 from checkdam.runtime.stalls import Stall
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, Heard, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
 
 FAST = Heartbeat(timedelta(milliseconds=20), timedelta(seconds=10))

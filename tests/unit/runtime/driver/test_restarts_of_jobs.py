@@ -13,8 +13,8 @@ from checkdam.api.streams import DataStream
 from checkdam.errors import JobFailedError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import RuntimeContext
 from checkdam.runtime.restart import FixedDelayRestart
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import Build, LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 
 FOUR_TIMES = FixedDelayRestart(attempts=4, delay=timedelta(0))
 

@@ -41,11 +41,11 @@ from checkdam.runtime.monitor.job_records import CheckpointStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.runtime.slot import generator_thread
 from checkdam.state.descriptors import ListStateDescriptor
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.local_slot import LocalSlot
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Deed, Step, Trouble, kill_slot, refuse, wait_for
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"], ["a", "e"]]

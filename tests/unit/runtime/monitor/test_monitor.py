@@ -23,8 +23,8 @@ from checkdam.runtime.monitor.job_monitor import JobMonitor
 from checkdam.runtime.monitor.job_records import NEVER, CheckpointStatus, OperatorRecord, SlotRecord, SnapshotKind
 from checkdam.runtime.monitor.listeners import JointListener
 from checkdam.runtime.restart import NoRestart
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import LocalJob
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.trouble import Step, Trouble, kill_slot
 
 

@@ -18,8 +18,8 @@ from checkdam.runtime.monitor.job_events import CheckpointStats
 from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
 from checkdam.server.catalog import archive as archive_module
 from checkdam.server.catalog.archive import ArchivingListener, JobArchive
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
-from checkdam.testing.memory_storage import MemoryStorage
 
 ENTRY = f"_jobs/{JOB_ID}.json"
 

@@ -25,9 +25,9 @@ from checkdam.server.catalog.archive import JobArchive
 from checkdam.server.catalog.job_index import JobIndex
 from checkdam.storage.contract import FileStatus
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import JOB_ID
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.memory_storage import MemoryStorage
 from checkdam.testing.mounts import mount
 
 GONE = Owner(this_process().machine, 2**22 + 1, "1")
