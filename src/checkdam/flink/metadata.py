@@ -14,18 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from checkdam.errors import FormatTooNewError, RestoreError
-from checkdam.flink.handle_codec import (
-    read_channel,
-    read_keyed,
-    read_operator_state,
-    read_stream,
-    write_channel,
-    write_keyed,
-    write_operator_state,
-    write_stream,
-)
+from checkdam.flink.handle_codec import KEYED, OPERATOR_STATE, STREAM, channels
 from checkdam.flink.java_data import JavaReader, JavaWriter
-from checkdam.flink.state_handles import AnyChannelHandle, ByteStreamHandle, KeyedHandle, OperatorStreamHandle
+from checkdam.flink.state_handles import (
+    AnyChannelHandle,
+    ByteStreamHandle,
+    KeyedHandle,
+    MergedChannelHandle,
+    OperatorStreamHandle,
+)
 
 OLDEST_VERSION: Final = 3
 NEWEST_VERSION: Final = 6
@@ -143,7 +140,7 @@ def _read_master_state(reader: JavaReader, path: str) -> MasterState:
 def _read_operator(reader: JavaReader, version: int) -> OperatorState:
     name, uid = (reader.utf(), reader.utf()) if version >= 5 else ("", "")
     operator_id, parallelism, max_parallelism = reader.take(16), reader.i32(), reader.i32()
-    coordinator = read_stream(reader)
+    coordinator = STREAM.read(reader)
     if not isinstance(coordinator, ByteStreamHandle | None):
         raise reader.damaged("coordinator state that is not inline")
     return OperatorState(
@@ -167,10 +164,10 @@ def _read_subtask(reader: JavaReader, version: int) -> tuple[int, SubtaskState |
     return index, SubtaskState(
         managed_operator=_read_optional_operator_state(reader),
         raw_operator=_read_optional_operator_state(reader),
-        managed_keyed=read_keyed(reader),
-        raw_keyed=read_keyed(reader),
-        input_channels=tuple(read_channel(reader, version, output=False) for _ in range(reader.count(25))),
-        output_channels=tuple(read_channel(reader, version, output=True) for _ in range(reader.count(25))),
+        managed_keyed=KEYED.read(reader),
+        raw_keyed=KEYED.read(reader),
+        input_channels=tuple(channels(version, output=False).read(reader) for _ in range(reader.count(25))),
+        output_channels=tuple(channels(version, output=True).read(reader) for _ in range(reader.count(25))),
     )
 
 
@@ -178,7 +175,8 @@ def _read_optional_operator_state(reader: JavaReader) -> OperatorStreamHandle | 
     number = reader.i32()
     if number not in (0, 1):
         raise reader.damaged(f"{number} operator state handles where at most one can be")
-    return read_operator_state(reader) if number else None
+    found: OperatorStreamHandle | None = OPERATOR_STATE.read(reader) if number else None
+    return found
 
 
 def _read_properties(reader: JavaReader, version: int) -> bytes:
@@ -237,7 +235,7 @@ def _write_operator(writer: JavaWriter, operator: OperatorState, version: int) -
     writer.raw(operator.operator_id)
     writer.i32(operator.parallelism)
     writer.i32(operator.max_parallelism)
-    write_stream(writer, operator.coordinator)
+    STREAM.write(writer, operator.coordinator)
     if operator.subtasks is None:
         writer.i32(_FULLY_FINISHED)
         return
@@ -254,13 +252,15 @@ def _write_subtask(writer: JavaWriter, subtask: SubtaskState, version: int) -> N
     for operator_state in (subtask.managed_operator, subtask.raw_operator):
         writer.i32(0 if operator_state is None else 1)
         if operator_state is not None:
-            write_operator_state(writer, operator_state)
-    write_keyed(writer, subtask.managed_keyed)
-    write_keyed(writer, subtask.raw_keyed)
-    for channels, output in ((subtask.input_channels, False), (subtask.output_channels, True)):
-        writer.i32(len(channels))
-        for channel in channels:
-            write_channel(writer, channel, version, output=output)
+            OPERATOR_STATE.write(writer, operator_state)
+    KEYED.write(writer, subtask.managed_keyed)
+    KEYED.write(writer, subtask.raw_keyed)
+    for handles, output in ((subtask.input_channels, False), (subtask.output_channels, True)):
+        writer.i32(len(handles))
+        for handle in handles:
+            if version < 6 and isinstance(handle, MergedChannelHandle):
+                raise ValueError(f"version {version} has no form for merged channel handles")
+            channels(version, output=output).write(writer, handle)
 
 
 # ---------------------------------------------------------------------------------------------- operator ids
