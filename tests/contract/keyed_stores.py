@@ -164,7 +164,7 @@ def entries(
 ) -> dict[Any, Any]:
     """Everything a new store finds in the state, by entry key."""
     store = open_store(backend, storage, handles)
-    return dict(store.maps(spec).all() if spec.is_mapping else store.cells(spec).all())
+    return dict(store.maps(spec).all() if spec.map_key is not None else store.cells(spec).all())
 
 
 def bytes_of(handle: KeyedStateHandle, besides: KeyedStateHandle | None = None) -> int:

@@ -328,7 +328,7 @@ def test_what_does_not_go_together_is_refused_with_operator_state_and_both_sides
     store = open_store(backend, storage)
     store.current_key, store.current_namespace = "a", 1
     stored: Any = PointV1(1, 2) if old.name == "point" else (1, 2) if old.ttl else 1
-    if old.is_mapping:
+    if old.map_key is not None:
         store.maps(old).put("m", stored)
     else:
         store.cells(old).update(stored)
@@ -336,7 +336,7 @@ def test_what_does_not_go_together_is_refused_with_operator_state_and_both_sides
     restored = open_store(backend, storage, [checkpoint(store, storage, 1)])
 
     with pytest.raises(StateNotRestorableError) as caught:
-        restored.maps(new) if new.is_mapping else restored.cells(new)
+        restored.maps(new) if new.map_key is not None else restored.cells(new)
 
     told = f"{caught.value} {caught.value.hint}"
     assert all(word in told for word in [f'"{old.name}"', '"op"', *words]), told

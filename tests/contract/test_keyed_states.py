@@ -97,7 +97,7 @@ def test_asking_twice_for_a_state_is_an_error(backend: KeyedStateBackend, storag
     store.cells(COUNT)
 
     with pytest.raises(JobGraphError, match='operator "op" asks twice for state "count"'):
-        store.maps(again) if again.is_mapping else store.cells(again)
+        store.maps(again) if again.map_key is not None else store.cells(again)
 
 
 def test_a_table_and_its_snapshots_see_bulk_updates(backend: KeyedStateBackend, storage: MemoryStorage) -> None:

@@ -273,13 +273,13 @@ def _living(
 
 
 def _state(store: Any, spec: StateSpec, prune: Any) -> Any:
-    return store.maps(spec, prune) if spec.is_mapping else store.cells(spec, prune)
+    return store.maps(spec, prune) if spec.map_key is not None else store.cells(spec, prune)
 
 
 def _fill(store: Any, spec: StateSpec, values: dict[str, Any], expiry: Expiry | None = None) -> Any:
     """One entry for each, in cells or in the maps of a few keys."""
     state = _state(store, spec, (expiry or Expiry()).one)
-    _fill_state(store, state, values, is_map=spec.is_mapping)
+    _fill_state(store, state, values, is_map=spec.map_key is not None)
     return state
 
 

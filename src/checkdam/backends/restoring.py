@@ -36,11 +36,6 @@ def read_states(owner: StoreOwner, handle: KeyedStateHandle, storage: Storage) -
         FormatTooNewError: a file was written by a newer version.
         StateNotRestorableError: the key type or the max parallelism is another, or no known backend wrote it.
     """
-    if handle.backend not in ("hashmap", "rocksdb"):
-        raise StateNotRestorableError(
-            f'operator "{owner.uid}" has state of backend "{handle.backend}", which this version does not know',
-            hint="Restore with the version of checkdam that wrote it, or a newer one.",
-        )
     keys = describe_keys(handle, storage)
     if keys is not None:
         check_keys(owner, *keys)
@@ -157,14 +152,14 @@ def verdict_of(stored: StateInfo, spec: StateSpec) -> Verdict:
     verdict = compare(stored.type, spec.value)
     if not verdict.differences or spec.ttl is None or not stored.ttl:
         return verdict
-    told = compare_types(_untimed(type_from_text(stored.type)), _untimed(spec.value))
-    return replace(verdict, differences=told.differences or verdict.differences)
+    as_declared = compare_types(untimed(type_from_text(stored.type)), untimed(spec.value))
+    return replace(verdict, differences=as_declared.differences or verdict.differences)
 
 
-def _untimed(of: TypeInfo) -> TypeInfo:
+def untimed(of: TypeInfo) -> TypeInfo:
     """Return a type without the touch time that each element of a state with TTL carries."""
     (_, first), *_ = of.fields
-    return list_of(_untimed(first), of.hint) if of.kind is Kind.LIST else first
+    return list_of(untimed(first), of.hint) if of.kind is Kind.LIST else first
 
 
 def agreed(uid: OperatorUid, one: StateInfo, other: StateInfo) -> StateInfo:

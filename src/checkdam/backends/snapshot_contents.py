@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from checkdam.backends.compaction import merged_groups
-from checkdam.backends.state_file import StateFileReader, StateInfo, read_state_file
+from checkdam.backends.state_file import FileInfo, StateFileReader, StateInfo, read_state_file
 from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
+
+if TYPE_CHECKING:
+    from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo
 
 Entries = Iterator[tuple[bytes, bytes]]
 """Entry keys and stored values, encoded by the serializers of `StateSpec.entry_key` and `StateInfo.type`."""
@@ -24,30 +28,28 @@ def describe_handle(handle: KeyedStateHandle, storage: Storage) -> list[StateInf
         FormatTooNewError: a file was written by a newer version.
         StateNotRestorableError: no known backend wrote it.
     """
-    if handle.backend == "hashmap":
-        return _states(open_files(handle, storage))
-    if handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb.snapshot_files import read_info  # other jobs need not load its library
-
-        return read_info(handle, storage).states if handle.files else []
-    raise _unknown(handle)
+    if not handle.files:
+        return []
+    return _states(open_files(handle, storage)) if is_hashmap(handle) else _rocksdb_info(handle, storage).states
 
 
 def describe_keys(handle: KeyedStateHandle, storage: Storage) -> tuple[str, int] | None:
     """Return the durable key type and the max parallelism of a snapshot; None if it is empty. Raises as
     `describe_handle`.
     """
-    if handle.backend == "hashmap":
-        if not handle.files:
-            return None
-        newest = handle.files[-1]
-        info = read_state_file(storage, newest.path, newest.size).info
-        return info.key_type, info.max_parallelism
-    if handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb.rocksdb_reading import read_keys
+    hashmap = is_hashmap(handle)
+    if not handle.files:
+        return None
+    newest = handle.files[-1]
+    info: FileInfo | SnapshotInfo
+    info = read_state_file(storage, newest.path, newest.size).info if hashmap else _rocksdb_info(handle, storage)
+    return info.key_type, info.max_parallelism
 
-        return read_keys(handle, storage)
-    raise _unknown(handle)
+
+def _rocksdb_info(handle: KeyedStateHandle, storage: Storage) -> SnapshotInfo:
+    from checkdam.backends.rocksdb.snapshot_files import read_info  # other jobs need not load its library
+
+    return read_info(handle, storage)
 
 
 def read_entries(
@@ -65,27 +67,22 @@ def read_entries(
     Raises:
         CheckpointDamagedError, FormatTooNewError, StateNotRestorableError: as `describe_handle`.
     """
-    if handle.backend == "hashmap":
+    if is_hashmap(handle):
         return _hashmap_entries(open_files(handle, storage, key_groups), key_groups)
-    if handle.backend == "rocksdb":
-        from checkdam.backends.rocksdb.rocksdb_reading import read_handle
+    from checkdam.backends.rocksdb.rocksdb_reading import read_handle
 
-        return read_handle(handle, storage, key_groups, work_directory)
-    raise _unknown(handle)
+    return read_handle(handle, storage, key_groups, work_directory)
 
 
 def verify_handle(handle: KeyedStateHandle, storage: Storage) -> None:
     """Read and verify every byte of the snapshot, without unpacking entries. Raises as `describe_handle`."""
-    if handle.backend == "hashmap":
+    if is_hashmap(handle):
         for reader in open_files(handle, storage):
             reader.verify()
-    elif handle.backend == "rocksdb":
+    elif handle.files:
         from checkdam.backends.rocksdb.snapshot_files import verify_tables
 
-        if handle.files:
-            verify_tables(handle, storage)
-    else:
-        raise _unknown(handle)
+        verify_tables(handle, storage)
 
 
 def open_files(
@@ -105,8 +102,15 @@ def _hashmap_entries(readers: list[StateFileReader], key_groups: KeyGroupRange) 
         yield info, (entry for group in groups for entry in group.entries.items())
 
 
-def _unknown(handle: KeyedStateHandle) -> StateNotRestorableError:
-    return StateNotRestorableError(
-        f'there is state of backend "{handle.backend}", which this version does not know',
-        hint="Use the version of checkdam that wrote it, or a newer one.",
-    )
+def is_hashmap(handle: KeyedStateHandle) -> bool:
+    """Return whether the hashmap backend wrote the snapshot; False if the RocksDB backend did.
+
+    Raises:
+        StateNotRestorableError: no known backend wrote it.
+    """
+    if handle.backend not in ("hashmap", "rocksdb"):
+        raise StateNotRestorableError(
+            f'a snapshot was written by backend "{handle.backend}", which this version of checkdam does not know',
+            hint="Use the version of checkdam that wrote it, or a newer one.",
+        )
+    return handle.backend == "hashmap"

@@ -45,6 +45,10 @@ class KeyGroupRange:
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.first, self.last + 1))
 
+    def overlap(self, other: KeyGroupRange) -> KeyGroupRange:
+        """Return the key groups that are in both ranges."""
+        return KeyGroupRange(max(self.first, other.first), min(self.last, other.last))
+
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
     """Return the key groups that `subtask` of `parallelism` owns; the ranges of all subtasks cover every group once."""

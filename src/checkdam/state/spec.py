@@ -36,10 +36,6 @@ class StateSpec:
     namespace: TypeInfo | None = None
     ttl: StateTtlConfig | None = None
 
-    @property
-    def is_mapping(self) -> bool:
-        return self.map_key is not None
-
     def entry_key(self, key: TypeInfo) -> TypeInfo:
         """Return the type that identifies an entry: the key alone, or a tuple that begins with it."""
         parts = [key, *(part for part in (self.namespace, self.map_key) if part is not None)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from checkdam.backends.restoring import untimed
 from checkdam.backends.snapshot_contents import describe_keys, open_files, read_entries
 from checkdam.backends.state_file import StateInfo
 from checkdam.checkpoint.completed import OperatorEntry
@@ -16,7 +17,6 @@ from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart,
 from checkdam.state.spec import StateKind
 from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
-from checkdam.types.type_info import TypeInfo
 from checkdam.types.type_text import type_from_text
 
 OPERATOR_KINDS: Final = {
@@ -241,12 +241,4 @@ def _declared(info: StateInfo) -> str:
         stored = type_from_text(info.type)
     except StateNotRestorableError:
         return info.type
-    if not info.ttl:
-        return stored.name
-    if info.kind == StateKind.LIST:
-        return f"list[{_first(_first(stored)).name}]"
-    return _first(stored).name
-
-
-def _first(of: TypeInfo) -> TypeInfo:
-    return of.fields[0][1]
+    return (untimed(stored) if info.ttl else stored).name

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from checkdam.backends.compaction import merged_groups
-from checkdam.backends.snapshot_contents import open_files
+from checkdam.backends.snapshot_contents import is_hashmap, open_files
 from checkdam.backends.state_file import Block, BlockInfo, StateFileReader, StateInfo, packed_array, split_array
-from checkdam.errors import StateNotRestorableError
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state_reader.columns import is_hashable
@@ -64,21 +63,12 @@ def read_chunks(
         FormatTooNewError: a file was written by a newer version.
         StateNotRestorableError: it was written by an unknown backend.
     """
-    wanted = overlap(handle.key_groups, key_groups)
+    wanted = handle.key_groups.overlap(key_groups)
     if not len(wanted) or not handle.files:
         return iter(())
-    if handle.backend == "hashmap":
+    if is_hashmap(handle):
         return _hashmap_chunks(open_files(handle, storage, wanted), reading, wanted)
-    if handle.backend == "rocksdb":
-        return _rocksdb_chunks(handle, storage, reading, wanted)
-    raise StateNotRestorableError(
-        f'there is state of backend "{handle.backend}", which this version does not know',
-        hint="Use the version of checkdam that wrote it, or a newer one.",
-    )
-
-
-def overlap(one: KeyGroupRange, other: KeyGroupRange) -> KeyGroupRange:
-    return KeyGroupRange(max(one.first, other.first), min(one.last, other.last))
+    return _rocksdb_chunks(handle, storage, reading, wanted)
 
 
 def blocks_of(reader: StateFileReader, name: str, key_groups: KeyGroupRange) -> int:
@@ -221,10 +211,10 @@ Size = tuple[int, int, int]
 
 def group_sizes(handle: KeyedStateHandle, storage: Storage, name: str, key_groups: KeyGroupRange) -> Iterator[Size]:
     """Size every key group with entries, ascending, one in memory at a time. Raise the errors of `read_chunks`."""
-    wanted = overlap(handle.key_groups, key_groups)
+    wanted = handle.key_groups.overlap(key_groups)
     if not len(wanted) or not handle.files:
         return
-    if handle.backend != "hashmap":
+    if not is_hashmap(handle):
         pairs = rocksdb_entries(handle, storage, name, wanted)
         for prefix, each in groupby(pairs, key=lambda pair: pair[0][:2]):
             lengths = [len(key) - len(prefix) + len(value) for key, value in each]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
+from checkdam.backends.restoring import untimed
 from checkdam.backends.state_file import StateInfo
 from checkdam.state.spec import StateKind
 from checkdam.state_reader.columns import is_hashable, positional, unpickled
-from checkdam.types.type_info import Kind, TypeInfo
+from checkdam.types.type_info import TypeInfo
 from checkdam.types.type_text import type_from_text
 
 
@@ -71,12 +69,3 @@ def _put(found: dict[Any, Any], path: Sequence[Any], value: Any) -> None:
     for step in path[:-1]:
         found = found.setdefault(step, {})
     found[path[-1]] = value
-
-
-def untimed(of: TypeInfo) -> TypeInfo:
-    """Return the declared type of a state with TTL, without the times."""
-    (_, first), *_ = of.fields
-    if of.kind is Kind.LIST:
-        item = untimed(first)
-        return replace(of, name=f"list[{item.name}]", arrow_type=pa.list_(item.arrow_type), fields=(("item", item),))
-    return first

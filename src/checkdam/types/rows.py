@@ -45,19 +45,6 @@ def from_arrow(of: TypeInfo, batch: pa.RecordBatch) -> list[Any]:
     return _rows_of(of, columns)
 
 
-def list_to_column(values: list[Any], arrow_type: pa.DataType) -> pa.Array:
-    """Convert plain values to one Arrow column.
-
-    Raises:
-        JobGraphError: a value does not fit the Arrow type.
-    """
-    of = arrow_type_info(arrow_type)
-    try:
-        return _build(of, values)
-    except _REFUSED as refusal:
-        raise misfit(of, values, refusal, lambda value: _build(of, [value]), _REFUSED) from refusal
-
-
 def column_to_list(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return the values of one Arrow column; structs become rows, maps become dicts."""
     if isinstance(array, pa.ChunkedArray):

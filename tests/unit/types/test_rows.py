@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from checkdam.errors import JobGraphError
-from checkdam.types.rows import column_to_list, from_arrow, list_to_column, to_arrow
-from checkdam.types.type_info import named_tuple_type, type_info
+from checkdam.types.rows import column_to_list, from_arrow, to_arrow
+from checkdam.types.type_info import arrow_type_info, named_tuple_type, type_info
 
 
 @dataclass
@@ -173,7 +173,7 @@ def test_a_value_that_is_not_of_its_type_is_named(hint: Any, records: list[Any],
     ],
 )
 def test_a_column_and_its_list_are_the_same(values: list[Any], arrow_type: pa.DataType) -> None:
-    column = list_to_column(values, arrow_type)
+    column = to_arrow(arrow_type_info(arrow_type), values).column(0)
 
     assert column.type == arrow_type
     assert column_to_list(column) == values
@@ -188,4 +188,4 @@ def test_a_dictionary_column_gives_its_values() -> None:
 
 def test_a_column_names_the_value_it_refuses() -> None:
     with pytest.raises(JobGraphError, match="value 300 does not fit the declared type int8"):
-        list_to_column([1, 300], pa.int8())
+        to_arrow(arrow_type_info(pa.int8()), [1, 300])

@@ -10,15 +10,12 @@ from pathlib import Path
 from checkdam.backends.rocksdb.database import Database
 from checkdam.backends.rocksdb.memory_budget import SlotMemory, slot_memory
 from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, fetch, read_info
+from checkdam.backends.snapshot_contents import Entries
 from checkdam.backends.state_backends import SMALLEST_ROCKSDB_MEMORY
 from checkdam.backends.state_file import StateInfo, damaged
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
-
-Entries = Iterator[tuple[bytes, bytes]]
-
-_READING_BYTES = SMALLEST_ROCKSDB_MEMORY
 
 
 def read_handle(
@@ -56,7 +53,7 @@ def read_keyed(
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Read like `read_handle`, with keys as in the database; leaves the files in `local`."""
     fetch(handle, info, storage, local, key_groups)
-    database = open_fetched(handle, local, slot_memory(_READING_BYTES), is_read_only=True)
+    database = open_fetched(handle, local, slot_memory(SMALLEST_ROCKSDB_MEMORY), is_read_only=True)
     with closing(database):
         for state in info.states:
             yield state, _scanned(handle, database.entries(state.name, key_groups))
@@ -67,14 +64,6 @@ def _scanned(handle: KeyedStateHandle, entries: Entries) -> Entries:
         yield from entries
     except Exception as error:  # RocksDB's errors have no class of their own
         raise damaged(handle.files[0].path, f"RocksDB cannot read it ({error})") from error
-
-
-def read_keys(handle: KeyedStateHandle, storage: Storage) -> tuple[str, int] | None:
-    """Return the durable key type and the max parallelism of a snapshot; None if it is empty."""
-    if not handle.files:
-        return None
-    info = read_info(handle, storage)
-    return info.key_type, info.max_parallelism
 
 
 def open_fetched(handle: KeyedStateHandle, local: Path, memory: SlotMemory, *, is_read_only: bool = False) -> Database:

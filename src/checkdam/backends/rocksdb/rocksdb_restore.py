@@ -15,7 +15,7 @@ from checkdam.backends.rocksdb.rocksdb_reading import open_fetched, read_keyed
 from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable
 from checkdam.backends.rocksdb.snapshot_files import SnapshotInfo, fetch, read_info
 from checkdam.backends.state_file import StateInfo, packed_array
-from checkdam.state.key_groups import KeyGroupRange, key_groups
+from checkdam.state.key_groups import key_groups
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.storage.contract import Storage
 
@@ -52,7 +52,7 @@ def restore(
     }
     for info in infos.values():
         check_keys(owner, info.key_type, info.max_parallelism)
-    shared = {place: _shared(handles[place].key_groups, owner.key_groups) for place in infos}
+    shared = {place: len(handles[place].key_groups.overlap(owner.key_groups)) for place in infos}
     first = max(shared, key=lambda place: shared[place], default=None)
     path = owner.work_directory()
     try:
@@ -138,7 +138,3 @@ def _with_key_groups(
 def _column(owner: StoreOwner, restored: RestoredDatabase, state: StateInfo) -> ColumnFamily:
     restored.states[state.name] = agreed(owner.uid, restored.states.get(state.name, state), state)
     return restored.database.column(state.name)
-
-
-def _shared(one: KeyGroupRange, other: KeyGroupRange) -> int:
-    return max(0, min(one.last, other.last) - max(one.first, other.first) + 1)

@@ -137,11 +137,7 @@ class OpenOperator:
         if setup.restore is None:
             return setup.backend.open(owner, (), None, claim=True)
         # Only what the subtask owns: at unchanged parallelism that is one handle, which its snapshots may build on.
-        handles = [
-            handle
-            for handle in setup.restore.keyed.get(self.uid, ())
-            if handle.key_groups.first <= groups.last and groups.first <= handle.key_groups.last
-        ]
+        handles = [handle for handle in setup.restore.keyed.get(self.uid, ()) if len(handle.key_groups.overlap(groups))]
         return setup.backend.open(owner, handles, self._slot.restore_from, claim=setup.restore.claim)
 
     def _open_states(self) -> OperatorStates | None:

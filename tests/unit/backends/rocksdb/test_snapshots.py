@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from tests.unit.backends.rocksdb.conftest import Open
 
-from checkdam.backends.rocksdb.rocksdb_reading import read_handle, read_keys
+from checkdam.backends.rocksdb.rocksdb_reading import read_handle
 from checkdam.backends.rocksdb.rocksdb_store import RocksDBStore
 from checkdam.backends.rocksdb.snapshot_files import INFO_NAME, VERSION, pack_info, read_info
+from checkdam.backends.snapshot_contents import describe_keys
 from checkdam.errors import CheckpointDamagedError, CheckpointDeclinedError, FormatTooNewError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import KeyGroupRange, key_group_of
@@ -122,7 +123,7 @@ def test_a_snapshot_is_read_as_entries_of_the_key_groups_asked_for(
 
     expected = [key for key in KEYS if 3 <= key_group_of(key, type_info(str), 16) <= 5]
     assert read["count"].keys() == {bytes([0xA0 | len(key)]) + key.encode() for key in expected}
-    assert read_keys(handle, storage) == ('"str"', 16)
+    assert describe_keys(handle, storage) == ('"str"', 16)
     assert not local.exists()
 
 
