@@ -96,7 +96,7 @@ def test_write_new_below_a_file_is_trouble_of_the_storage(tmp_path: Path) -> Non
     storage = open_storage(str(tmp_path))
     storage.write("f", b"")
 
-    with pytest.raises(StorageError, match="A file stands where a directory is needed"):
+    with pytest.raises(StorageError, match="A file exists where a directory is needed"):
         storage.write_new("f/below", b"")
 
 

@@ -35,7 +35,7 @@ VERBS: dict[str, Verb] = {
     "stop": lambda control, place: control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False),
     "rescale": lambda control, place: control.rescale(3),
 }
-CUT = [Step.BEFORE_SEAL, Step.SEALED, Step.SNAPSHOT_TAKEN]
+CUT = [Step.BEFORE_SNAPSHOT, Step.BEFORE_WRITING, Step.SNAPSHOT_TAKEN]
 SAVEPOINT = [*CUT, Step.WRITING_SAVEPOINT, Step.BEFORE_SAVEPOINT_METADATA, Step.SAVEPOINT_WRITTEN]
 CHECKPOINT = [
     *CUT,

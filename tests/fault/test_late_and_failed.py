@@ -123,7 +123,7 @@ def test_several_checkpoints_at_once_complete_in_the_order_of_their_ids_or_are_s
     three_are_cut = threading.Event()
     troubles = [
         Trouble(Step.WRITING, wait_for(three_are_cut), number=1, subtask=0),
-        Trouble(Step.SEALED, signal(three_are_cut), number=3, subtask=0),
+        Trouble(Step.BEFORE_WRITING, signal(three_are_cut), number=3, subtask=0),
     ]
 
     job = words.run(troubles, checkpoints=replace(EVERY_EPOCH, max_concurrent=3), lockstep=False)
@@ -164,7 +164,7 @@ def test_a_later_checkpoint_completes_although_an_earlier_one_fails_meanwhile() 
 
     troubles = [
         Trouble(Step.SNAPSHOT_TAKEN, fail_then, number=1, subtask=0),
-        Trouble(Step.SEALED, signal(second_is_cut), number=2, subtask=0),
+        Trouble(Step.BEFORE_WRITING, signal(second_is_cut), number=2, subtask=0),
     ]
 
     job = words.run(troubles, checkpoints=replace(TOLERANT, max_concurrent=3), lockstep=False)

@@ -53,8 +53,8 @@ STEPS = [
     Step.AFTER_LEVEL,
     Step.EPOCH_DONE,
     Step.EPOCH_ENDED,
-    Step.BEFORE_SEAL,
-    Step.SEALED,
+    Step.BEFORE_SNAPSHOT,
+    Step.BEFORE_WRITING,
     Step.WRITING,
     Step.SNAPSHOT_TAKEN,
     Step.BEFORE_METADATA,
@@ -131,7 +131,7 @@ def test_output_of_an_epoch_that_is_gone_fails_an_at_least_once_job_over(words: 
     assert not words.expected_output() - words.seen - words.output()
 
 
-@pytest.mark.parametrize("step", [Step.SEALED, Step.SNAPSHOT_TAKEN])
+@pytest.mark.parametrize("step", [Step.BEFORE_WRITING, Step.SNAPSHOT_TAKEN])
 def test_without_checkpoints_the_job_fails(words: Words, step: Step) -> None:
     job = LocalJob(
         words.build,

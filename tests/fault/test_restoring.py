@@ -295,7 +295,7 @@ def test_after_a_restart_with_the_same_slots_the_first_checkpoint_builds_on_the_
 def test_a_failover_before_the_first_own_checkpoint_goes_back_to_the_one_given() -> None:
     words = WordCount(EPOCHS)
     killed = killed_before_epoch_5(words)
-    other = words.job(job_id=OTHER, troubles=[Trouble(Step.BEFORE_SEAL, kill_slot(1))])
+    other = words.job(job_id=OTHER, troubles=[Trouble(Step.BEFORE_SNAPSHOT, kill_slot(1))])
 
     heard = other.run(restore=f"{killed.uri}/chk-3")
 

@@ -97,7 +97,15 @@ def test_the_checkpoint_behind_a_removed_directory_can_be_resumed(backend: str, 
 
 
 @pytest.mark.parametrize(
-    "step", [Step.BEFORE_SEAL, Step.SEALED, Step.WRITING, Step.SNAPSHOT_TAKEN, Step.COMMITTING, Step.BEFORE_DISCARD]
+    "step",
+    [
+        Step.BEFORE_SNAPSHOT,
+        Step.BEFORE_WRITING,
+        Step.WRITING,
+        Step.SNAPSHOT_TAKEN,
+        Step.COMMITTING,
+        Step.BEFORE_DISCARD,
+    ],
 )
 @pytest.mark.parametrize("number", [3, 5])
 def test_a_directory_that_is_removed_at_any_step_loses_nothing(step: Step, number: int, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def expected(first: list[list[Event]], second: list[list[Event]]) -> list[list[E
 
 
 streams = st.lists(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 20)), max_size=4), min_size=1, max_size=4)
-steps = st.sampled_from([Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_DONE, Step.EPOCH_ENDED, Step.SEALED])
+steps = st.sampled_from([Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_DONE, Step.EPOCH_ENDED, Step.BEFORE_WRITING])
 troubles = st.lists(
     st.builds(lambda step, n: Trouble(step, kill_slot(n), number=n), steps, st.integers(1, 5)), max_size=2
 )

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _no_directory() -> Path:
-    raise RuntimeError("this store was opened without a place for working files")
+    raise RuntimeError("the store was opened without a working directory")
 
 
 @dataclass(frozen=True)

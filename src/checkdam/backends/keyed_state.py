@@ -247,7 +247,7 @@ class OperatorKeyedState:
         of_key = self._durable(descriptor, descriptor.key_type)
         if not is_hashable(of_key):
             raise StateRequestError(
-                f"{self._named('map', descriptor)} has keys of type {of_key.name}, which cannot be looked up by",
+                f"{self._named('map', descriptor)} has keys of type {of_key.name}, which is not hashable",
                 hint="Make map keys of scalars, tuples and frozen dataclasses.",
             )
         named = self._named("map", descriptor)

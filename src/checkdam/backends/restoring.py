@@ -23,7 +23,7 @@ from checkdam.types.serializers import Serializer, serializer, serializer_from_s
 from checkdam.types.type_info import Kind, TypeInfo, list_of
 from checkdam.types.type_text import type_from_text
 
-_BEGIN_ANEW = "or give the state another name to begin anew"
+_BEGIN_ANEW = "or rename the state to start it empty"
 
 
 def read_states(owner: StoreOwner, handle: KeyedStateHandle, storage: Storage) -> Iterator[tuple[StateInfo, Entries]]:

@@ -237,7 +237,7 @@ def _decode(committable: bytes, mark: str) -> PartFile:
         raise _damaged(str(error)) from error
     staged = _STAGED.fullmatch(part.staged)
     if staged is None or staged["mark"] != mark or staged["final"] != part.final:
-        raise _damaged(f"{part.staged[:200]!r} is no staged file that would become {part.final[:200]!r}")
+        raise _damaged(f"{part.staged[:200]!r} is not the staged form of {part.final[:200]!r}")
     return part
 
 
@@ -281,7 +281,7 @@ class _TextEncoder(_Encoder):
         except UnicodeEncodeError as error:
             broken = next(line for line in lines if not _is_encodable(line))
             raise JobGraphError(
-                f"a record cannot be written as text, because it holds half a character: {broken[:200]!r}",
+                f"a record cannot be written as text, because it holds half of a surrogate pair: {broken[:200]!r}",
                 hint='Replace such characters in a map first, with text.encode("utf-8", "replace").decode().',
             ) from error
 

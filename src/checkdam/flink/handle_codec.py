@@ -27,23 +27,23 @@ from checkdam.flink.state_handles import (
 )
 
 
-class Codec(NamedTuple):
+class FieldCodec(NamedTuple):
     """How one kind of field is read and written."""
 
     read: Callable[[JavaReader], Any]
     write: Callable[[JavaWriter, Any], None]
 
 
-Field: TypeAlias = "Codec | Form | Coded"
+Field: TypeAlias = "FieldCodec | Form | Coded"
 
 
-_I8 = Codec(JavaReader.i8, JavaWriter.i8)
-_I32 = Codec(JavaReader.i32, JavaWriter.i32)
-_I64 = Codec(JavaReader.i64, JavaWriter.i64)
-_UTF = Codec(JavaReader.utf, JavaWriter.utf)
-_BLOB = Codec(JavaReader.blob, JavaWriter.blob)
-_FLAG = Codec(JavaReader.flag, lambda writer, value: writer.flag(value=value))
-_OFFSETS = Codec(JavaReader.offsets, JavaWriter.offsets)
+_I8 = FieldCodec(JavaReader.i8, JavaWriter.i8)
+_I32 = FieldCodec(JavaReader.i32, JavaWriter.i32)
+_I64 = FieldCodec(JavaReader.i64, JavaWriter.i64)
+_UTF = FieldCodec(JavaReader.utf, JavaWriter.utf)
+_BLOB = FieldCodec(JavaReader.blob, JavaWriter.blob)
+_FLAG = FieldCodec(JavaReader.flag, lambda writer, value: writer.flag(value=value))
+_OFFSETS = FieldCodec(JavaReader.offsets, JavaWriter.offsets)
 
 
 class Form:
@@ -98,7 +98,7 @@ class Coded:
         self.forms[code].write(writer, value)
 
 
-def _many(item: Field, item_bytes: int) -> Codec:
+def _many(item: Field, item_bytes: int) -> FieldCodec:
     """Return the codec of a counted sequence, whose items take at least `item_bytes` each."""
 
     def write(writer: JavaWriter, values: tuple[Any, ...]) -> None:
@@ -106,15 +106,15 @@ def _many(item: Field, item_bytes: int) -> Codec:
         for value in values:
             item.write(writer, value)
 
-    return Codec(lambda reader: tuple(item.read(reader) for _ in range(reader.count(item_bytes))), write)
+    return FieldCodec(lambda reader: tuple(item.read(reader) for _ in range(reader.count(item_bytes))), write)
 
 
-def _pair(first: Field, second: Field) -> Codec:
+def _pair(first: Field, second: Field) -> FieldCodec:
     def write(writer: JavaWriter, value: tuple[Any, Any]) -> None:
         first.write(writer, value[0])
         second.write(writer, value[1])
 
-    return Codec(lambda reader: (first.read(reader), second.read(reader)), write)
+    return FieldCodec(lambda reader: (first.read(reader), second.read(reader)), write)
 
 
 STREAM = Coded("stream")

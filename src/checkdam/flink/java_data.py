@@ -54,7 +54,7 @@ class JavaReader:
 
     def take(self, length: int) -> bytes:
         if not 0 <= length <= self.left:
-            raise self.damaged(f"{length} bytes announced, {self.left} left")
+            raise self.damaged(f"expected {length} bytes, found {self.left}")
         start = self._position
         self._position += length
         return self._data[start : self._position]
@@ -73,7 +73,7 @@ class JavaReader:
     def flag(self) -> bool:
         value = self.i8()
         if value > 1:
-            raise self.damaged(f"{value} where 0 or 1 must be")
+            raise self.damaged(f"found {value} instead of 0 or 1")
         return value == 1
 
     def utf(self) -> str:
@@ -90,7 +90,7 @@ class JavaReader:
         """Read the number of items that follow, each of at least `item_bytes`."""
         number = self.i32()
         if not 0 <= number <= self.left // item_bytes:
-            raise self.damaged(f"{number} items announced, {self.left} bytes left")
+            raise self.damaged(f"expected {number} items, found {self.left} bytes")
         return number
 
     def offsets(self) -> tuple[int, ...]:
@@ -99,13 +99,13 @@ class JavaReader:
 
     def expect_end(self) -> None:
         if self.left:
-            raise self.damaged(f"{self.left} bytes too many")
+            raise self.damaged(f"{self.left} unexpected bytes")
 
     @contextmanager
     def nested(self) -> Iterator[None]:
         """Enter a nested handle; refuses a depth that only damaged files reach."""
         if self._depth == _DEPTH_LIMIT:
-            raise self.damaged("handles nested without end")
+            raise self.damaged("handles are nested too deeply")
         self._depth += 1
         yield
         self._depth -= 1

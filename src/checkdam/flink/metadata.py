@@ -130,7 +130,7 @@ def _check_version(version: int, reader: JavaReader, path: str) -> None:
 
 def _read_master_state(reader: JavaReader, path: str) -> MasterState:
     if reader.i32() != _MASTER_STATE_MAGIC:
-        raise reader.damaged("no master state where one must begin")
+        raise reader.damaged("expected a master state")
     frame = JavaReader(reader.blob(), f"{path}, master state")
     state = MasterState(frame.i32(), frame.utf(), frame.blob())
     frame.expect_end()
@@ -153,7 +153,7 @@ def _read_subtasks(reader: JavaReader, version: int) -> tuple[tuple[int, Subtask
     if number == _FULLY_FINISHED:
         return None
     if not 0 <= number <= reader.left // 4:
-        raise reader.damaged(f"{number} subtasks announced, {reader.left} bytes left")
+        raise reader.damaged(f"expected {number} subtasks, found {reader.left} bytes")
     return tuple(_read_subtask(reader, version) for _ in range(number))
 
 
@@ -174,7 +174,7 @@ def _read_subtask(reader: JavaReader, version: int) -> tuple[int, SubtaskState |
 def _read_optional_operator_state(reader: JavaReader) -> OperatorStreamHandle | None:
     number = reader.i32()
     if number not in (0, 1):
-        raise reader.damaged(f"{number} operator state handles where at most one can be")
+        raise reader.damaged(f"expected at most one operator state handle, found {number}")
     found: OperatorStreamHandle | None = OPERATOR_STATE.read(reader) if number else None
     return found
 

@@ -40,7 +40,7 @@ class HasTimers(Opens, Protocol):
     def on_timer(self) -> object: ...
 
 
-class Maps(Opens, Protocol[I, O]):
+class MapsRecords(Opens, Protocol[I, O]):
     def map(self, value: I, /) -> O: ...
 
 
@@ -98,7 +98,7 @@ class Takes(Opens, Protocol[I]):
     def invoke(self, value: I, ctx: SinkContext, /) -> None: ...
 
 
-Mapper: TypeAlias = Maps[I, O] | Callable[[I], O]
+Mapper: TypeAlias = MapsRecords[I, O] | Callable[[I], O]
 FlatMapper: TypeAlias = FlatMaps[I, O] | Callable[[I], Iterable[O] | None]
 Filter: TypeAlias = Filters[I] | Callable[[I], object]
 Reducer: TypeAlias = Reduces[T] | Callable[[T, T], T]

@@ -34,13 +34,13 @@ class WatermarkStrategy(Generic[T_contra]):
     def __post_init__(self) -> None:
         if not callable(self.timestamp):
             raise JobGraphError(
-                f"a watermark strategy needs a function that tells a record's time, not {self.timestamp!r}",
+                f"a watermark strategy needs a function that returns a record's timestamp, not {self.timestamp!r}",
                 hint="Write WatermarkStrategy.for_monotonous_timestamps(lambda record: record.time).",
             )
         if self.max_out_of_orderness < timedelta(0):
-            raise JobGraphError(f"records cannot be late by {self.max_out_of_orderness}, which is less than nothing")
+            raise JobGraphError(f"max_out_of_orderness must not be negative, but is {self.max_out_of_orderness}")
         if self.idleness is not None and self.idleness <= timedelta(0):
-            raise JobGraphError(f"idleness must be longer than nothing, not {self.idleness}")
+            raise JobGraphError(f"idleness must be positive, not {self.idleness}")
 
     @staticmethod
     def for_monotonous_timestamps(

@@ -51,18 +51,18 @@ class StateDescriptor:
         if not isinstance(self.name, str) or not self.name:
             raise JobGraphError(
                 f"a state must have a name, not {self.name!r}",
-                hint=f'Write {type(self).__name__}("some name", <type>); by its name a restart finds the state.',
+                hint=f'Write {type(self).__name__}("some name", <type>); a restart finds the state by its name.',
             )
         if self.name.startswith(TIMER_STATES):
             raise JobGraphError(
-                f'the name of state "{self.name}" begins with "{TIMER_STATES}", under which timers are kept',
+                f'the name of state "{self.name}" begins with "{TIMER_STATES}", which is reserved for timers',
                 hint="Give it another name.",
             )
         ttl = getattr(self, "ttl", None)
         if ttl is not None and not isinstance(ttl, StateTtlConfig):
             raise JobGraphError(
                 f'the ttl of state "{self.name}" must be a StateTtlConfig, not {ttl!r}',
-                hint="Write ttl=StateTtlConfig(timedelta(hours=1)), or leave it out to keep the state for ever.",
+                hint="Write ttl=StateTtlConfig(timedelta(hours=1)), or omit it to keep the state forever.",
             )
 
     def _check_type(self, of: Any, which: str = "type") -> None:
@@ -205,7 +205,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
         self._check_type(self.type)
         if not callable(self.reduce) and not hasattr(self.reduce, "reduce"):
             raise JobGraphError(
-                f'state "{self.name}" has no function to reduce with, but {self.reduce!r}',
+                f'state "{self.name}" needs a function to reduce with, not {self.reduce!r}',
                 hint=f'Write ReducingStateDescriptor("{self.name}", int, lambda kept, added: kept + added).',
             )
 

@@ -11,7 +11,7 @@ from checkdam.types.serializers import serializer
 from checkdam.types.type_check import REFUSED, class_of, encode, has_floats, has_nan
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo
 
-_TOLD_BY_CLASS = frozenset({Kind.INT, Kind.STR, Kind.BYTES, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DECIMAL})
+_CHECKED_BY_CLASS = frozenset({Kind.INT, Kind.STR, Kind.BYTES, Kind.FLOAT, Kind.BOOL, Kind.DATE, Kind.DECIMAL})
 LEAST_INT, GREATEST_INT = -(2**63), 2**63 - 1
 
 
@@ -37,7 +37,7 @@ class Fit:
         With `is_own_class` a value must also be an instance of the declared class: a list is no tuple then.
         """
         is_enum = of.kind is Kind.ENUM and of.codec is not None
-        self.exact = class_of(of) if is_enum or of.kind in _TOLD_BY_CLASS else None
+        self.exact = class_of(of) if is_enum or of.kind in _CHECKED_BY_CLASS else None
         self.by_class = None if self.exact in (int, str) else self.exact
         self._check = serializer(of).check
         self.decode_to_check = self._check.decode_one
@@ -139,7 +139,7 @@ class KeyFit(Fit):
             raise self._misfit(value) from refusal
         if self._has_floats and has_nan(self._of, value):
             raise StateAccessError(
-                f"{self._subject} is {ascii(value)[:200]}, and NaN cannot be looked up by",
+                f"{self._subject} is {ascii(value)[:200]}: NaN cannot be a key, because it equals no value",
                 hint="Leave such records out, or let another value stand for them.",
             )
 

@@ -12,7 +12,7 @@ from checkdam.errors import ConfigError
 
 def _check_positive(what: str, number: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ConfigError(f"{what} takes a number of elements from 1, not {number!r}")
+        raise ConfigError(f"{what} needs a number of elements of at least 1, not {number!r}")
 
 
 class TtlUpdateType(Enum):
@@ -92,8 +92,8 @@ class StateTtlConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.time_to_live, timedelta) or self.time_to_live <= timedelta(0):
             raise ConfigError(
-                f"a time to live must be longer than nothing, not {self.time_to_live!r}",
-                hint="Write StateTtlConfig(timedelta(hours=1)), or leave ttl out to keep state for ever.",
+                f"a time to live must be positive, not {self.time_to_live!r}",
+                hint="Write StateTtlConfig(timedelta(hours=1)), or omit ttl to keep the state forever.",
             )
         for name, kind in (("update_type", TtlUpdateType), ("visibility", TtlVisibility), ("time", TtlTime)):
             if not isinstance(getattr(self, name), kind):

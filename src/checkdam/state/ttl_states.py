@@ -64,7 +64,7 @@ class Lifetime:
         stamp = self._time.timestamp
         if stamp is None:
             raise StateAccessError(
-                f"{self._where} lives by event time, but the record at hand has no timestamp",
+                f"{self._where} expires by event time, but the current record has no timestamp",
                 hint="Assign timestamps upstream with assign_timestamps_and_watermarks, or use "
                 "TtlTime.PROCESSING_TIME.",
             )

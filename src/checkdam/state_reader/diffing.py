@@ -103,9 +103,9 @@ def _states(old: Savepoint, new: Savepoint, uid: str | None, name: str | None) -
     if not found and uid is not None:
         for side in (new, old):  # raises, listing the existing states
             side.check(uid, name)
-        raise StateAccessError(f'operator "{uid}" has no state in either of them')
+        raise StateAccessError(f'operator "{uid}" has no state in either snapshot')
     if not found and name is not None:
-        raise StateAccessError(f'no operator has a state "{name}" in either of them')
+        raise StateAccessError(f'no operator has a state "{name}" in either snapshot')
     return list(found)
 
 
@@ -146,8 +146,8 @@ def _check_comparable(old: KeyedState, new: KeyedState) -> None:
             )
     if old.max_parallelism != new.max_parallelism:
         raise UsageError(
-            f"{which} cannot be compared: it is divided into {old.max_parallelism} key groups in the one and "
-            f"{new.max_parallelism} in the other",
+            f"{which} cannot be compared: it has {old.max_parallelism} key groups in the older snapshot and "
+            f"{new.max_parallelism} in the newer one",
             hint="Compare snapshots of one job: its max parallelism never changes.",
         )
 

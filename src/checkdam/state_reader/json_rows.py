@@ -64,7 +64,7 @@ def _position(cursor: str | None, max_parallelism: int) -> tuple[int, int]:
     group, _, behind = cursor.partition(":")
     if group.isdecimal() and behind.isdecimal() and len(cursor) < 40 and int(group) < max_parallelism:
         return int(group), int(behind)
-    raise UsageError(f"{cursor[:100]!r} is no cursor of this state", hint='Give back "next" of the page before.')
+    raise UsageError(f"{cursor[:100]!r} is not a cursor of this state", hint='Pass the "next" of the previous page.')
 
 
 def json_example(example: Example, content: StateContent) -> dict[str, Any]:

@@ -176,7 +176,7 @@ class KeyedState(StateContent):
 
     def _no_key(self, key: Any) -> UsageError:
         return UsageError(
-            f"key {ascii(key)[:200]} is not of type {self.description.key_type}, which the keys of {self._what} are"
+            f"key {ascii(key)[:200]} is not of type {self.description.key_type}, the key type of {self._what}"
         )
 
     def _only(self, key: Any) -> KeyGroupRange:

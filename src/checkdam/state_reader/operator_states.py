@@ -133,5 +133,7 @@ class BroadcastState(_OperatorStates):
         try:
             wanted = plain(of, key)
         except (AttributeError, KeyError, TypeError, ValueError) as refusal:
-            raise UsageError(f"key {ascii(key)[:200]} is not of type {of.name}, which {self._what} has") from refusal
+            raise UsageError(
+                f"key {ascii(key)[:200]} is not of type {of.name}, the key type of {self._what}"
+            ) from refusal
         return next((value for found, value in self if found == wanted), default)

@@ -80,7 +80,7 @@ def _only(names: Sequence[str], several: str, option: str) -> str:
         return names[0]
     listed = ", ".join(f'"{name}"' for name in names)
     if not names:
-        raise UsageError("there is no state in it")
+        raise UsageError("the snapshot has no state")
     raise UsageError(several, hint=f'Choose one with .option("{option}", …): {listed}.')
 
 

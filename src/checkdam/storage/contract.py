@@ -31,7 +31,7 @@ def create_once(storage: Storage, path: str, data: bytes) -> None:
         except FileNotFoundError:
             is_own = False
         except StorageError as unread:  # a client that retries a request by itself may find its own file
-            raise StorageUncertainError(f'"{path}" exists, or not, and cannot be read: {unread}') from error
+            raise StorageUncertainError(f'"{path}" may exist or not, because it cannot be read: {unread}') from error
         if not is_own:
             raise
 

@@ -257,9 +257,9 @@ def _hint(error: OSError, path: str, needed: int | None) -> str | None:
     if isinstance(error, PermissionError) or "access denied" in text or "access_denied" in text:
         return "Permission is denied. Give this user the right to read and write there, or choose another directory."
     if isinstance(error, NotADirectoryError | FileExistsError):
-        return "A file stands where a directory is needed. Remove it or choose another directory."
+        return "A file exists where a directory is needed. Remove it or choose another directory."
     if isinstance(error, IsADirectoryError):
-        return "A directory stands where a file is needed. Remove it or choose another directory."
+        return "A directory exists where a file is needed. Remove it or choose another directory."
     return None
 
 
@@ -340,7 +340,7 @@ def probe(storage: Storage) -> None:
     finally:
         storage.delete(name)
     if not intact:
-        raise StorageError(f'"{storage.uri}" does not give back what was written', hint="Choose another directory.")
+        raise StorageError(f'"{storage.uri}" returns other bytes than were written', hint="Choose another directory.")
 
 
 def _file_status(path: str, found: os.stat_result) -> FileStatus:

@@ -113,10 +113,10 @@ class LocalSlot:
     ) -> float:
         self._life.last_checkpoint = checkpoint_id
         self._engine.begun(checkpoint_id)
-        self._at(Step.BEFORE_SEAL, checkpoint_id)
+        self._at(Step.BEFORE_SNAPSHOT, checkpoint_id)
         with self._lock, self._watch.working("seal"), watched_by(self._life):  # it opens the storage of a savepoint
             seconds = self._alive().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
-        self._at(Step.SEALED, checkpoint_id)
+        self._at(Step.BEFORE_WRITING, checkpoint_id)
         self._life.check()
         return seconds
 

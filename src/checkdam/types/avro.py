@@ -58,7 +58,7 @@ def _library() -> Any:
         import fastavro
     except ImportError as error:
         raise JobGraphError(
-            "a type is given by an Avro schema, and fastavro is not installed", hint='pip install "checkdam[avro]"'
+            "an Avro schema needs the library fastavro, which is not installed", hint='pip install "checkdam[avro]"'
         ) from error
     return fastavro
 
@@ -73,7 +73,7 @@ def _parsed(schema: str) -> Any:
     try:
         parsed = library.parse_schema(written)
     except Exception as error:  # fastavro's errors have no common class
-        raise ValueError(f"no Avro schema: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
     try:
         _check_sizes(parsed, _Names(parsed))
     except RecursionError as error:  # through references: the text itself is not that deep
@@ -198,7 +198,7 @@ def _encoded(schema: str, value: Any) -> bytes:
         library.validation.validate(value, parsed, strict=True)
         library.schemaless_writer(buffer, parsed, value, strict_allow_default=True)
     except Exception as error:
-        raise TypeError(f"not of the Avro schema: {' '.join(str(error).split())[:200]}") from error
+        raise TypeError(f"it does not match the Avro schema: {' '.join(str(error).split())[:200]}") from error
     return buffer.getvalue()
 
 
@@ -218,11 +218,11 @@ def _read(writer: str, reader: str | None, data: bytes) -> Any:
         value = read(stream, _parsed(writer), None if reader is None else _parsed(reader))
     except Exception as error:
         raise StateNotRestorableError(
-            f"bytes are not of the Avro schema: {type(error).__name__}: {error}",
+            f"bytes do not match the Avro schema: {type(error).__name__}: {error}",
             hint="Declare the schema under which the state was written.",
         ) from error
     if stream.tell() != len(data):
-        raise StateNotRestorableError("bytes are left over behind an Avro value")
+        raise StateNotRestorableError("there are bytes after the end of an Avro value")
     return value
 
 

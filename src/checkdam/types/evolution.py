@@ -115,8 +115,8 @@ def restoring_value(which: str) -> Iterator[None]:
         raise StateNotRestorableError(f"{which}: {error.message}", hint=error.hint) from error
     except Exception as error:
         raise StateNotRestorableError(
-            f"{which}: a stored value cannot become one of its new type: {type(error).__name__}: {error}",
-            hint="Let the class take the values that the state was written with.",
+            f"{which}: a stored value cannot be converted to the new type: {type(error).__name__}: {error}",
+            hint="Make the class accept the values that the state was written with.",
         ) from error
 
 
@@ -157,7 +157,7 @@ class _Comparison:
         if old.kind in COMPOUND and new.kind in COMPOUND:
             return self._compounds(old, new, path)
         if old.kind is not new.kind:
-            self._refuse(path, old, new, "which its values are not")
+            self._refuse(path, old, new, "but its values have another type")
             return None
         if new.kind is Kind.LIST:
             item = self.values(old.fields[0][1], new.fields[0][1], f"{path}[]")
@@ -181,7 +181,7 @@ class _Comparison:
             return None
         found = problems(old.avro, new.avro)
         if found:
-            remedy = "Give new fields defaults and renamed ones aliases, or give the state another name to begin anew."
+            remedy = "Give new fields defaults and renamed ones aliases, or rename the state to start it empty."
             self._note(path, old, new, f"and {'; '.join(found)}", breaks=True, remedy=remedy)
         else:
             self._note(path, old, new, "resolved by its schema")
@@ -193,7 +193,7 @@ class _Comparison:
             self._note(path, old, new, "which holds the names of its members")
             return None
         if new.kind is not Kind.ENUM:
-            self._refuse(path, old, new, "which its values are not")
+            self._refuse(path, old, new, "but its values have another type")
             return None
         known = {name: name for name in new.members}
         if new.codec is not None:
@@ -223,7 +223,7 @@ class _Comparison:
         key = self.values(old.fields[0][1], new.fields[0][1], f"{path}{{key}}")
         for at, each in enumerate(self.differences[before:], before):
             if each.merges:
-                remedy = "Keep the fields and members of keys, or give the state another name to begin anew."
+                remedy = "Keep the fields and members of keys, or rename the state to start it empty."
                 self.differences[at] = dataclasses.replace(each, breaks=True, remedy=remedy)
         value = self.values(old.fields[1][1], new.fields[1][1], f"{path}{{value}}")
         if key is None and value is None:
@@ -294,7 +294,7 @@ class _Comparison:
 
     def _refuse(self, path: str, old: TypeInfo, new: TypeInfo, why: str) -> None:
         what = f'the type of field "{path}"' if path else "the type"
-        remedy = f"Keep {what} as {old.name}, or give the state another name to begin anew."
+        remedy = f"Keep {what} as {old.name}, or rename the state to start it empty."
         self._note(path, old, new, why, breaks=True, remedy=remedy)
 
     def _note(

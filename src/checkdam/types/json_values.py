@@ -120,7 +120,7 @@ def key_from_text(text: str, of: TypeInfo) -> Any:
         parsed = text
     if parsed is _NOT_JSON:
         raise UsageError(
-            f"{text[:_SHOWN]!r} is no key of type {of.name}", hint=f"Write it as JSON, like {_example(of)}."
+            f"{text[:_SHOWN]!r} is not a key of type {of.name}", hint=f"Write it as JSON, like {_example(of)}."
         )
     return key_from_json(parsed, of)
 
@@ -138,7 +138,7 @@ def key_from_json(value: Any, of: TypeInfo) -> Any:
         return _built(value, of)
     except (TypeError, ValueError, ArithmeticError, KeyError, RecursionError) as refusal:
         raise UsageError(
-            f"{_shown(value)} is no key of type {of.name}", hint=f"Write it as JSON, like {_example(of)}."
+            f"{_shown(value)} is not a key of type {of.name}", hint=f"Write it as JSON, like {_example(of)}."
         ) from refusal
 
 

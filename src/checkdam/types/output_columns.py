@@ -67,7 +67,7 @@ class ParquetColumns:
         seen = {value.tzinfo is None for value in values} | ({known} - {None})
         if len(seen) > 1:
             raise JobGraphError(
-                "a column cannot hold naive datetimes and such with a time zone in one parquet file",
+                "a parquet column cannot hold both naive and aware datetimes",
                 hint="Give all of them a time zone in a map first, or write JSON.",
             )
         is_naive = self._are_naive[place] = next(iter(seen), None)

@@ -38,7 +38,7 @@ def register_type(
     form = type_info(schema)
     if not form.is_durable or form.nullable or form.kind is Kind.NONE:
         raise JobGraphError(
-            f"register_type({of.__name__}): schema is {_shown(schema)}, which is no durable form for a value",
+            f"register_type({of.__name__}): schema is {_shown(schema)}, which cannot be a durable form",
             hint="Name a type such as str, tuple[str, int] or a dataclass, that is not optional.",
         )
     register(of, _registered(of, to, from_, form, is_immutable=immutable))
@@ -73,5 +73,5 @@ def _from_form(of: type, from_: Callable[[Any], Any], form: Any) -> Any:
     except Exception as error:
         raise JobGraphError(
             f"from_() of register_type({of.__name__}) failed for {ascii(form)[:200]}: {type(error).__name__}: {error}",
-            hint="It must take every value that to() gives, those in the checkpoint included.",
+            hint="It must accept every value that to() returns, including those in the checkpoint.",
         ) from error

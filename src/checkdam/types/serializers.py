@@ -258,7 +258,7 @@ def _canonical(of: TypeInfo) -> Callable[[Any], Any] | None:
 
 def _one_number(value: Any) -> Any:
     if value != value:
-        raise ValueError("NaN cannot be looked up by")
+        raise ValueError("NaN cannot be a key")
     return value + 0.0  # 1 becomes 1.0, and -0.0 becomes 0.0
 
 

@@ -82,9 +82,9 @@ class TypeCheck:
             self._one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(plain)
             self._many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(list[plain])  # type: ignore[valid-type]
         has_text_borne = any(inner.kind in _TEXT_BORNE for inner in fields_of(self.stored))
-        is_told_by_bytes = not has_text_borne and self.conversion is None
-        self.decode_one = self._one.decode if is_told_by_bytes else None
-        self.decode_all = self._many.decode if is_told_by_bytes else None
+        bytes_decide = not has_text_borne and self.conversion is None
+        self.decode_one = self._one.decode if bytes_decide else None
+        self.decode_all = self._many.decode if bytes_decide else None
         self.decode_stored = self._one.decode
         self.check_parts = partial(_check_text_borne, self.stored) if has_text_borne else None
         self.check_one = self._check()

@@ -114,7 +114,7 @@ def test_snapshots_of_other_keys_are_not_compared(capsys: Output, tmp_path: Path
     fewer = written(storage, {"op": {("count", str, int): {"a": 1}}}, checkpoint_id=3, max_parallelism=16)
 
     assert "its key type was str and is int" in _refused(capsys, "diff", old, new)
-    assert "128 key groups in the one and 16" in _refused(capsys, "diff", old, fewer)
+    assert "128 key groups in the older snapshot and 16" in _refused(capsys, "diff", old, fewer)
 
 
 def test_what_flink_wrote_is_listed_and_not_shown(capsys: Output, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_bytes_after_the_end_are_damage() -> None:
     longer_frame = data[:27] + bytes([data[27] + 1]) + data[28:-4] + b"\x00" + data[-4:]
 
     for longer in (data + b"\x00", longer_frame):
-        with pytest.raises(CheckpointDamagedError, match="1 bytes too many"):
+        with pytest.raises(CheckpointDamagedError, match="1 unexpected bytes"):
             decode(longer)
 
 
@@ -183,9 +183,9 @@ def test_a_count_is_compared_with_the_bytes_left_before_anything_is_read() -> No
     finished = encode(Metadata(1, (), (OperatorState(bytes(16), 1, 128, subtasks=None),), version=3))
 
     for data in (empty[:-8] + b"\x00\x00\x00\x02" + bytes(4), empty[:-4] + b"\x7f\xff\xff\xff" + bytes(40)):
-        with pytest.raises(CheckpointDamagedError, match="items announced"):
+        with pytest.raises(CheckpointDamagedError, match=r"expected .* items, found"):
             decode(data)
-    with pytest.raises(CheckpointDamagedError, match="2 subtasks announced, 4 bytes left"):
+    with pytest.raises(CheckpointDamagedError, match="expected 2 subtasks, found 4 bytes"):
         decode(finished[:-4] + b"\x00\x00\x00\x02" + bytes(4))
 
 
@@ -210,7 +210,7 @@ def test_a_second_operator_state_handle_is_damage() -> None:
     data = encode(metadata_with(subtask))
     at = data.index(b"\x00\x00\x00\x01\x04\x00\x00\x00\x01\x00\x07offsets")
 
-    with pytest.raises(CheckpointDamagedError, match="2 operator state handles"):
+    with pytest.raises(CheckpointDamagedError, match="found 2"):
         decode(data[:at] + b"\x00\x00\x00\x02" + data[at + 4 :])
 
 

@@ -103,7 +103,7 @@ def test_rules_that_pass_a_level_of_another_width_are_copied_once_for_each_subta
     assert shown(heard) == [f"('{key}', 3)" for key in KEYS]
 
 
-@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.EPOCH_DONE, Step.SEALED])
+@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.EPOCH_DONE, Step.BEFORE_WRITING])
 def test_broadcast_state_and_items_survive_a_lost_slot(step: Step) -> None:
     def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         rules = script(environment, [("x", 1)], [("x", 10)]).broadcast(RULES)

@@ -275,7 +275,7 @@ def test_a_processing_time_timer_fires_though_no_records_come() -> None:
     assert [stats.epoch for stats in heard.epochs] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_DONE, Step.BEFORE_SEAL])
+@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_DONE, Step.BEFORE_SNAPSHOT])
 def test_a_slot_lost_in_an_epoch_without_records_loses_no_timer(step: Step) -> None:
     clock, rang = ManualClock(), threading.Event()
     rings: list[str] = []

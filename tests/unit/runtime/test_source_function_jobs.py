@@ -75,7 +75,7 @@ def test_a_source_function_of_another_width_than_the_rest_has_a_level_of_its_own
     assert shown(heard) == sorted(["('a', 1)", "('a', 2)", *map(str, range(10))])
 
 
-@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_ENDED, Step.SEALED])
+@pytest.mark.parametrize("step", [Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_ENDED, Step.BEFORE_WRITING])
 @pytest.mark.parametrize("deed", [kill_slot(0), kill_slot(1)])
 def test_records_of_a_source_function_count_once_whatever_is_lost(step: Step, deed: Any) -> None:
     kill = Trouble(step, deed, number=1)

@@ -414,7 +414,7 @@ class TestEventTime:
     def test_a_write_without_a_timestamp_is_a_clear_error(self, kind: str) -> None:
         of = Subject(kind, time=TtlTime.EVENT_TIME)
 
-        with pytest.raises(StateAccessError, match='"s" of operator "op" lives by event time') as caught:
+        with pytest.raises(StateAccessError, match='"s" of operator "op" expires by event time') as caught:
             of.write()
 
         assert "Assign timestamps" in str(caught.value)

@@ -49,5 +49,5 @@ def test_pages_hold_each_key_once_wherever_they_are_cut(kept: Written, limit: in
 def test_what_is_no_cursor_is_refused(kept: Written, cursor: str) -> None:
     state = kept.savepoint.keyed_state("op", "sums")
 
-    with pytest.raises(UsageError, match="no cursor"):
+    with pytest.raises(UsageError, match="not a cursor"):
         page(state, cursor, 10)

@@ -53,7 +53,7 @@ def test_a_refused_write_says_why_and_leaves_the_old_file_and_no_other(
 def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(StorageError, match="A file stands where a directory is needed"):
+    with pytest.raises(StorageError, match="A file exists where a directory is needed"):
         open_storage(str(tmp_path / "file" / "root")).check_writable()
 
 

@@ -238,7 +238,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
     avro._parsed.cache_clear()
     monkeypatch.setitem(sys.modules, "fastavro", None)
 
-    with pytest.raises(JobGraphError, match=r"fastavro is not installed") as refused:
+    with pytest.raises(JobGraphError, match=r"fastavro, which is not installed") as refused:
         AvroType("string")
 
     assert 'pip install "checkdam[avro]"' in (refused.value.hint or "")

@@ -149,5 +149,5 @@ def test_what_is_no_key_is_told_with_an_example(text: str, of: Any, example: str
     with pytest.raises(UsageError) as refused:
         key_from_text(text, type_info(of))
 
-    assert f"is no key of type {type_info(of).name}" in str(refused.value)
+    assert f"is not a key of type {type_info(of).name}" in str(refused.value)
     assert str(refused.value).endswith(f"Write it as JSON, like {example}.")

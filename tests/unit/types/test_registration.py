@@ -188,10 +188,10 @@ def test_a_form_that_to_does_not_give_is_refused() -> None:
         ({"of": int}, "class of your own"),
         ({"of": list[int]}, "class of your own"),
         ({"to": "text"}, "needs functions"),
-        ({"schema": set[int]}, r"schema is set\[int\], which is no durable form"),
-        ({"schema": set}, "schema is set, which is no durable form"),
-        ({"schema": str | None}, "no durable form"),
-        ({"schema": None}, "no durable form"),
+        ({"schema": set[int]}, r"schema is set\[int\], which cannot be a durable form"),
+        ({"schema": set}, "schema is set, which cannot be a durable form"),
+        ({"schema": str | None}, "cannot be a durable form"),
+        ({"schema": None}, "cannot be a durable form"),
     ],
 )
 def test_what_cannot_be_registered_is_refused(arguments: dict[str, Any], words: str) -> None:

@@ -60,7 +60,7 @@ class ShadowState:
         except CheckdamError as failure:
             return failure
         except Exception as failure:  # noqa: BLE001  pickling runs the user's code; readers must not fail the job
-            return StateAccessError(f"a value cannot be kept: {type(failure).__name__}: {failure}")
+            return StateAccessError(f"a value cannot be encoded: {type(failure).__name__}: {failure}")
 
     def _all(self) -> dict[Any, Any]:
         if self._is_shared:

@@ -114,7 +114,7 @@ class OperatorStates:
         codec = self._open(descriptor, Redistribution.BROADCAST, element)
         if not is_hashable(of_key):
             raise JobGraphError(
-                f"{named} has keys of type {of_key.name}, which cannot be looked up by",
+                f"{named} has keys of type {of_key.name}, which is not hashable",
                 hint="Make map keys of scalars, tuples and frozen dataclasses.",
             )
         keys = KeyFit(of_key, f"a key of {named}", hint="Declare the map with the type that its keys have.")

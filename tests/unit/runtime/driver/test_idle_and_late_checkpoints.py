@@ -215,7 +215,7 @@ def _late(idle: Callable[[], Idle], by: float = 3.0) -> Callable[[LocalEngine, M
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        (Step.BEFORE_SEAL, "timed out after 0:00:03; "),
+        (Step.BEFORE_SNAPSHOT, "timed out after 0:00:03; "),
         (Step.WRITING, "timed out after 0:00:03; "),
         (Step.BEFORE_METADATA, "timed out after 0:00:03; its metadata was not written in time"),
         (Step.METADATA_WRITTEN, "timed out after 0:00:03; its metadata was not written in time"),
@@ -372,7 +372,7 @@ def test_the_time_that_a_failed_stop_took_does_not_make_a_barrier_late() -> None
         stopping.append(control.stop_with_savepoint(place.uri, SavepointFormat.CANONICAL, drain=False))
 
     troubles = [
-        Trouble(Step.BEFORE_SEAL, stop, number=1),
+        Trouble(Step.BEFORE_SNAPSHOT, stop, number=1),
         Trouble(Step.WRITING_SAVEPOINT, wait_for(is_over), number=2),
     ]
     idle = Idle([["a"]], MemoryStorage(), parallelism=1, troubles=troubles)

@@ -303,7 +303,7 @@ def test_without_checkpoints_it_says_that_nothing_is_saved_and_ends() -> None:
     "trouble",
     [
         lambda: Trouble(Step.BEFORE_METADATA, refuse, number=2),
-        lambda: Trouble(Step.BEFORE_SEAL, kill_slot(1), number=2),
+        lambda: Trouble(Step.BEFORE_SNAPSHOT, kill_slot(1), number=2),
         lambda: Trouble(Step.WRITING, refuse, number=2),
     ],
     ids=["metadata refused", "slot lost", "state refused"],

@@ -200,7 +200,7 @@ def test_when_the_epoch_ends_the_next_one_is_told(served: Served) -> None:
             404,
             'operator "a/count" has no keyed state "nothing". It has "count", "lengths".',
         ),
-        ("/a%2Fcount/lengths?key=w7&map-key=x", 400, "'x' is no key of type int. Write it as JSON, like 42."),
+        ("/a%2Fcount/lengths?key=w7&map-key=x", 400, "'x' is not a key of type int. Write it as JSON, like 42."),
         ("/a%2Fcount/count?key=w7&map-key=1", 404, 'state "count" of operator "a/count" is no map. Ask for it without'),
         ("/a%2Fcount/count", 400, "Missing mandatory query parameter (key)"),
         ("/a%2Fcount/count/keys?cursor=x", 404, 'there is no page "x". Begin without a cursor.'),

@@ -135,8 +135,8 @@ def test_two_snapshots_are_compared(served: Served) -> None:
         ("/snapshots/chk-2/state/count/sum?key=1", 404, 'Did you mean "sums"'),
         ("/snapshots/chk-2/state/count/sums", 400, "key"),
         ("/snapshots/chk-2/state/count/sums?key=1&map-key=2", 400, "no map"),
-        ("/snapshots/chk-2/state/count/sums/keys?cursor=x", 400, "no cursor"),
-        ("/snapshots/chk-2/state/count/sums/keys?cursor=999:0", 400, "no cursor"),
+        ("/snapshots/chk-2/state/count/sums/keys?cursor=x", 400, "not a cursor"),
+        ("/snapshots/chk-2/state/count/sums/keys?cursor=999:0", 400, "not a cursor"),
         ("/snapshots/chk-2/state/count/sums/keys?limit=0", 400, "limit"),
         ("/snapshots/chk-1/diff/chk-7", 404, "There are: chk-2, chk-1."),
         ("/snapshots/chk-1/diff/chk-2?uid=nobody", 404, "nobody"),
@@ -200,7 +200,7 @@ def test_one_entry_of_a_map_by_places_is_told(served: Served, tmp_path: Path) ->
     visits = store.maps(StateSpec("visits", StateKind.MAP, type_info(int), type_info(Place)))
     store.current_key = "a"
     visits.put(Place("north", 1), 5)
-    handle = store.snapshot(CheckpointId(1)).write(subtree(storage, JOB_ID), "")
+    handle = store.snapshot(CheckpointId(1)).write(subtree(storage, JOB_ID), "shared")
     entry = OperatorEntry(owner.uid, "count", 1, 128, {owner.subtask: handle})
     path = CheckpointStore(storage, JOB_ID).write(completed([entry], parallelism=1))
     served.tells(msgspec.structs.replace(RECORD, checkpoints=(_completed(1, path),), savepoints=()))
