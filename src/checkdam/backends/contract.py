@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from checkdam.errors import StateAccessError
+from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
@@ -28,6 +28,7 @@ __all__ = [
     "Published",
     "StoreOwner",
     "ValueTable",
+    "asked_twice",
 ]
 
 
@@ -60,6 +61,14 @@ class NoKey:
 
 
 NO_KEY: Any = NoKey()
+
+
+def asked_twice(uid: OperatorUid | None, name: str) -> JobGraphError:
+    """Return the error of a store that is asked for the same state again."""
+    return JobGraphError(
+        f'operator "{uid}" asks twice for state "{name}"',
+        hint="Give each state of an operator its own name, and ask for it once, in open().",
+    )
 
 
 class ValueTable(Protocol):
@@ -206,12 +215,7 @@ class KeyedStateBackend(Protocol):
     """A way to keep working state. Configuration alone, so it pickles to any worker."""
 
     def open(
-        self,
-        owner: StoreOwner,
-        restore_from: Sequence[KeyedStateHandle],
-        storage: Storage | None,
-        *,
-        claim: bool,
+        self, owner: StoreOwner, restore_from: Sequence[KeyedStateHandle], storage: Storage | None, *, claim: bool
     ) -> KeyedStateStore:
         """Open the state of one subtask, holding exactly the key groups it owns, out of all handles given.
 

@@ -53,10 +53,7 @@ def _rocksdb_info(handle: KeyedStateHandle, storage: Storage) -> SnapshotInfo:
 
 
 def read_entries(
-    handle: KeyedStateHandle,
-    storage: Storage,
-    key_groups: KeyGroupRange,
-    work_directory: Callable[[], Path],
+    handle: KeyedStateHandle, storage: Storage, key_groups: KeyGroupRange, work_directory: Callable[[], Path]
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Read every state in a snapshot with its entries in these key groups, each entry key once.
 

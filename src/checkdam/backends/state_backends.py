@@ -32,12 +32,7 @@ class HashMapStateBackend(OptionFields):
         self._fill()
 
     def open(
-        self,
-        owner: StoreOwner,
-        restore_from: Sequence[KeyedStateHandle],
-        storage: Storage | None,
-        *,
-        claim: bool,
+        self, owner: StoreOwner, restore_from: Sequence[KeyedStateHandle], storage: Storage | None, *, claim: bool
     ) -> HashMapStore:
         from checkdam.backends.hashmap.hashmap_store import open_store
 
@@ -61,12 +56,7 @@ class RocksDBStateBackend(OptionFields):
         memory_bytes(self.memory)
 
     def open(
-        self,
-        owner: StoreOwner,
-        restore_from: Sequence[KeyedStateHandle],
-        storage: Storage | None,
-        *,
-        claim: bool,
+        self, owner: StoreOwner, restore_from: Sequence[KeyedStateHandle], storage: Storage | None, *, claim: bool
     ) -> RocksDBStore:
         from checkdam.backends.rocksdb.rocksdb_store import open_store
 

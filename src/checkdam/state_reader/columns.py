@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from checkdam.errors import StateNotRestorableError
 from checkdam.types.hints import PickleType
+from checkdam.types.rows import nested_array
 from checkdam.types.type_info import Kind, TypeInfo, fields_of, type_info
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError)
@@ -48,7 +47,7 @@ def _build(of: TypeInfo, values: Sequence[Any]) -> pa.Array:
     nulls = [value is None for value in values] if of.nullable else []
     mask = pa.array(nulls) if any(nulls) else None
     if of.kind is Kind.LIST or of.kind is Kind.MAP:
-        return _build_nested(of, values, mask)
+        return nested_array(of, values, mask, _build)
     if mask is not None:
         blank: Any = (None,) * len(of.fields)
         blank = dict(zip([name for name, _ in of.fields], blank, strict=True)) if of.kind is Kind.DATACLASS else blank
@@ -61,25 +60,6 @@ def _getters(of: TypeInfo) -> list[Any]:
     if of.kind is Kind.DATACLASS:
         return [operator.itemgetter(name) for name, _ in of.fields]
     return [operator.itemgetter(place) for place in range(len(of.fields))]
-
-
-def _build_nested(of: TypeInfo, values: Sequence[Any], mask: pa.Array | None) -> pa.Array:
-    lengths = [0 if value is None else len(value) for value in values]
-    offsets: Any = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    present = [value for value in values if value is not None]
-    flat = list(itertools.chain.from_iterable(present))
-    if of.kind is Kind.LIST:
-        kind = pa.LargeListArray if pa.types.is_large_list(of.arrow_type) else pa.ListArray
-        wide = pa.int64() if kind is pa.LargeListArray else pa.int32()
-        return kind.from_arrays(pa.array(offsets, wide), _build(of.fields[0][1], flat), type=of.arrow_type, mask=mask)
-    items = list(itertools.chain.from_iterable(value.values() for value in present))
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()),
-        _build(of.fields[0][1], flat),
-        _build(of.fields[1][1], items),
-        type=of.arrow_type,
-        mask=mask,
-    )
 
 
 def is_hashable(of: TypeInfo) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import itertools
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -73,7 +73,7 @@ def _build(of: TypeInfo, values: Iterable[Any]) -> pa.Array:
     nulls = [value is None for value in values]
     mask = pa.array(nulls) if any(nulls) else None
     if kind is Kind.LIST or kind is Kind.MAP:
-        return _build_nested(of, values, mask)
+        return nested_array(of, values, mask, _build)
     if mask is not None:
         blank = Blank(len(of.fields))
         values = [blank if value is None else value for value in values]
@@ -98,19 +98,22 @@ def _build_instants(of: TypeInfo, values: list[Any]) -> pa.Array:
     return micros.cast(of.arrow_type)
 
 
-def _build_nested(of: TypeInfo, values: list[Any], mask: pa.Array | None) -> pa.Array:
+def nested_array(
+    of: TypeInfo, values: Sequence[Any], mask: pa.Array | None, build: Callable[[TypeInfo, list[Any]], pa.Array]
+) -> pa.Array:
+    """Return a column of lists or maps; `build` returns the columns of their parts."""
     lengths = [0 if value is None else len(value) for value in values]
     offsets: Any = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     flat = itertools.chain.from_iterable(value for value in values if value is not None)
     if of.kind is Kind.LIST:
         refuse_other_containers(values)
-        items = _build(of.fields[0][1], list(flat))
+        items = build(of.fields[0][1], list(flat))
         kind = pa.LargeListArray if pa.types.is_large_list(of.arrow_type) else pa.ListArray
         wide = pa.int64() if kind is pa.LargeListArray else pa.int32()
         return kind.from_arrays(pa.array(offsets, wide), items, type=of.arrow_type, mask=mask)
-    keys = _build(of.fields[0][1], list(flat))
+    keys = build(of.fields[0][1], list(flat))
     of_values = itertools.chain.from_iterable(value.values() for value in values if value is not None)
-    items = _build(of.fields[1][1], list(of_values))
+    items = build(of.fields[1][1], list(of_values))
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, type=of.arrow_type, mask=mask)
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from checkdam.backends.compaction import Pruning
-from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.contract import NO_KEY, Prune, StoreOwner, asked_twice
 from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
 from checkdam.backends.hashmap.hashmap_snapshot import HashMapSnapshot, SnapshotTable, naming
 from checkdam.backends.hashmap.hashmap_states import (
@@ -22,7 +22,6 @@ from checkdam.backends.hashmap.hashmap_states import (
 from checkdam.backends.hashmap.hashmap_view import HashMapPublished
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
-from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
@@ -34,11 +33,7 @@ from checkdam.types.type_check import are_exact
 
 
 def open_store(
-    owner: StoreOwner,
-    restore_from: Sequence[KeyedStateHandle],
-    storage: Storage | None,
-    *,
-    claim: bool,
+    owner: StoreOwner, restore_from: Sequence[KeyedStateHandle], storage: Storage | None, *, claim: bool
 ) -> HashMapStore:
     """Open the state of one subtask, as `KeyedStateBackend.open` promises."""
     restored = {} if storage is None else restore(owner, restore_from, storage)
@@ -92,10 +87,7 @@ class HashMapStore:
     def _taken_over(self, spec: StateSpec, prune: Prune | None) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Return the restored entries of a state, and the changes that make them differ from the files."""
         if spec.name in self._states:
-            raise JobGraphError(
-                f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
-                hint="Give each state of an operator its own name, and ask for it once, in open().",
-            )
+            raise asked_twice(self._owner.uid, spec.name)
         restored = self._restored.get(spec.name)
         if restored is None:
             return {}, {}

@@ -19,10 +19,7 @@ from checkdam.storage.contract import Storage
 
 
 def read_handle(
-    handle: KeyedStateHandle,
-    storage: Storage,
-    key_groups: KeyGroupRange,
-    work_directory: Callable[[], Path],
+    handle: KeyedStateHandle, storage: Storage, key_groups: KeyGroupRange, work_directory: Callable[[], Path]
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Yield every state in a snapshot with its entries in these key groups, each entry key once, in their order.
 
@@ -45,11 +42,7 @@ def read_handle(
 
 
 def read_keyed(
-    handle: KeyedStateHandle,
-    info: SnapshotInfo,
-    storage: Storage,
-    key_groups: KeyGroupRange,
-    local: Path,
+    handle: KeyedStateHandle, info: SnapshotInfo, storage: Storage, key_groups: KeyGroupRange, local: Path
 ) -> Iterator[tuple[StateInfo, Entries]]:
     """Read like `read_handle`, with keys as in the database; leaves the files in `local`."""
     fetch(handle, info, storage, local, key_groups)

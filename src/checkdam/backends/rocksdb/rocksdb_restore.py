@@ -78,12 +78,7 @@ def restore(
 
 
 def _open(
-    owner: StoreOwner,
-    memory: SlotMemory,
-    path: Path,
-    handle: KeyedStateHandle,
-    info: SnapshotInfo,
-    storage: Storage,
+    owner: StoreOwner, memory: SlotMemory, path: Path, handle: KeyedStateHandle, info: SnapshotInfo, storage: Storage
 ) -> RestoredDatabase:
     fetch(handle, info, storage, path / "db", owner.key_groups)
     database = open_fetched(handle, path / "db", memory)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from checkdam.backends.contract import NO_KEY, Prune, StoreOwner
+from checkdam.backends.contract import NO_KEY, Prune, StoreOwner, asked_twice
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
@@ -16,7 +16,6 @@ from checkdam.backends.rocksdb.rocksdb_restore import RestoredDatabase, open_emp
 from checkdam.backends.rocksdb.rocksdb_snapshot import DurableTable, RocksDBSnapshot, WrittenInfo
 from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
 from checkdam.backends.rocksdb.table import StateTable
-from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.snapshot_handles import KeyedStateHandle
 from checkdam.state.spec import StateSpec
@@ -80,10 +79,7 @@ class RocksDBStore:
 
     def _open(self, kind: type[_T], spec: StateSpec, prune: Prune | None) -> _T:
         if spec.name in self._tables:
-            raise JobGraphError(
-                f'operator "{self._owner.uid}" asks twice for state "{spec.name}"',
-                hint="Give each state of an operator its own name, and ask for it once, in open().",
-            )
+            raise asked_twice(self._owner.uid, spec.name)
         stored = self._unclaimed.get(spec.name)
         reading = None if stored is None else reading_of(self._owner.uid, stored, spec)
         table = kind(self, self._owner, spec, prune, self._database.column(spec.name), self._memory)

@@ -109,11 +109,7 @@ def _check_names(handle: KeyedStateHandle, info: SnapshotInfo, path: str) -> Non
 
 
 def fetch(
-    handle: KeyedStateHandle,
-    info: SnapshotInfo,
-    storage: Storage,
-    target: Path,
-    key_groups: KeyGroupRange,
+    handle: KeyedStateHandle, info: SnapshotInfo, storage: Storage, target: Path, key_groups: KeyGroupRange
 ) -> None:
     """Put the files of a handle into a local directory for RocksDB to open; links them where possible.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from checkdam.backends.contract import NO_KEY, Cells, Maps, PendingSnapshot, ValueTable
+from checkdam.backends.contract import NO_KEY, Cells, Maps, PendingSnapshot, ValueTable, asked_twice
 from checkdam.backends.keyed_state import OperatorKeyedState
-from checkdam.errors import CheckdamError, JobGraphError, StateNotRestorableError, UserFunctionError
+from checkdam.errors import CheckdamError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.functions import has_timers
 from checkdam.graph.operators import ConnectKind, Operator
@@ -141,10 +141,7 @@ class _RecordingStore:
 
     def _noted(self, spec: StateSpec) -> _NoEntries:
         if spec.name in self._declared.keyed:
-            raise JobGraphError(
-                f'operator "{self._operator.uid}" asks twice for state "{spec.name}"',
-                hint="Give each state of an operator its own name, and ask for it once, in open().",
-            )
+            raise asked_twice(self._operator.uid, spec.name)
         self._declared.keyed[spec.name] = spec
         return _NoEntries()
 
