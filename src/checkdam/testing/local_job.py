@@ -202,8 +202,16 @@ class LocalJob:
         engines: type[LocalEngine] = LocalEngine,
         machinery: Machinery | None = None,
     ) -> None:
-        self._engines = engines
-        self._machinery = machinery
+        self._target = LocalTarget(
+            troubles,
+            lockstep=lockstep,
+            clock=clock,
+            joins_batches=joins_batches,
+            until=until,
+            change=self._changed,
+            engines=engines,
+            machinery=machinery,
+        )
         self._build = build
         self._epochs = tuple(tuple(epoch) for epoch in epochs)
         if storage is None and checkpoints.storage is not None:
@@ -214,13 +222,9 @@ class LocalJob:
         self._checkpoints = checkpoints
         self._configuration = settings or Configuration()
         self._restart = restart or FixedDelayRestart(attempts=5, delay=timedelta(0))
-        self._troubles = troubles
         self._job_id = job_id
         self._record_type = record_type
-        self._lockstep = lockstep
         self._clock = clock
-        self._joins_batches = joins_batches
-        self._until = until
         self._host = host
         self._name = name
         self._allow_repeated_output = allow_repeated_output
@@ -228,7 +232,6 @@ class LocalJob:
         self._cancellation_timeout = cancellation_timeout
         self._thread: threading.Thread | None = None
         self._outcome: BaseException | None = None
-        self._target: LocalTarget | None = None
         self._master: JobMaster | None = None
         self.heard = Heard()
 
@@ -287,16 +290,6 @@ class LocalJob:
             DriverKilled: a trouble killed the driver; another LocalJob may resume from storage.
         """
         has_own = restore is None and self._storage is not None and bool(self._store().completed())
-        target = self._target = LocalTarget(
-            self._troubles,
-            lockstep=self._lockstep,
-            clock=self._clock,
-            joins_batches=self._joins_batches,
-            until=self._until,
-            change=self._changed,
-            engines=self._engines,
-            machinery=self._machinery,
-        )
         launch = Launch(
             self._configuration.with_value(config.RESTORE_MODE, mode),
             restore_path=restore,
@@ -306,7 +299,7 @@ class LocalJob:
             take_over=take_over,
             source_positions=source_positions or {},
             host=self._host,
-            target=target,
+            target=self._target,
         )
         self._built(launch)._prepare(self._name).run(self._known)
         return self.heard
@@ -314,9 +307,9 @@ class LocalJob:
     @contextmanager
     def _known(self, master: JobMaster) -> Iterator[None]:
         """Give the test access to the job while it runs."""
-        assert self._engine is not None
+        assert self._target.engine is not None
         self._master = master
-        self._engine.settle_rest = self._settle_rest
+        self._target.engine.settle_rest = self._settle_rest
         if isinstance(self._clock, ManualClock):
             self._clock.on_advance = self._look_again
         yield
@@ -331,19 +324,13 @@ class LocalJob:
             cancellation_timeout=timeout if timeout is not None else job.cancellation_timeout,
         )
 
-    @property
-    def _engine(self) -> LocalEngine | None:
-        return self._target.engine if self._target is not None else None
-
     def _look_again(self) -> None:
-        running = self._master._running if self._master is not None else None
-        if running is not None:
-            running.look_again()
+        if self._master is not None and self._master._running is not None:
+            self._master._running.look_again()
 
     def _settle_rest(self) -> None:
-        running = self._master._running if self._master is not None else None
-        if running is not None:
-            running.settle()
+        if self._master is not None and self._master._running is not None:
+            self._master._running.settle()
 
     def suspend(self, grace: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> None:
         """Suspend the job as SIGTERM does."""

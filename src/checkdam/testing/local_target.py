@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -37,28 +38,18 @@ class LocalTarget:
         engines: type[LocalEngine] = LocalEngine,
         machinery: Machinery | None = None,
     ) -> None:
-        self._engines = engines
-        self._machinery = machinery
-        self._troubles = troubles
-        self._lockstep = lockstep
+        self._open_engine = partial(
+            engines, troubles=troubles, lockstep=lockstep, clock=clock, joins_batches=joins_batches, until=until
+        )
         self._clock = clock
-        self._joins_batches = joins_batches
-        self._until = until
+        self._machinery = machinery
         self._change = change
         self.engine: LocalEngine | None = None  # of the job started last
 
     @contextmanager
     def running(self, job: Job) -> Iterator[PreparedJob]:
         job = self._change(job)
-        engine = self.engine = self._engines(
-            job.plan,
-            self._troubles,
-            lockstep=self._lockstep,
-            clock=self._clock,
-            joins_batches=self._joins_batches,
-            until=self._until,
-            heartbeat=job.heartbeat,
-        )
+        engine = self.engine = self._open_engine(job.plan, heartbeat=job.heartbeat)
         with watched_by(engine.driver):
             yield PreparedJob(job, engine.adopt, self._clock, self._machinery)
 

@@ -27,8 +27,8 @@ def test_what_two_sources_send_to_a_subtask_arrives_in_one_batch_unless_a_test_w
     job = LocalJob(build, [["a"]], MemoryStorage(), parallelism=1, joins_batches=joins_batches)
     heard = job.run()
 
-    assert job._engine is not None
-    last_level = job._engine.slots[0]._last_level
+    assert job._target.engine is not None
+    last_level = job._target.engine.slots[0]._last_level
     assert last_level is not None
     assert [batch.num_rows for batch in last_level[2]] == [2 // count] * count
     assert sorted(heard.printed_lines) == ["a", "b"]

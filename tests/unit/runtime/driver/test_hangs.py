@@ -89,7 +89,7 @@ def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
     job = LocalJob(build, [["a", "b"], ["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     job.start()
     assert Lock.begun.wait(30)
-    wait_until(lambda: job._engine is not None and job._engine.is_stopped)
+    wait_until(lambda: job._target.engine is not None and job._target.engine.is_stopped)
     Lock.gate.set()  # a slot of its own process would be killed; this one is let go
     heard = job.join()
 
