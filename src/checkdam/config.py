@@ -223,7 +223,11 @@ MEMORY_STORAGE_MAX_SIZE: ConfigOption[int] = ConfigOption(
     "The largest state of a subtask that checkpoints in memory take, as Flink's JobManagerCheckpointStorage.",
 )
 DEFAULT_PARALLELISM: ConfigOption[int | None] = ConfigOption(
-    "parallelism.default", integer(1, 32768), None, "Subtasks of each operator; unset: as many as Spark has cores."
+    "parallelism.default",
+    integer(1, 32768),
+    None,
+    "Subtasks of each operator; unset: as many as Spark has cores.",
+    unset="-1",
 )
 MAX_PARALLELISM = ConfigOption(
     "pipeline.max-parallelism",
@@ -382,8 +386,9 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
         if option is not None and isinstance(value, tuple) and option.type is not DIRECTORIES:
             raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
         if option is not None and option.unset is not None and _as_text(value).strip() == option.unset:
-            continue
-        if option is not None:
+            if option.default is None:  # also where a file or the command line sets a value
+                layer[option.key] = None
+        elif option is not None:
             layer[option.key] = option.parse(value, spelling=spelling, where="" if where == _ON_COMMAND_LINE else where)
             layer.update(_implied(option, value))
         elif spelling.startswith("spark."):

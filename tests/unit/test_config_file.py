@@ -302,6 +302,23 @@ def test_flinks_default_of_the_max_parallelism_leaves_it_unset(tmp_path: Path, f
     assert not held.is_set(config.MAX_PARALLELISM)
 
 
+@pytest.mark.parametrize("file", ["config.yaml", "flink-conf.yaml"])
+def test_flinks_default_of_the_parallelism_leaves_it_unset(tmp_path: Path, file: str) -> None:
+    held = loaded(tmp_path, file, "parallelism.default: -1\n")
+
+    assert held.get(config.DEFAULT_PARALLELISM) is None
+    with pytest.raises(ConfigError, match="at least 1"):
+        loaded(tmp_path, file, "parallelism.default: -2\n")
+
+
+def test_unsetting_the_parallelism_on_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("parallelism.default: 4\n")
+
+    held = Configuration.load(tmp_path / "config.yaml", {"parallelism.default": "-1"})
+
+    assert held.get(config.DEFAULT_PARALLELISM) is None
+
+
 def test_an_ill_typed_value_is_told_with_the_key_as_it_is_spelled_and_the_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'"state.backend.incremental" is "yes" \(.*/config.yaml, line 2\), which is not'

@@ -163,12 +163,17 @@ _BOTH_ELEMENTS = "process_element(value, ctx) and process_broadcast_element(valu
 def not_connectable(first: Stream[Any], other: Any) -> JobGraphError:
     """Return the error for a stream that is neither broadcast nor, like the first, keyed."""
     if not hasattr(other, "_inputs"):
-        return JobGraphError(f"connect() takes a stream, not {type(other).__name__}")
+        return JobGraphError(f"connect() takes a stream, not {type(other).__name__}", hint=stream_hint(other))
     which = "neither has" if first._key is other._key else "only one has"
     return JobGraphError(
         f"connect() of two streams of which {which} keys",
         hint="Put key_by in front of both, or connect one with the broadcast() of the other.",
     )
+
+
+def stream_hint(given: Any) -> str | None:
+    """Return the hint for a value given in place of a stream."""
+    return "A function that builds a stream must return it." if given is None else None
 
 
 def _check_same_environment(first: Stream[Any], second: Stream[Any]) -> None:

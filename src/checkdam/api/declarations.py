@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -84,6 +85,9 @@ def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
 def check_kind(call: str, function: Any, wanted: type, defines: str, other: str = "") -> None:
     """Raise unless the function is of the class that the call takes; `defines` is what a subclass must have."""
     if isinstance(function, wanted):
+        for name, method in inspect.getmembers(wanted, inspect.isfunction):
+            if not name.startswith("_"):
+                _check_parameters(f"{type(function).__name__}.{name}", getattr(function, name), method)
         return
     given = f"the class {function.__name__} itself" if isinstance(function, type) else type(function).__name__
     remedy = f"Subclass {wanted.__name__} and define {defines}."
@@ -101,12 +105,33 @@ def check_durable(what: str, of: TypeInfo) -> None:
         )
 
 
-def plain_callable(name: str, function: Any) -> Callable[..., Any]:
-    """Return the callable of a user function given in any form."""
+def plain_callable(method: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    """Return the callable of a user function given in any form; `method` is the one that a function object defines."""
     try:
-        return callable_of(function)
+        call = callable_of(function)
     except TypeError as error:
-        raise JobGraphError(f"{name}: {error}", hint="Pass a function, a lambda or a function object.") from None
+        raise JobGraphError(
+            f"{method.__name__}: {error}", hint="Pass a function, a lambda or a function object."
+        ) from None
+    _check_parameters(f"the function of {method.__name__}()", call, method)
+    return call
+
+
+def _check_parameters(title: str, given: Callable[..., Any], method: Callable[..., Any]) -> None:
+    """Raise unless the user's callable accepts the arguments of the method of ours that it stands for."""
+    expected = [*inspect.signature(method).parameters][1:]  # without self
+    try:
+        signature = inspect.signature(given, follow_wrapped=False)
+    except ValueError:
+        return  # a builtin that does not tell
+    try:
+        signature.bind(*expected)
+    except TypeError:
+        collects = any(name in ("out", "collector") for name in signature.parameters)
+        raise JobGraphError(
+            f"{title} takes ({', '.join(signature.parameters)}) and is called with ({', '.join(expected)})",
+            hint="There is no collector: yield each output record." if collects else "Change its parameters.",
+        ) from None
 
 
 def checked_uid(uid: str) -> OperatorUid:

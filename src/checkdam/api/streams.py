@@ -16,6 +16,7 @@ from checkdam.api.connected import (
     ConnectedStreams,
     KeyedBroadcastConnectedStream,
     not_connectable,
+    stream_hint,
 )
 from checkdam.api.declarations import (
     accumulator_of,
@@ -46,9 +47,12 @@ from checkdam.graph.function_shapes import (
 )
 from checkdam.graph.functions import (
     AggregateFunction,
+    FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
+    MapFunction,
     ProcessFunction,
+    ReduceFunction,
     SinkFunction,
 )
 from checkdam.graph.operators import (
@@ -150,7 +154,7 @@ class Stream(Generic[T]):
 
     def map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Transform each record into one."""
-        inferred = returned_type(function, plain_callable("map", function), self.type)
+        inferred = returned_type(function, plain_callable(MapFunction.map, function), self.type)
         return self._add("map", MapKind(function), declared(output_type, inferred))
 
     @overload
@@ -169,12 +173,12 @@ class Stream(Generic[T]):
 
     def flat_map(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Transform each record into any number of records."""
-        inferred = yielded_type(function, plain_callable("flat_map", function), self.type)
+        inferred = yielded_type(function, plain_callable(FlatMapFunction.flat_map, function), self.type)
         return self._add("flat_map", FlatMapKind(function), declared(output_type, inferred))
 
     def filter(self, function: Filter[T]) -> DataStream[T]:
         """Keep only the records for which the function is true."""
-        plain_callable("filter", function)
+        plain_callable(FilterFunction.filter, function)
         return self._add("filter", FilterKind(function), self.type)
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy[T]) -> DataStream[T]:
@@ -198,6 +202,8 @@ class Stream(Generic[T]):
     def union(self, *others: Stream[T]) -> DataStream[T]:
         """Merge the records of all streams, in no particular order; their types must be the same."""
         for other in others:
+            if not isinstance(other, Stream):
+                raise JobGraphError(f"union() takes streams, not {type(other).__name__}", hint=stream_hint(other))
             if other._environment is not self._environment:
                 raise JobGraphError("streams of different environments cannot be united")
             if self._is_rebalanced or other._is_rebalanced:
@@ -501,7 +507,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
     def reduce(self, function: Reducer[T]) -> DataStream[T]:
         """Combine the records of a key one after the other; emit the result so far with each record."""
-        plain_callable("reduce", function)
+        plain_callable(ReduceFunction.reduce, function)
         check_durable("reduce", self.type)
         return self._add("reduce", ReduceKind(function), self.type)
 

@@ -52,6 +52,22 @@ class Keyed(KeyedProcessFunction):
         yield str(value)
 
 
+class Collecting(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessContext, out: Any) -> None: ...  # type: ignore[override]
+
+
+class CollectingOnTimer(Keyed):
+    def on_timer(self, timestamp: int, ctx: OnTimerContext, collector: Any) -> None: ...  # type: ignore[override]
+
+
+class WithoutContext(ProcessFunction):
+    def process_element(self, value: Any) -> None: ...  # type: ignore[override]
+
+
+class WithOptions(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any, *more: Any, scale: int = 1) -> None: ...
+
+
 class OnlyTimer(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: ProcessContext) -> None: ...
 
@@ -299,6 +315,27 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no keys": (lambda s: s.connect(s), "neither has keys"),
     "keys on one side": (lambda s: s.connect(s.key_by(0)), "only one has keys"),
     "not a stream": (lambda s: s.connect([1]), "takes a stream, not list"),
+    "a function that forgets to return its stream": (
+        lambda s: s.connect(None),
+        "takes a stream, not NoneType. A function that builds a stream must return it",
+    ),
+    "union with nothing": (lambda s: s.union(None), r"union\(\) takes streams, not NoneType. A function that builds"),
+    "a collector": (
+        lambda s: s.key_by(0).process(Collecting()),
+        r"process_element takes \(value, ctx, out\) and is called with \(value, ctx\)\. There is no collector",
+    ),
+    "a collector for timers": (
+        lambda s: s.key_by(0).process(CollectingOnTimer()),
+        r"on_timer takes \(timestamp, ctx, collector\) and is called with \(timestamp, ctx\)\. There is no collector",
+    ),
+    "a collector of a plain function": (
+        lambda s: s.flat_map(lambda value, out: None),
+        r"function of flat_map\(\) takes \(value, out\) and is called with \(value\)\. There is no collector",
+    ),
+    "no context": (
+        lambda s: s.process(WithoutContext()),
+        r"takes \(value\) and is called with \(value, ctx\)\. Change",
+    ),
     "a width that is text": (lambda s: s.print().set_parallelism("4"), r"set_parallelism\(\) takes a whole number"),
     "key groups that are no number": (
         lambda s: s.map(Upper()).set_max_parallelism(True),
@@ -315,6 +352,15 @@ def _both(stream: DataStream[Any], *tags: OutputTag[Any]) -> None:
 
 def _aging() -> MapStateDescriptor[Any, Any]:
     return MapStateDescriptor("rules", str, int, ttl=StateTtlConfig(timedelta(1)))
+
+
+def test_a_function_may_have_parameters_with_defaults() -> None:
+    def scaled(value: Any, scale: int = 2) -> Any:
+        return value * scale
+
+    stream = pairs().process(WithOptions()).map(print).map(scaled)
+
+    stream.filter(bool).key_by(str, key_type=str)
 
 
 @pytest.mark.parametrize("how", ["sum", "min", "max"])

@@ -152,7 +152,7 @@ class RecordContext(_OfKeyedState):
         return self._time.timestamp
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
-        self._outputs.add(tag.name, value, self.timestamp)
+        self._outputs.add(tag, value, self.timestamp)
 
 
 class KeyedContext(RecordContext):
@@ -274,7 +274,7 @@ class TimerContext(_OfBroadcast, _OfKeyedState):
         return self._store.current_key
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
-        self._outputs.add(tag.name, value, self._time.timestamp)
+        self._outputs.add(tag, value, self._time.timestamp)
 
 
 class InvokeContext:

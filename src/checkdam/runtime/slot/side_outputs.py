@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkdam.graph.contexts import OutputTag
 from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copier
 from checkdam.types.type_info import TypeInfo
@@ -19,12 +20,16 @@ class SideOutputs:
         self._rows: dict[str, list[Any]] = {}
         self._stamps: dict[str, list[int | None]] = {}
 
-    def add(self, tag: str, value: Any, timestamp: int | None) -> None:
-        if tag not in self._types:
+    def add(self, tag: OutputTag[Any], value: Any, timestamp: int | None) -> None:
+        try:
+            name = tag.name
+        except AttributeError:
+            raise TypeError(f'ctx.output() takes an OutputTag, not {tag!r}: write OutputTag("late", str)') from None
+        if name not in self._types:
             return
-        copied = self._copiers[tag]
-        self._rows.setdefault(tag, []).append(value if copied is None else copied.copy(value))
-        self._stamps.setdefault(tag, []).append(timestamp)
+        copied = self._copiers[name]
+        self._rows.setdefault(name, []).append(value if copied is None else copied.copy(value))
+        self._stamps.setdefault(name, []).append(timestamp)
 
     def take(self) -> Mapping[str, Batch]:
         """Return what was added since the last call, by tag, with timestamps where there are any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from checkdam.clock import Clock
@@ -67,7 +67,7 @@ class SourceProcess(Process):
         run, copying = callable_of(operator.function), copier(operator.output_type)
         self._generator = GeneratorThread(
             operator.name,
-            lambda: run(context),
+            lambda: _records(run, context),
             clock,
             copy=None if copying is None else copying.copy,
             capture=None if function is None else self._capture,
@@ -145,3 +145,10 @@ class SourceProcess(Process):
                 self._generator.join(_INTERRUPTION_SECONDS)
         if self._generator.failure is not None:
             raise self._generator.failure
+
+
+def _records(run: Callable[[Any], Iterable[Any] | None], context: GeneratorContext) -> Iterable[Any]:
+    records = run(context)
+    if records is None:
+        raise TypeError("run() returned None; it must yield the records, or return an iterable of them")
+    return records

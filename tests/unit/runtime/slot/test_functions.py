@@ -184,6 +184,18 @@ class KeyedSorting(KeyedProcessFunction):
     process_element = Sorting.process_element
 
 
+class NamingItsOutput(ProcessFunction):
+    def process_element(self, value: str, ctx: Any) -> None:
+        ctx.output("late", value)
+
+
+def test_a_side_output_is_written_with_its_tag_and_not_with_a_name() -> None:
+    it = OneOperator(ProcessKind(NamingItsOutput()))
+
+    with pytest.raises(UserFunctionError, match=r"TypeError: ctx.output\(\) takes an OutputTag, not 'late': write"):
+        it.give("a")
+
+
 SORTING = pytest.mark.parametrize(("function", "key"), [(Sorting(), None), (KeyedSorting(), str)])
 
 

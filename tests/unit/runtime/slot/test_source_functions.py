@@ -107,6 +107,17 @@ def test_run_may_return_any_iterable() -> None:
     it.close()
 
 
+class Collecting(SourceFunction):
+    def run(self, ctx: SourceContext) -> Any: ...
+
+
+def test_a_run_that_returns_nothing_is_told_to_yield_its_records() -> None:
+    it = source(Collecting())
+
+    with pytest.raises(UserFunctionError, match=r"in run: TypeError: run\(\) returned None; it must yield the records"):
+        it.process.pull()
+
+
 class Failing(SourceFunction):
     def run(self, ctx: SourceContext) -> Iterator[int]:
         yield 1
