@@ -92,7 +92,7 @@ B = TypeVar("B")
 O = TypeVar("O")  # noqa: E741  Flink's name for the output
 
 
-class _Step:
+class _AddedOperator:
     """The operator that a call has just added: sets its name, uid and parallelism."""
 
     def __init__(self, environment: StreamExecutionEnvironment, operator: int) -> None:
@@ -127,7 +127,7 @@ class _Step:
         operators[self._operator_id] = replace(operators[self._operator_id], **changes)
 
 
-class DataStreamSink(_Step):
+class DataStreamSink(_AddedOperator):
     """The end of a stream."""
 
 
@@ -319,7 +319,7 @@ class Stream(Generic[T]):
     _is_rebalanced = False
 
 
-class DataStream(Stream[T], _Step):
+class DataStream(Stream[T], _AddedOperator):
     """Records of type T; `uid`, `name` and the like apply to the operator that produces them."""
 
     @overload

@@ -3,7 +3,7 @@
     def routes(jobs: Jobs) -> list[Endpoint]:
         return [Endpoint("GET", "/jobs/{jobid}/state", partial(_states, jobs), "The job's states", response=States)]
 
-A handler takes a `Call`, runs in its own thread and returns an object to encode as JSON, or a Starlette Response.
+A handler takes a `ApiCall`, runs in its own thread and returns an object to encode as JSON, or a Starlette Response.
 It may raise RestError or any CheckdamError; any other exception becomes a 500 in Flink's form.
 """
 
@@ -56,7 +56,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Call:
+class ApiCall:
     """One validated request: path parameters unquoted, query parameters parsed, the body in its declared type."""
 
     path: Mapping[str, Any]
@@ -69,7 +69,7 @@ class Call:
         return str(self.path["jobid"])
 
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[ApiCall], Any]
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Endpoint:
     def is_write(self) -> bool:
         return self.method != "GET" if self.writes is None else self.writes
 
-    def read(self, path: Mapping[str, str], query: QueryParams, body: bytes, headers: Mapping[str, str]) -> Call:
+    def read(self, path: Mapping[str, str], query: QueryParams, body: bytes, headers: Mapping[str, str]) -> ApiCall:
         """Parse the request as the endpoint declares it. Raise RestError 400, in Flink's words, if it does not fit."""
-        return Call(
+        return ApiCall(
             {name: _path_value(name, unquote(text)) for name, text in path.items()},
             {each.name: _query_value(each, query.getlist(each.name)) for each in self.query},
             self._decoded(body) if self.body is not None else None,
@@ -122,7 +122,7 @@ class Reads:
         self._tag = tag
 
     def __call__(
-        self, path: str, handler: Callable[[Any, Call], Any], summary: str, response: Any, *query: Query
+        self, path: str, handler: Callable[[Any, ApiCall], Any], summary: str, response: Any, *query: Query
     ) -> Endpoint:
         return Endpoint(
             "GET",

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import checkdam
-from checkdam.server.app.endpoint import PATH_TYPES, Call, Endpoint, Name, Query
+from checkdam.server.app.endpoint import PATH_TYPES, ApiCall, Endpoint, Name, Query
 from checkdam.server.app.http_errors import ErrorBody
 
 _REF = "#/components/schemas/{name}"
@@ -106,7 +106,7 @@ def routes(others: Iterable[Endpoint]) -> list[Endpoint]:
     def described_once() -> dict[str, Any]:
         return document([*described, *own])
 
-    def serve(_: Call) -> dict[str, Any]:
+    def serve(_: ApiCall) -> dict[str, Any]:
         return described_once()
 
     own.append(Endpoint("GET", "/openapi.json", serve, "This description", response=dict[str, Any], tag="cluster"))

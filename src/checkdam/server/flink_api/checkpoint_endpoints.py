@@ -21,7 +21,7 @@ from checkdam.runtime.monitor.job_records import (
     SubtaskCheckpoint,
 )
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import ZERO, Statistics, statistics
@@ -111,7 +111,7 @@ class InProgressEntry(_Entry, frozen=True, kw_only=True, tag="in_progress"):
 Entry: TypeAlias = CompletedEntry | FailedEntry | InProgressEntry
 
 
-class Restored(msgspec.Struct, frozen=True):
+class RestoredCheckpoint(msgspec.Struct, frozen=True):
     id: int
     restore_timestamp: int
     is_savepoint: bool
@@ -122,7 +122,7 @@ class Latest(msgspec.Struct, frozen=True):
     completed: Entry | None
     savepoint: Entry | None
     failed: Entry | None
-    restored: Restored | None
+    restored: RestoredCheckpoint | None
 
 
 class CheckpointingStatistics(msgspec.Struct, frozen=True):
@@ -196,7 +196,7 @@ class Externalization(msgspec.Struct, frozen=True):
     delete_on_cancellation: bool
 
 
-class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointConfigInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint settings. Flink's settings that have no meaning here have their defaults: aligned, no changelog.
 
     From `num_retained` on the fields are ours. `origins` maps each field to the origin of its value.
@@ -222,7 +222,7 @@ class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     origins: dict[str, str]
 
 
-def _statistics(jobs: Jobs, call: Call) -> CheckpointingStatistics:
+def _statistics(jobs: Jobs, call: ApiCall) -> CheckpointingStatistics:
     record = jobs.record(call.job_id)
     if record.settings.storage is None and not record.checkpoints and not record.savepoints:
         raise RestError(404, "Checkpointing has not been enabled.")
@@ -252,12 +252,12 @@ def _entry_or_none(record: JobRecord, found: Sequence[CheckpointRecord]) -> Entr
     return _entry(record, found[0], {}) if found else None
 
 
-def _restored(record: JobRecord) -> Restored | None:
+def _restored(record: JobRecord) -> RestoredCheckpoint | None:
     restored = record.restored
     if restored is None:
         return None
     path = without_credentials(restored.path)
-    return Restored(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
+    return RestoredCheckpoint(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
 
 
 def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
@@ -297,7 +297,7 @@ def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Tas
     return InProgressEntry(**facts)
 
 
-def _details(jobs: Jobs, call: Call) -> Entry:
+def _details(jobs: Jobs, call: ApiCall) -> Entry:
     record = jobs.record(call.job_id)
     checkpoint = _find(record, call.path["checkpointid"])
     vertices = {operator.id: operator for operator in record.operators}
@@ -334,7 +334,7 @@ def _task(checkpoint: CheckpointRecord, part: OperatorCheckpoint) -> dict[str, A
     }
 
 
-def _subtasks(jobs: Jobs, call: Call) -> TaskDetails:
+def _subtasks(jobs: Jobs, call: ApiCall) -> TaskDetails:
     record = jobs.record(call.job_id)
     checkpoint = _find(record, call.path["checkpointid"])
     operator = _vertex(record, call.path["vertexid"])
@@ -388,11 +388,11 @@ def _completed(subtask: SubtaskCheckpoint) -> CompletedSubtask:
     )
 
 
-def _config(jobs: Jobs, call: Call) -> CheckpointConfig:
+def _config(jobs: Jobs, call: ApiCall) -> CheckpointConfigInfo:
     settings = jobs.record(call.job_id).settings
     if settings.storage is None:
         raise RestError(404, f"Checkpointing is not enabled for this job ({call.job_id}).")
-    return CheckpointConfig(
+    return CheckpointConfigInfo(
         mode=settings.mode.lower(),
         interval=settings.interval if settings.interval >= 0 else _NO_PERIOD,
         timeout=settings.timeout,
@@ -418,7 +418,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     one = "/details/{checkpointid}"
     return [
         get("", _statistics, "Counts, summary, latest and history of the job's checkpoints", CheckpointingStatistics),
-        get("/config", _config, "How the job takes checkpoints", CheckpointConfig),
+        get("/config", _config, "How the job takes checkpoints", CheckpointConfigInfo),
         get(one, _details, "One checkpoint, by operator", Entry),
         get(one + "/subtasks/{vertexid}", _subtasks, "One operator of a checkpoint, by subtask", TaskDetails),
     ]

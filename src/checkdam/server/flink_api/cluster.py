@@ -17,7 +17,7 @@ from checkdam.config import WEB_REFRESH_INTERVAL, Configuration
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, SlotRecord
 from checkdam.runtime.monitor.masking import masked
-from checkdam.server.app.endpoint import Call, Endpoint, Query, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import now_ms
@@ -72,7 +72,7 @@ class ThreadDump(msgspec.Struct, frozen=True, rename="camel"):
     thread_infos: list[ThreadInfo]
 
 
-def _overview(jobs: Jobs, _: Call) -> ClusterOverview:
+def _overview(jobs: Jobs, _: ApiCall) -> ClusterOverview:
     records = jobs.records()
     slots = sum(len(record.slots) for record in records if not record.status.has_ended and jobs.running(record.id))
     statuses = [record.status for record in records]
@@ -94,7 +94,7 @@ def version() -> str:
     return str(checkdam.__version__)
 
 
-def _config(configuration: Configuration, _: Call) -> DashboardConfiguration:
+def _config(configuration: Configuration, _: ApiCall) -> DashboardConfiguration:
     zone = time.localtime()
     return DashboardConfiguration(
         refresh_interval=milliseconds_in(configuration.get(WEB_REFRESH_INTERVAL)),
@@ -113,11 +113,11 @@ def settings(configuration: Configuration) -> list[ConfigEntry]:
     return [ConfigEntry(key, value) for key, value in masked(made).items()]
 
 
-def _settings(configuration: Configuration, _: Call) -> list[ConfigEntry]:
+def _settings(configuration: Configuration, _: ApiCall) -> list[ConfigEntry]:
     return settings(configuration)
 
 
-def _thread_dump(_: Configuration, call: Call) -> ThreadDump:
+def _thread_dump(_: Configuration, call: ApiCall) -> ThreadDump:
     names = {thread.ident: thread for thread in threading.enumerate()}
     infos = []
     for ident, frame in sys._current_frames().items():
@@ -188,7 +188,7 @@ def live_slots(jobs: Jobs) -> list[tuple[JobRecord, SlotRecord]]:
     return [(record, slot) for record in jobs.running_records() for slot in record.slots]
 
 
-def find_slot(jobs: Jobs, call: Call) -> tuple[JobRecord, SlotRecord]:
+def find_slot(jobs: Jobs, call: ApiCall) -> tuple[JobRecord, SlotRecord]:
     """Return the slot and its job. Raise RestError 404."""
     wanted = call.path["taskmanagerid"]
     for record, slot in live_slots(jobs):
@@ -228,11 +228,11 @@ def _tasks(record: JobRecord, slot: SlotRecord) -> int:
     return sum(slot.subtask < operator.parallelism for operator in record.operators)
 
 
-def _slots(jobs: Jobs, _: Call) -> TaskManagers:
+def _slots(jobs: Jobs, _: ApiCall) -> TaskManagers:
     return TaskManagers([TaskManager(**_facts(record, slot)) for record, slot in live_slots(jobs)])
 
 
-def _slot(jobs: Jobs, call: Call) -> TaskManagerDetails:
+def _slot(jobs: Jobs, call: ApiCall) -> TaskManagerDetails:
     record, slot = find_slot(jobs, call)
     memory = max(0, slot.memory)
     facts = _facts(record, slot)

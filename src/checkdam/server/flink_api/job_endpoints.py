@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, OperatorRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Positive, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import FailureCause, named_cause
 from checkdam.server.flink_api.statistics import (
@@ -80,7 +80,7 @@ def _node(operator: OperatorRecord, vertices: dict[int, str]) -> PlanNode:
     return PlanNode(operator.vertex_id, operator.parallelism, "", "", description, {}, inputs or UNSET)
 
 
-def _plan(jobs: Jobs, call: Call) -> JobPlanInfo:
+def _plan(jobs: Jobs, call: ApiCall) -> JobPlanInfo:
     return JobPlanInfo(plan(jobs.record(call.job_id)))
 
 
@@ -197,7 +197,7 @@ class ResultStatus(msgspec.Struct, frozen=True):
     id: Literal["IN_PROGRESS", "COMPLETED"]
 
 
-class JobResult(msgspec.Struct, rename="kebab"):
+class JobResultInfo(msgspec.Struct, rename="kebab"):
     id: str
     name: str
     application_status: str
@@ -211,7 +211,7 @@ class JobResult(msgspec.Struct, rename="kebab"):
 
 class JobExecutionResult(msgspec.Struct, frozen=True, rename="kebab"):
     status: ResultStatus
-    job_execution_result: JobResult | UnsetType = UNSET
+    job_execution_result: JobResultInfo | UnsetType = UNSET
 
 
 def slot_sharing_group(job_id: str) -> str:
@@ -219,7 +219,7 @@ def slot_sharing_group(job_id: str) -> str:
     return hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()
 
 
-def _details(jobs: Jobs, call: Call) -> JobDetailsInfo:
+def _details(jobs: Jobs, call: ApiCall) -> JobDetailsInfo:
     record, now = jobs.record(call.job_id), now_ms()
     states = [task_state(record, operator) for operator in record.operators]
     return JobDetailsInfo(
@@ -271,11 +271,11 @@ def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> Vertex:
     )
 
 
-def _status(jobs: Jobs, call: Call) -> JobStatusInfo:
+def _status(jobs: Jobs, call: ApiCall) -> JobStatusInfo:
     return JobStatusInfo(jobs.record(call.job_id).status)
 
 
-def _config(jobs: Jobs, call: Call) -> JobConfigInfo:
+def _config(jobs: Jobs, call: ApiCall) -> JobConfigInfo:
     record = jobs.record(call.job_id)
     return JobConfigInfo(
         record.id,
@@ -289,7 +289,7 @@ def _config(jobs: Jobs, call: Call) -> JobConfigInfo:
     )
 
 
-def _exceptions(jobs: Jobs, call: Call) -> JobExceptionsInfo:
+def _exceptions(jobs: Jobs, call: ApiCall) -> JobExceptionsInfo:
     record = jobs.record(call.job_id)
     # Failures have no labels here, so a label filter matches none.
     found = () if call.query["failureLabelFilter"] else record.exceptions
@@ -318,11 +318,11 @@ def _exception(record: JobRecord, entry: ExceptionRecord) -> ExceptionInfo:
     )
 
 
-def _result(jobs: Jobs, call: Call) -> JobExecutionResult:
+def _result(jobs: Jobs, call: ApiCall) -> JobExecutionResult:
     record = jobs.record(call.job_id)
     if not record.status.is_terminal:
         return JobExecutionResult(ResultStatus("IN_PROGRESS"))
-    result = JobResult(
+    result = JobResultInfo(
         id=record.id,
         name=record.name,
         application_status=_RESULTS[record.status],

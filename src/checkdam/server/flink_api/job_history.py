@@ -7,7 +7,7 @@ import msgspec
 from checkdam.errors import CheckdamError
 from checkdam.runtime.monitor.job_records import CheckpointRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Natural, Query, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Natural, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import now_ms
 from checkdam.storage.filesystem import open_storage
@@ -52,7 +52,7 @@ class Series(msgspec.Struct, frozen=True):
     checkpoints: list[CheckpointPoint]
 
 
-def _savepoints(jobs: Jobs, call: Call) -> Savepoints:
+def _savepoints(jobs: Jobs, call: ApiCall) -> Savepoints:
     return Savepoints([_savepoint(savepoint) for savepoint in jobs.record(call.job_id).savepoints])
 
 
@@ -77,7 +77,7 @@ def _exists(path: str) -> bool:
         return True
 
 
-def _series(jobs: Jobs, call: Call) -> Series:
+def _series(jobs: Jobs, call: ApiCall) -> Series:
     record, since = jobs.record(call.job_id), call.query["since"]
     return Series(
         now_ms(),

@@ -8,7 +8,7 @@ import msgspec
 
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Reads
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import duration, now_ms
 from checkdam.server.flink_api.vertices import STATES, subtask_states
@@ -82,11 +82,11 @@ def _last_checkpoint(record: JobRecord) -> LastCheckpoint | None:
     return None
 
 
-def _ids(jobs: Jobs, _: Call) -> JobIdsWithStatusOverview:
+def _ids(jobs: Jobs, _: ApiCall) -> JobIdsWithStatusOverview:
     return JobIdsWithStatusOverview([JobIdWithStatus(record.id, record.status) for record in jobs.records()])
 
 
-def _overview(jobs: Jobs, _: Call) -> MultipleJobsDetails:
+def _overview(jobs: Jobs, _: ApiCall) -> MultipleJobsDetails:
     now = now_ms()
     return MultipleJobsDetails([job_overview(record, now) for record in jobs.records()])
 

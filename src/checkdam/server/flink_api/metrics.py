@@ -30,7 +30,7 @@ from checkdam.runtime.monitor.job_records import (
 )
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.slot.process_memory import resident_bytes
-from checkdam.server.app.endpoint import Call, Endpoint, Query, Reads, bad_parameters
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads, bad_parameters
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.cluster import find_slot, live_slots
 from checkdam.server.flink_api.vertices import find_subtask, find_vertex, slot_id
@@ -239,7 +239,7 @@ def _listed(values: Mapping[str, str], names: Sequence[str] | None) -> list[Metr
     return [Metric(name, values[name]) for name in dict.fromkeys(names) if name in values]
 
 
-def _over_many(many: Iterable[Mapping[str, str]], call: Call) -> list[AggregatedMetric]:
+def _over_many(many: Iterable[Mapping[str, str]], call: ApiCall) -> list[AggregatedMetric]:
     found = list(many)
     names, kinds = call.query["get"], call.query["agg"] or _KINDS
     if names is None:
@@ -252,45 +252,45 @@ def _over_many(many: Iterable[Mapping[str, str]], call: Call) -> list[Aggregated
     ]
 
 
-def _job(jobs: Jobs, call: Call) -> list[Metric]:
+def _job(jobs: Jobs, call: ApiCall) -> list[Metric]:
     return _listed(job_metrics(jobs.record(call.job_id)), call.query["get"])
 
 
-def _vertex(jobs: Jobs, call: Call) -> list[Metric]:
+def _vertex(jobs: Jobs, call: ApiCall) -> list[Metric]:
     return _listed(vertex_metrics(*find_vertex(jobs, call)), call.query["get"])
 
 
-def _watermarks(jobs: Jobs, call: Call) -> list[Metric]:
+def _watermarks(jobs: Jobs, call: ApiCall) -> list[Metric]:
     values = vertex_metrics(*find_vertex(jobs, call))
     return [Metric(name, value) for name, value in values.items() if name.endswith(".currentInputWatermark")]
 
 
-def _subtask(jobs: Jobs, call: Call) -> list[Metric]:
+def _subtask(jobs: Jobs, call: ApiCall) -> list[Metric]:
     record, operator = find_vertex(jobs, call)
     return _listed(subtask_metrics(record, operator, find_subtask(operator, call)), call.query["get"])
 
 
-def _slot(jobs: Jobs, call: Call) -> list[Metric]:
+def _slot(jobs: Jobs, call: ApiCall) -> list[Metric]:
     return _listed(taskmanager_metrics(*find_slot(jobs, call)), call.query["get"])
 
 
-def _driver(jobs: Jobs, call: Call) -> list[Metric]:
+def _driver(jobs: Jobs, call: ApiCall) -> list[Metric]:
     return _listed(jobmanager_metrics(jobs.records()), call.query["get"])
 
 
-def _jobs(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+def _jobs(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     wanted = call.query["jobs"]
     records = [record for record in jobs.records() if wanted is None or record.id in wanted]
     return _over_many((job_metrics(record) for record in records), call)
 
 
-def _slots(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+def _slots(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     wanted = call.query["taskmanagers"]
     slots = [(record, slot) for record, slot in live_slots(jobs) if wanted is None or slot_id(slot) in wanted]
     return _over_many((taskmanager_metrics(record, slot) for record, slot in slots), call)
 
 
-def _subtasks(jobs: Jobs, call: Call) -> list[AggregatedMetric]:
+def _subtasks(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     record, operator = find_vertex(jobs, call)
     wanted = call.query["subtasks"]
     chosen = range(operator.parallelism) if wanted is None else _indices(wanted, operator.parallelism)

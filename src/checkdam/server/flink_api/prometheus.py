@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorRecord, SlotRecord, SubtaskFigures
-from checkdam.server.app.endpoint import Call, Endpoint
+from checkdam.server.app.endpoint import ApiCall, Endpoint
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.metrics import Metrics, job_values, jobmanager_values, task_values, taskmanager_values
 from checkdam.server.flink_api.vertices import slot_id
@@ -43,7 +43,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     return [Endpoint("GET", "/metrics", partial(_scrape, jobs), summary, tag="metrics", media_type="text/plain")]
 
 
-def _scrape(jobs: Jobs, call: Call) -> Response:
+def _scrape(jobs: Jobs, call: ApiCall) -> Response:
     return Response(exposition(jobs.running_records()), media_type=CONTENT_TYPE)
 
 

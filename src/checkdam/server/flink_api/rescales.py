@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorRecord, RescaleRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Nothing, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import OperationKind, Operations
@@ -49,7 +49,7 @@ class Rescale(msgspec.Struct, frozen=True, rename="camel"):
     terminal_state: Literal["COMPLETED", "FAILED"] | None
 
 
-def _requirements(jobs: Jobs, call: Call) -> dict[str, VertexRequirements]:
+def _requirements(jobs: Jobs, call: ApiCall) -> dict[str, VertexRequirements]:
     record = jobs.record(call.job_id)
     return {
         operator.vertex_id: VertexRequirements(ParallelismBounds(1, operator.parallelism))
@@ -57,7 +57,7 @@ def _requirements(jobs: Jobs, call: Call) -> dict[str, VertexRequirements]:
     }
 
 
-def _require(jobs: Jobs, operations: Operations, call: Call) -> Nothing:
+def _require(jobs: Jobs, operations: Operations, call: ApiCall) -> Nothing:
     wanted: dict[str, VertexRequirements] = call.body
     if not wanted:
         raise RestError(400, "Request body does not specify resource requirements.")
@@ -112,7 +112,7 @@ def _check_bounds(operator: OperatorRecord, bounds: ParallelismBounds) -> None:
         )
 
 
-def _rescales(jobs: Jobs, call: Call) -> list[Rescale]:
+def _rescales(jobs: Jobs, call: ApiCall) -> list[Rescale]:
     """List the rescales, newest first."""
     record = jobs.record(call.job_id)
     return [_rescale(record, rescale) for rescale in record.rescales]

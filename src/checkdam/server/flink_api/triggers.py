@@ -18,7 +18,7 @@ from checkdam.config import SAVEPOINT_DIR, Configuration
 from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.masking import MASKED, without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Nothing, Positive, Query
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Nothing, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import (
@@ -96,7 +96,7 @@ class Triggers:
     configuration: Configuration
     dispose: Callable[[str], None]
 
-    def checkpoint(self, call: Call) -> TriggerResponse:
+    def checkpoint(self, call: ApiCall) -> TriggerResponse:
         body: CheckpointTriggerRequestBody = call.body
         if body.checkpoint_type == "INCREMENTAL":
             raise RestError(400, "CheckpointType INCREMENTAL cannot be asked for: write CONFIGURED or FULL.")
@@ -108,7 +108,7 @@ class Triggers:
             lambda: control_of(self.jobs, call.job_id).trigger_checkpoint(full=full),
         )
 
-    def savepoint(self, call: Call) -> TriggerResponse:
+    def savepoint(self, call: ApiCall) -> TriggerResponse:
         body: SavepointTriggerRequestBody = call.body
         target = self._target(call.job_id, body.target_directory, "target-directory")
         format = body.format_type or SavepointFormat.CANONICAL
@@ -121,7 +121,7 @@ class Triggers:
 
         return self._start(OperationKind.SAVEPOINT, call.job_id, body.trigger_id, begin)
 
-    def stop(self, call: Call) -> TriggerResponse:
+    def stop(self, call: ApiCall) -> TriggerResponse:
         body: StopWithSavepointRequestBody = call.body
         target = self._target(call.job_id, body.target_directory, "targetDirectory")
         return self._start(
@@ -133,11 +133,11 @@ class Triggers:
             ),
         )
 
-    def disposal(self, call: Call) -> TriggerResponse:
+    def disposal(self, call: ApiCall) -> TriggerResponse:
         path = self._whole_path(call.body.savepoint_path)
         return self._start(OperationKind.DISPOSAL, _NO_JOB, None, lambda: in_thread(lambda: self.dispose(path)))
 
-    def rescaling(self, call: Call) -> TriggerResponse:
+    def rescaling(self, call: ApiCall) -> TriggerResponse:
         parallelism = call.query["parallelism"]
         if parallelism > _MAX_PARALLELISM:
             raise RestError(400, f"Parallelism {parallelism} is above {_MAX_PARALLELISM}.")
@@ -148,21 +148,21 @@ class Triggers:
             lambda: control_of(self.jobs, call.job_id).rescale(parallelism),
         )
 
-    def cancel(self, call: Call) -> Nothing:
+    def cancel(self, call: ApiCall) -> Nothing:
         if call.query["mode"] == "stop":
             raise _stop_has_moved()
         cancel(self.jobs, call.job_id)
         return Nothing()
 
-    def yarn_cancel(self, call: Call) -> Nothing:
+    def yarn_cancel(self, call: ApiCall) -> Nothing:
         cancel(self.jobs, call.job_id)
         return Nothing()
 
-    def yarn_stop(self, _: Call) -> Nothing:
+    def yarn_stop(self, _: ApiCall) -> Nothing:
         """Refuse, as Flink does: a client that wants a graceful stop must not get a cancellation."""
         raise _stop_has_moved()
 
-    def status(self, kind: OperationKind, info: type[Any], result: str | None, call: Call) -> OperationStatus[Any]:
+    def status(self, kind: OperationKind, info: type[Any], result: str | None, call: ApiCall) -> OperationStatus[Any]:
         """Return the status of an operation. Its result becomes the field `result` of `info`."""
         operation = self._find(kind, call)
         if not operation.was_fetched:  # not `done`: it may have ended after `find`, and would not be marked
@@ -177,7 +177,7 @@ class Triggers:
     ) -> TriggerResponse:
         return TriggerResponse(self.operations.start(kind, job_id, trigger_id, begin))
 
-    def _find(self, kind: OperationKind, call: Call) -> Operation:
+    def _find(self, kind: OperationKind, call: ApiCall) -> Operation:
         job_id, trigger = call.path.get("jobid", _NO_JOB), str(call.path["triggerid"])
         operation = self.operations.find(kind, job_id, trigger)
         if operation is None:
@@ -271,7 +271,7 @@ def routes(
     parallelism = Query("parallelism", Positive, "The new number of slots", required=True)
 
     def trigger(
-        method: str, path: str, handler: Callable[[Call], Any], summary: str, body: Any = None, **more: Any
+        method: str, path: str, handler: Callable[[ApiCall], Any], summary: str, body: Any = None, **more: Any
     ) -> Endpoint:
         given = {"status": 202, **more}
         return Endpoint(method, path, handler, summary, response=TriggerResponse, body=body, errors=(403,), **given)
@@ -281,7 +281,7 @@ def routes(
         answer = OperationStatus[info]
         return Endpoint("GET", path + "/{triggerid}", tell, f"How a {kind} went", response=answer, errors=(404,))
 
-    def cancelling(method: str, path: str, handler: Callable[[Call], Any], **more: Any) -> Endpoint:
+    def cancelling(method: str, path: str, handler: Callable[[ApiCall], Any], **more: Any) -> Endpoint:
         return Endpoint(
             method, path, handler, "Cancel the job", response=Nothing, status=202, errors=(308, 403, 404, 409), **more
         )

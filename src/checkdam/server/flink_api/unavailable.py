@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkdam.server.app.endpoint import Call, Endpoint, Handler
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Handler
 from checkdam.server.app.http_errors import RestError
 
 _JARS = "Jars are not run here: start a job with `checkdam run`."
@@ -41,7 +41,7 @@ _PATHS: tuple[tuple[int, str, str, str], ...] = (
 
 
 def _refuse(status: int, reason: str) -> Handler:
-    def refuse(_: Call) -> None:
+    def refuse(_: ApiCall) -> None:
         raise RestError(status, reason)
 
     return refuse

@@ -11,7 +11,7 @@ import msgspec
 
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, OperatorRecord, SlotRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.statistics import TaskMetrics, figures_of, now_ms, percentile, task_metrics
@@ -173,7 +173,7 @@ class Backpressure(msgspec.Struct, frozen=True):
     subtasks: list[SubtaskBackpressure]
 
 
-def find_vertex(jobs: Jobs, call: Call) -> tuple[JobRecord, OperatorRecord]:
+def find_vertex(jobs: Jobs, call: ApiCall) -> tuple[JobRecord, OperatorRecord]:
     """Return the job and the vertex. Raise RestError 404 if either is unknown."""
     record = jobs.record(call.job_id)
     vertex_id = call.path["vertexid"]
@@ -183,7 +183,7 @@ def find_vertex(jobs: Jobs, call: Call) -> tuple[JobRecord, OperatorRecord]:
     raise RestError(404, f"No vertex with ID '{vertex_id}' exists.")
 
 
-def find_subtask(operator: OperatorRecord, call: Call) -> int:
+def find_subtask(operator: OperatorRecord, call: ApiCall) -> int:
     """Return the subtask index. Raise RestError 404 if the operator has no such subtask."""
     subtask = int(call.path["subtaskindex"])
     if subtask >= operator.parallelism:
@@ -204,7 +204,7 @@ def _place(slot: SlotRecord | None) -> str:
     return (slot.location or slot.host) if slot is not None else "(unassigned)"
 
 
-def _details(jobs: Jobs, call: Call) -> JobVertexDetails:
+def _details(jobs: Jobs, call: ApiCall) -> JobVertexDetails:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     subtasks = [_subtask(record, operator, index, now) for index in range(operator.parallelism)]
@@ -259,12 +259,12 @@ def _spread(values: Sequence[float]) -> Spread:
     )
 
 
-def _one_subtask(jobs: Jobs, call: Call) -> Subtask:
+def _one_subtask(jobs: Jobs, call: ApiCall) -> Subtask:
     record, operator = find_vertex(jobs, call)
     return _subtask(record, operator, find_subtask(operator, call), now_ms())
 
 
-def _attempt(jobs: Jobs, call: Call) -> Subtask:
+def _attempt(jobs: Jobs, call: ApiCall) -> Subtask:
     record, operator = find_vertex(jobs, call)
     subtask = _subtask(record, operator, find_subtask(operator, call), now_ms())
     if call.path["attempt"] != subtask.attempt:  # only the failures of earlier attempts are kept
@@ -272,7 +272,7 @@ def _attempt(jobs: Jobs, call: Call) -> Subtask:
     return subtask
 
 
-def _times(jobs: Jobs, call: Call) -> SubtasksTimes:
+def _times(jobs: Jobs, call: ApiCall) -> SubtasksTimes:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     started, end = running_since(record), record.ended_at
@@ -290,7 +290,7 @@ def _times(jobs: Jobs, call: Call) -> SubtasksTimes:
     return SubtasksTimes(operator.vertex_id, operator.name, now, times)
 
 
-def _taskmanagers(jobs: Jobs, call: Call) -> VertexTaskManagers:
+def _taskmanagers(jobs: Jobs, call: ApiCall) -> VertexTaskManagers:
     record, operator = find_vertex(jobs, call)
     now = now_ms()
     found = []
@@ -312,7 +312,7 @@ def _taskmanagers(jobs: Jobs, call: Call) -> VertexTaskManagers:
     return VertexTaskManagers(operator.vertex_id, operator.name, now, found)
 
 
-def _backpressure(jobs: Jobs, call: Call) -> Backpressure:
+def _backpressure(jobs: Jobs, call: ApiCall) -> Backpressure:
     """Report backpressure from busy time: a busy operator holds back its upstream, and no other figure is known."""
     record, operator = find_vertex(jobs, call)
     subtasks = []

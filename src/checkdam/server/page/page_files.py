@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 
 from starlette.responses import Response
 
-from checkdam.server.app.endpoint import Call, Endpoint
+from checkdam.server.app.endpoint import ApiCall, Endpoint
 from checkdam.server.app.http_errors import RestError
 
 _TYPES = {  # fixed here because the machine's MIME table may lack or change some
@@ -72,10 +72,10 @@ def routes() -> list[Endpoint]:
     """Serve the page at `/` and its files at `/ui/…`."""
     found = static_files()
 
-    def page(call: Call) -> Response:
+    def page(call: ApiCall) -> Response:
         return _answer(call, found["index.html"])
 
-    def file(call: Call) -> Response:
+    def file(call: ApiCall) -> Response:
         path = call.path["path"]
         if path not in found:
             raise RestError(404, f"Not found: /ui/{path}")
@@ -87,7 +87,7 @@ def routes() -> list[Endpoint]:
     ]
 
 
-def _answer(call: Call, known: StaticFile) -> Response:
+def _answer(call: ApiCall, known: StaticFile) -> Response:
     headers = {**_HEADERS, "ETag": known.etag}
     had = call.headers.get("if-none-match", "").split(",")
     if known.etag in (tag.strip().removeprefix("W/") for tag in had):

@@ -17,7 +17,7 @@ from checkdam.runtime.job_control import QueryableState, QueryAnswer
 from checkdam.runtime.live_state.queried_state import QueriedState
 from checkdam.runtime.live_state.state_queries import LiveState, Question
 from checkdam.runtime.monitor.job_records import OperatorRecord
-from checkdam.server.app.endpoint import Call, Endpoint, Positive, Query
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.types.json_values import key_from_json, key_from_text, to_json
@@ -38,7 +38,7 @@ class StateShape(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True
     namespace: bool = False
 
 
-class OperatorStates(msgspec.Struct, frozen=True, rename="kebab"):
+class OperatorWithStates(msgspec.Struct, frozen=True, rename="kebab"):
     uid: str
     name: str
     vertex: str
@@ -49,7 +49,7 @@ class OperatorStates(msgspec.Struct, frozen=True, rename="kebab"):
 
 class States(msgspec.Struct, frozen=True):
     epoch: int
-    operators: list[OperatorStates]
+    operators: list[OperatorWithStates]
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
@@ -75,7 +75,7 @@ class KeysRequest(msgspec.Struct, frozen=True, rename="kebab"):
     map_key: Any = None
 
 
-class Entry(msgspec.Struct, frozen=True, rename="kebab"):
+class KeyEntry(msgspec.Struct, frozen=True, rename="kebab"):
     key: Any
     value: Any
     key_group: int
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, frozen=True, rename="kebab"):
 
 class Page(msgspec.Struct, frozen=True):
     epoch: int
-    entries: list[Entry]
+    entries: list[KeyEntry]
     next: str | None
 
 
@@ -110,7 +110,7 @@ class _Live:
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
 
-    def states(self, call: Call) -> States:
+    def states(self, call: ApiCall) -> States:
         epoch, found = self._state_of(call).overview()
         operators = {op.uid or f"operator-{op.id}": op for op in self._jobs.record(call.job_id).operators}
         by_uid: dict[str, list[StateShape]] = {}
@@ -118,7 +118,7 @@ class _Live:
             by_uid.setdefault(each.uid, []).append(_shape(each))
         return States(epoch, [_operator(operators[uid], uid, states) for uid, states in by_uid.items()])
 
-    async def get(self, call: Call) -> KeyAnswer:
+    async def get(self, call: ApiCall) -> KeyAnswer:
         text, map_text = call.query["key"], call.query["map-key"]
 
         def question(state: QueriedState) -> tuple[list[Any], Any]:
@@ -127,7 +127,7 @@ class _Live:
         state, keys, [answer] = await self._ask(call, question)
         return _answer(state, keys[0], answer)
 
-    async def get_many(self, call: Call) -> KeyAnswers:
+    async def get_many(self, call: ApiCall) -> KeyAnswers:
         request: KeysRequest = call.body
         if len(request.keys) > _MOST_KEYS:
             raise RestError(400, f"{len(request.keys)} keys are asked for at once: {_MOST_KEYS} is the most.")
@@ -140,17 +140,17 @@ class _Live:
         told = [_answer(state, key, answer) for key, answer in zip(keys, answers, strict=True)]
         return KeyAnswers(min((each.epoch for each in answers), default=-1), told)
 
-    def keys(self, call: Call) -> Page:
+    def keys(self, call: ApiCall) -> Page:
         live, uid, name = self._state_of(call), call.path["uid"], call.path["name"]
         page = live.page(uid, name, call.query["cursor"], min(call.query["limit"], _MOST_LISTED))
         state = live.state(uid, name)
         entries = [
-            Entry(to_json(key, state.asked_by), to_json(value, state.held_type), state.key_group_of(key))
+            KeyEntry(to_json(key, state.asked_by), to_json(value, state.held_type), state.key_group_of(key))
             for key, value in page.entries
         ]
         return Page(page.epoch, entries, page.cursor)
 
-    async def _ask(self, call: Call, question: Question) -> tuple[QueriedState, list[Any], list[QueryAnswer]]:
+    async def _ask(self, call: ApiCall, question: Question) -> tuple[QueriedState, list[Any], list[QueryAnswer]]:
         asked: list[Any] = []
 
         def remembered(state: QueriedState) -> tuple[Sequence[Any], Any]:
@@ -172,7 +172,7 @@ class _Live:
             raise StateNotReadyError("a slot has not answered in time", hint="Ask again.") from None
         return asked[0], asked[1], answers
 
-    def _state_of(self, call: Call) -> LiveState:
+    def _state_of(self, call: ApiCall) -> LiveState:
         queries = self._jobs.require_running(call.job_id).queries
         if not isinstance(queries, LiveState):
             raise RestError(409, f"The state of job {call.job_id} cannot be asked for here.")
@@ -201,8 +201,8 @@ def _shape(state: QueryableState) -> StateShape:
     )
 
 
-def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> OperatorStates:
-    return OperatorStates(
+def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> OperatorWithStates:
+    return OperatorWithStates(
         uid, operator.name, operator.vertex_id, operator.parallelism, operator.max_parallelism, states
     )
 

@@ -15,10 +15,10 @@ from checkdam.errors import StateAccessError, UsageError
 from checkdam.flink.metadata import operator_id
 from checkdam.runtime.monitor.job_records import CheckpointRecord, CheckpointStatus, JobRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Call, Endpoint, Natural, Positive, Query
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Natural, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.state_api.live_state_endpoints import Entry, KeyAnswer, Page
+from checkdam.server.state_api.live_state_endpoints import KeyAnswer, KeyEntry, Page
 from checkdam.state_reader.columns import is_hashable, positional
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import diff
@@ -156,14 +156,14 @@ class _Snapshots:
     jobs: Jobs
     cache: Cache
 
-    def listed(self, call: Call) -> Snapshots:
+    def listed(self, call: ApiCall) -> Snapshots:
         return Snapshots([_listed(each) for each in _known(self.jobs.record(call.job_id)).values()])
 
-    def states(self, call: Call) -> SnapshotState:
+    def states(self, call: ApiCall) -> SnapshotState:
         record, savepoint = self._opened(call)
         return self.cache.get(("states", savepoint.path), lambda: _states(record, savepoint))
 
-    def key(self, call: Call) -> KeyAnswer:
+    def key(self, call: ApiCall) -> KeyAnswer:
         _, savepoint = self._opened(call)
         state = _keyed(savepoint, call)
         key = key_from_text(call.query["key"], state.key_type)
@@ -173,25 +173,25 @@ class _Snapshots:
         shown, owner = to_json(value, of), state.subtask_of(group)
         return KeyAnswer(savepoint.epoch, to_json(key, state.key_type), value is not None, shown, group, owner)
 
-    def keys(self, call: Call) -> Page:
+    def keys(self, call: ApiCall) -> Page:
         _, savepoint = self._opened(call)
         state = _keyed(savepoint, call)
         limit = min(call.query["limit"], _LARGEST_PAGE)
         return _page(savepoint, state, call.query["cursor"], limit)
 
-    def key_groups(self, call: Call) -> KeyGroups:
+    def key_groups(self, call: ApiCall) -> KeyGroups:
         _, savepoint = self._opened(call)
         state = _keyed(savepoint, call)
         return self.cache.get(("key groups", savepoint.path, state.description), lambda: _key_groups(state))
 
-    def differences(self, call: Call) -> Differences:
+    def differences(self, call: ApiCall) -> Differences:
         known = _known(self.jobs.record(call.job_id))
         old, new = (_open(known, call.path[ref]) for ref in ("ref", "other"))
         uid, name, limit = call.query["uid"], call.query["name"], min(call.query["limit"], _LARGEST_PAGE)
         asked = "diff", old.path, new.path, uid, name, limit
         return self.cache.get(asked, lambda: _differences(old, new, uid, name, limit))
 
-    def _opened(self, call: Call) -> tuple[JobRecord, Savepoint]:
+    def _opened(self, call: ApiCall) -> tuple[JobRecord, Savepoint]:
         record = self.jobs.record(call.job_id)
         return record, _open(_known(record), call.path["ref"])
 
@@ -267,7 +267,7 @@ def _keyed_view(state: StateDescription) -> KeyedStateView:
     )
 
 
-def _keyed(savepoint: Savepoint, call: Call) -> KeyedState:
+def _keyed(savepoint: Savepoint, call: ApiCall) -> KeyedState:
     uid, name = call.path["uid"], call.path["name"]
     savepoint.check(uid, name)
     state = next((each for each in savepoint.states(uid) if each.name == name and each.is_keyed), None)
@@ -289,7 +289,8 @@ def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo
 def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int) -> Page:
     found, following = page(state, cursor, limit)
     entries = [
-        Entry(to_json(key, state.key_type), to_json(value, state.answer_type), group) for key, value, group, _ in found
+        KeyEntry(to_json(key, state.key_type), to_json(value, state.answer_type), group)
+        for key, value, group, _ in found
     ]
     return Page(savepoint.epoch, entries, following)
 

@@ -15,7 +15,7 @@ from checkdam.config import Configuration
 from checkdam.errors import StateAccessError
 from checkdam.server.all_endpoints import endpoints
 from checkdam.server.app.application import application
-from checkdam.server.app.endpoint import Call, Endpoint
+from checkdam.server.app.endpoint import ApiCall, Endpoint
 from checkdam.server.app.security import Guard
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import Operations
@@ -24,7 +24,7 @@ ONE = "1" * 32
 
 
 def _endpoint(path: str, method: str = "GET", *, writes: bool | None = None) -> Endpoint:
-    def handler(call: Call) -> Any:
+    def handler(call: ApiCall) -> Any:
         return [path, call.path]
 
     return Endpoint(method, path, handler, path, writes=writes)
@@ -108,7 +108,7 @@ def test_a_method_that_a_path_does_not_have_is_not_found() -> None:
 
 
 def test_our_own_errors_are_told_with_their_hint() -> None:
-    def fail(_: Call) -> None:
+    def fail(_: ApiCall) -> None:
         raise StateAccessError("no such state", hint="Look at /state.")
 
     answer = _asked(application([Endpoint("GET", "/fails", fail, "Fails")], Guard()), "/fails")

@@ -11,7 +11,7 @@ from tests.unit.server.made_jobs import JOB, RECORD, AskedControl, running_job
 
 from checkdam.ids import JobId
 from checkdam.runtime.monitor.job_records import JobRecord
-from checkdam.server.app.endpoint import Call
+from checkdam.server.app.endpoint import ApiCall
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog import known_jobs
 from checkdam.server.catalog.known_jobs import Jobs
@@ -70,7 +70,7 @@ class Asked:
 
 def _scraped(jobs: Jobs) -> bytes:
     [endpoint] = prometheus.routes(jobs)
-    answer = endpoint.handler(Call({}, {}))
+    answer = endpoint.handler(ApiCall({}, {}))
     assert isinstance(answer, Response)
     return bytes(answer.body)
 
