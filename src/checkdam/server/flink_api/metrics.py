@@ -11,19 +11,16 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from checkdam.clock import SystemClock, to_milliseconds
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import (
     NEVER,
     CheckpointRecord,
     CheckpointStatus,
     JobRecord,
-    OperatorFigures,
     OperatorRecord,
     SlotRecord,
     SubtaskFigures,
@@ -33,6 +30,7 @@ from checkdam.runtime.slot.process_memory import resident_bytes
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads, bad_parameters
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.cluster import find_slot, live_slots
+from checkdam.server.flink_api.statistics import now_ms, operator_figures
 from checkdam.server.flink_api.vertices import find_subtask, find_vertex, slot_id
 
 Value = int | float | str
@@ -54,74 +52,24 @@ _AGG = Query("agg", description="Which figures; left out: all", is_list=True, ch
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
-def job_metrics(record: JobRecord, now: int | None = None) -> dict[str, str]:
-    """Return the metrics of `/jobs/:id/metrics` by name; `now` is in milliseconds since 1970."""
-    return _texts(job_values(record, now))
+def aggregate(values: Iterable[Value]) -> dict[str, float]:
+    """Aggregate the values of one metric that are numbers; the result is empty if none is.
 
-
-def vertex_metrics(record: JobRecord, operator: OperatorRecord) -> dict[str, str]:
-    """Return the metrics of all subtasks of an operator, each name prefixed with the subtask's index."""
-    return {
-        f"{figures.subtask}.{name}": text
-        for figures in _figures(record, operator)
-        for name, text in _texts(task_values(figures)).items()
-    }
-
-
-def subtask_metrics(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, str]:
-    """Return the metrics of one subtask; none where Spark runs the operator and reports no figures by subtask."""
-    found = next((each for each in _figures(record, operator) if each.subtask == subtask), None)
-    return {} if found is None else _texts(task_values(found))
-
-
-def taskmanager_metrics(record: JobRecord, slot: SlotRecord) -> dict[str, str]:
-    return _texts(taskmanager_values(slot))
-
-
-def jobmanager_metrics(records: Iterable[JobRecord]) -> dict[str, str]:
-    return _texts(jobmanager_values(records))
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """Several values of one metric; `skew` as in Flink: the mean deviation in percent of the mean, at most 100."""
-
-    min: float
-    max: float
-    avg: float
-    sum: float
-    skew: float
-
-
-def aggregate(values: Iterable[str]) -> Aggregate | None:
-    """Aggregate the values of one metric, ignoring those that are not numbers. Return None if none is left."""
-    numbers = [number for text in values if (number := _number(text)) is not None]
+    `skew` is as in Flink: the mean deviation in percent of the mean, at most 100.
+    """
+    numbers = [float(value) for value in values if not isinstance(value, str) and math.isfinite(value)]
     if not numbers:
-        return None
+        return {}
     total = math.fsum(numbers)
     mean = total / len(numbers)
     deviation = math.fsum(abs(mean - number) for number in numbers) / len(numbers)
-    return Aggregate(min(numbers), max(numbers), mean, total, min(deviation / mean * 100, 100.0) if mean else 0.0)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _texts(values: Metrics) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else _text(value) for name, value in values.items()}
-
-
-def _text(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(round(value, 6))
+    skew = min(deviation / mean * 100, 100.0) if mean else 0.0
+    return {"min": min(numbers), "max": max(numbers), "avg": mean, "sum": total, "skew": skew}
 
 
 def job_values(record: JobRecord, now: int | None = None) -> dict[str, Value]:
-    at = now if now is not None else to_milliseconds(SystemClock().now())
+    """Return the metrics of a job by name; `now` is in milliseconds since 1970."""
+    at = now if now is not None else now_ms()
     return {
         **_status_values(record, at),
         "numRestarts": record.restarts,
@@ -193,6 +141,7 @@ def task_values(figures: SubtaskFigures) -> dict[str, Value]:
 
 
 def taskmanager_values(slot: SlotRecord) -> dict[str, Value]:
+    """Return the metrics of a slot."""
     return {"Status.Process.Memory.RSS": slot.memory} if slot.memory != NEVER else {}
 
 
@@ -211,9 +160,19 @@ def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
     return values | ({"Status.Process.Memory.RSS": memory} if memory != NEVER else {})
 
 
-def _figures(record: JobRecord, operator: OperatorRecord) -> Sequence[SubtaskFigures]:
-    figures: OperatorFigures | None = next((each for each in record.figures if each.operator == operator.id), None)
-    return figures.subtasks if figures is not None else ()
+def vertex_values(record: JobRecord, operator: OperatorRecord) -> dict[str, Value]:
+    """Return the metrics of all subtasks of an operator, each name prefixed with the subtask's index."""
+    return {
+        f"{figures.subtask}.{name}": value
+        for figures in operator_figures(record, operator.id).subtasks
+        for name, value in task_values(figures).items()
+    }
+
+
+def subtask_values(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, Value]:
+    """Return the metrics of one subtask; none where Spark runs the operator and reports no figures by subtask."""
+    figures = operator_figures(record, operator.id).subtasks
+    return next((task_values(each) for each in figures if each.subtask == subtask), {})
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -232,69 +191,74 @@ class AggregatedMetric(msgspec.Struct, frozen=True):
     skew: float | UnsetType = UNSET
 
 
-def _listed(values: Mapping[str, str], names: Sequence[str] | None) -> list[Metric]:
-    """Return the named metrics, or all; unknown names are skipped silently, as in Flink."""
+def _text(value: Value) -> str:
+    return repr(round(value, 6)) if isinstance(value, float) else str(value)
+
+
+def _listed(values: Metrics, names: Sequence[str] | None) -> list[Metric]:
+    """Return the named metrics, or the names of all; unknown names are skipped silently, as in Flink."""
     if names is None:
         return [Metric(name) for name in values]
-    return [Metric(name, values[name]) for name in dict.fromkeys(names) if name in values]
+    return [Metric(name, _text(values[name])) for name in dict.fromkeys(names) if name in values]
 
 
-def _over_many(many: Iterable[Mapping[str, str]], call: ApiCall) -> list[AggregatedMetric]:
+def _over_many(many: Iterable[Metrics], call: ApiCall) -> list[AggregatedMetric]:
     found = list(many)
     names, kinds = call.query["get"], call.query["agg"] or _KINDS
     if names is None:
         return [AggregatedMetric(name) for name in dict.fromkeys(name for values in found for name in values)]
     figures = [(name, aggregate(values[name] for values in found if name in values)) for name in dict.fromkeys(names)]
     return [
-        AggregatedMetric(name, **{kind: getattr(figure, kind) for kind in kinds})
-        for name, figure in figures
-        if figure is not None
+        AggregatedMetric(name, **{kind: aggregated[kind] for kind in kinds})
+        for name, aggregated in figures
+        if aggregated
     ]
 
 
 def _job(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    return _listed(job_metrics(jobs.record(call.job_id)), call.query["get"])
+    return _listed(job_values(jobs.record(call.job_id)), call.query["get"])
 
 
 def _vertex(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    return _listed(vertex_metrics(*find_vertex(jobs, call)), call.query["get"])
+    return _listed(vertex_values(*find_vertex(jobs, call)), call.query["get"])
 
 
 def _watermarks(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    values = vertex_metrics(*find_vertex(jobs, call))
-    return [Metric(name, value) for name, value in values.items() if name.endswith(".currentInputWatermark")]
+    values = vertex_values(*find_vertex(jobs, call))
+    return [Metric(name, _text(value)) for name, value in values.items() if name.endswith(".currentInputWatermark")]
 
 
 def _subtask(jobs: Jobs, call: ApiCall) -> list[Metric]:
     record, operator = find_vertex(jobs, call)
-    return _listed(subtask_metrics(record, operator, find_subtask(operator, call)), call.query["get"])
+    return _listed(subtask_values(record, operator, find_subtask(operator, call)), call.query["get"])
 
 
 def _slot(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    return _listed(taskmanager_metrics(*find_slot(jobs, call)), call.query["get"])
+    _, slot = find_slot(jobs, call)
+    return _listed(taskmanager_values(slot), call.query["get"])
 
 
 def _driver(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    return _listed(jobmanager_metrics(jobs.records()), call.query["get"])
+    return _listed(jobmanager_values(jobs.records()), call.query["get"])
 
 
 def _jobs(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     wanted = call.query["jobs"]
     records = [record for record in jobs.records() if wanted is None or record.id in wanted]
-    return _over_many((job_metrics(record) for record in records), call)
+    return _over_many((job_values(record) for record in records), call)
 
 
 def _slots(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     wanted = call.query["taskmanagers"]
-    slots = [(record, slot) for record, slot in live_slots(jobs) if wanted is None or slot_id(slot) in wanted]
-    return _over_many((taskmanager_metrics(record, slot) for record, slot in slots), call)
+    slots = [slot for _, slot in live_slots(jobs) if wanted is None or slot_id(slot) in wanted]
+    return _over_many((taskmanager_values(slot) for slot in slots), call)
 
 
 def _subtasks(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     record, operator = find_vertex(jobs, call)
     wanted = call.query["subtasks"]
     chosen = range(operator.parallelism) if wanted is None else _indices(wanted, operator.parallelism)
-    return _over_many((subtask_metrics(record, operator, index) for index in chosen), call)
+    return _over_many((subtask_values(record, operator, index) for index in chosen), call)
 
 
 def _indices(parts: Sequence[str], parallelism: int) -> list[int]:

@@ -94,6 +94,7 @@ def test_values_are_text_and_unknown_names_are_left_out(served: Served) -> None:
         {"id": "1.numRecordsIn", "value": "20"},
     ]
     assert served.of_job("/metrics", get="numRestarts") == [{"id": "numRestarts", "value": "1"}]
+    assert served.of_job(VERTEX + "/metrics", get="0.busyTimeMsPerSecond")[0]["value"] == "250.0"
 
 
 def test_figures_over_subtasks_are_numbers(served: Served) -> None:
