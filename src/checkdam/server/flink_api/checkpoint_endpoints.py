@@ -13,6 +13,7 @@ import msgspec
 from checkdam import config
 from checkdam.runtime.monitor.job_records import (
     NEVER,
+    CheckpointCounts,
     CheckpointRecord,
     CheckpointStatus,
     JobRecord,
@@ -42,24 +43,16 @@ _FIELDS = {
 _BACKENDS = {"hashmap": "HashMapStateBackend", "rocksdb": "EmbeddedRocksDBStateBackend"}
 
 
-class Counts(msgspec.Struct, frozen=True):
-    restored: int
-    total: int
-    in_progress: int
-    completed: int
-    failed: int
-
-
 class Summary(msgspec.Struct, frozen=True):
     checkpointed_size: Statistics
     state_size: Statistics
     end_to_end_duration: Statistics
-    alignment_buffered: Statistics
-    processed_data: Statistics
-    persisted_data: Statistics
+    alignment_buffered: Statistics = ZERO
+    processed_data: Statistics = ZERO
+    persisted_data: Statistics = ZERO
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One operator's part of a checkpoint."""
 
     id: int
@@ -68,9 +61,9 @@ class Task(msgspec.Struct, frozen=True):
     checkpointed_size: int
     state_size: int
     end_to_end_duration: int
-    alignment_buffered: int
-    processed_data: int
-    persisted_data: int
+    alignment_buffered: int = 0
+    processed_data: int = 0
+    persisted_data: int = 0
     num_subtasks: int
     num_acknowledged_subtasks: int
 
@@ -86,9 +79,9 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="className"):
     end_to_end_duration: int
     checkpointed_size: int
     state_size: int
-    alignment_buffered: int
-    processed_data: int
-    persisted_data: int
+    alignment_buffered: int = 0
+    processed_data: int = 0
+    persisted_data: int = 0
     num_subtasks: int
     num_acknowledged_subtasks: int
     tasks: dict[str, Task]
@@ -126,7 +119,7 @@ class Latest(msgspec.Struct, frozen=True):
 
 
 class CheckpointingStatistics(msgspec.Struct, frozen=True):
-    counts: Counts
+    counts: CheckpointCounts
     summary: Summary
     latest: Latest
     history: list[Entry]
@@ -138,10 +131,10 @@ class DurationSummary(msgspec.Struct, frozen=True):
 
 
 class AlignmentSummary(msgspec.Struct, frozen=True):
-    buffered: Statistics
-    processed: Statistics
-    persisted: Statistics
-    duration: Statistics
+    buffered: Statistics = ZERO
+    processed: Statistics = ZERO
+    persisted: Statistics = ZERO
+    duration: Statistics = ZERO
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
@@ -159,10 +152,10 @@ class SubtaskDuration(msgspec.Struct, frozen=True):
 
 
 class SubtaskAlignment(msgspec.Struct, frozen=True):
-    buffered: int
-    processed: int
-    persisted: int
-    duration: int
+    buffered: int = 0
+    processed: int = 0
+    persisted: int = 0
+    duration: int = 0
 
 
 class CompletedSubtask(msgspec.Struct, frozen=True, kw_only=True, tag_field="className", tag="completed"):
@@ -227,16 +220,12 @@ def _statistics(jobs: Jobs, call: ApiCall) -> CheckpointingStatistics:
     if record.settings.storage is None and not record.checkpoints and not record.savepoints:
         raise RestError(404, "Checkpointing has not been enabled.")
     completed = [c for c in record.checkpoints if c.status is CheckpointStatus.COMPLETED]
-    counts = record.checkpoint_counts
     return CheckpointingStatistics(
-        Counts(counts.restored, counts.total, counts.in_progress, counts.completed, counts.failed),
+        record.checkpoint_counts,
         Summary(
             statistics(c.checkpointed_bytes for c in completed),
             statistics(c.state_bytes for c in completed),
             statistics(c.duration for c in completed),
-            ZERO,
-            ZERO,
-            ZERO,
         ),
         Latest(
             _entry_or_none(record, [c for c in completed if not c.kind.is_savepoint]),
@@ -266,6 +255,7 @@ def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Tas
     is_done = checkpoint.status is CheckpointStatus.COMPLETED
     if is_done and latest < 0:
         latest = checkpoint.finished_at
+    took = max(0, latest - checkpoint.triggered_at) if latest >= 0 else NEVER
     facts: dict[str, Any] = {
         "id": checkpoint.id,
         "status": checkpoint.status.value,
@@ -274,16 +264,9 @@ def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Tas
         "checkpoint_type": checkpoint.kind.value,
         "trigger_timestamp": checkpoint.triggered_at,
         "latest_ack_timestamp": latest,
-        "end_to_end_duration": int(checkpoint.duration)
-        if is_done
-        else max(0, latest - checkpoint.triggered_at)
-        if latest >= 0
-        else NEVER,
+        "end_to_end_duration": int(checkpoint.duration) if is_done else took,
         "checkpointed_size": checkpoint.checkpointed_bytes or sum(s.checkpointed_bytes for s in acknowledged),
         "state_size": checkpoint.state_bytes or sum(s.state_bytes for s in acknowledged),
-        "alignment_buffered": 0,
-        "processed_data": 0,
-        "persisted_data": 0,
         "num_subtasks": checkpoint.num_subtasks,
         "num_acknowledged_subtasks": checkpoint.num_subtasks if is_done else len(acknowledged),
         "tasks": tasks,
@@ -326,9 +309,6 @@ def _task(checkpoint: CheckpointRecord, part: OperatorCheckpoint) -> dict[str, A
         "checkpointed_size": sum(s.checkpointed_bytes for s in part.subtasks),
         "state_size": sum(s.state_bytes for s in part.subtasks),
         "end_to_end_duration": max((int(s.end_to_end_ms) for s in part.subtasks), default=NEVER),
-        "alignment_buffered": 0,
-        "processed_data": 0,
-        "persisted_data": 0,
         "num_subtasks": part.num_subtasks,
         "num_acknowledged_subtasks": len(part.subtasks),
     }
@@ -365,7 +345,7 @@ def _task_summary(subtasks: Sequence[SubtaskCheckpoint]) -> TaskSummary:
         statistics(s.state_bytes for s in subtasks),
         statistics(s.end_to_end_ms for s in subtasks),
         DurationSummary(statistics(s.sync_ms for s in subtasks), statistics(s.async_ms for s in subtasks)),
-        AlignmentSummary(ZERO, ZERO, ZERO, ZERO),
+        AlignmentSummary(),
         statistics(_start_delay(s) for s in subtasks),
     )
 
@@ -383,7 +363,7 @@ def _completed(subtask: SubtaskCheckpoint) -> CompletedSubtask:
         checkpointed_size=subtask.checkpointed_bytes,
         state_size=subtask.state_bytes,
         checkpoint=SubtaskDuration(int(subtask.sync_ms), int(subtask.async_ms)),
-        alignment=SubtaskAlignment(0, 0, 0, 0),
+        alignment=SubtaskAlignment(),
         start_delay=_start_delay(subtask),
     )
 

@@ -25,6 +25,7 @@ from checkdam.server.flink_api.vertices import slot_id
 
 FLINK_VERSION = "2.3.0"
 """The Flink version whose REST API this server implements; clients choose their requests by it."""
+_VERSION = str(checkdam.__version__)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -86,12 +87,8 @@ def _overview(jobs: Jobs, _: ApiCall) -> ClusterOverview:
         jobs_failed=statuses.count(JobStatus.FAILED),
         flink_version=FLINK_VERSION,
         flink_commit="checkdam",
-        checkdam_version=version(),
+        checkdam_version=_VERSION,
     )
-
-
-def version() -> str:
-    return str(checkdam.__version__)
 
 
 def _config(configuration: Configuration, _: ApiCall) -> DashboardConfiguration:
@@ -101,20 +98,16 @@ def _config(configuration: Configuration, _: ApiCall) -> DashboardConfiguration:
         timezone_name=zone.tm_zone,
         timezone_offset=zone.tm_gmtoff * 1000,
         flink_version=FLINK_VERSION,
-        flink_revision=f"checkdam {version()}",
+        flink_revision=f"checkdam {_VERSION}",
         features=Features(web_submit=False, web_cancel=True, web_rescale=True, web_history=False),
-        checkdam_version=version(),
+        checkdam_version=_VERSION,
     )
 
 
-def settings(configuration: Configuration) -> list[ConfigEntry]:
-    """Return every explicit setting; values that look like secrets are masked."""
-    made = {key: setting.value for key, setting in configuration.given().items()}
-    return [ConfigEntry(key, value) for key, value in masked(made).items()]
-
-
 def _settings(configuration: Configuration, _: ApiCall) -> list[ConfigEntry]:
-    return settings(configuration)
+    """Return every explicit setting; values that look like secrets are masked."""
+    given = {key: setting.value for key, setting in configuration.given().items()}
+    return [ConfigEntry(key, value) for key, value in masked(given).items()]
 
 
 def _thread_dump(_: Configuration, call: ApiCall) -> ThreadDump:
@@ -198,9 +191,7 @@ def find_slot(jobs: Jobs, call: ApiCall) -> tuple[JobRecord, SlotRecord]:
 
 
 def _facts(record: JobRecord, slot: SlotRecord) -> dict[str, Any]:
-    memory = max(0, slot.memory)
     host, _, port = slot.location.rpartition(":")
-    resource = Resource(1.0, memory >> 20)
     return {
         "id": slot_id(slot),
         "path": slot.location,
@@ -208,8 +199,8 @@ def _facts(record: JobRecord, slot: SlotRecord) -> dict[str, Any]:
         "time_since_last_heartbeat": now_ms(),
         "slots_number": 1,
         "free_slots": 0,
-        "assigned_tasks": _tasks(record, slot),
-        "total_resource": resource,
+        "assigned_tasks": sum(slot.subtask < operator.parallelism for operator in record.operators),
+        "total_resource": Resource(1.0, max(0, slot.memory) >> 20),
         "hardware": _hardware(slot),
         "pid": slot.pid,
         "subtask": slot.subtask,
@@ -224,22 +215,17 @@ def _hardware(slot: SlotRecord) -> Hardware:
     return Hardware(os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * _PAGE, os.sysconf("SC_AVPHYS_PAGES") * _PAGE)
 
 
-def _tasks(record: JobRecord, slot: SlotRecord) -> int:
-    return sum(slot.subtask < operator.parallelism for operator in record.operators)
-
-
 def _slots(jobs: Jobs, _: ApiCall) -> TaskManagers:
     return TaskManagers([TaskManager(**_facts(record, slot)) for record, slot in live_slots(jobs)])
 
 
 def _slot(jobs: Jobs, call: ApiCall) -> TaskManagerDetails:
     record, slot = find_slot(jobs, call)
-    memory = max(0, slot.memory)
     facts = _facts(record, slot)
     return TaskManagerDetails(
         **facts,
         allocated_slots=[AllocatedSlot(record.id, facts["total_resource"], facts["assigned_tasks"])],
-        metrics=TaskManagerMetrics(memory),
+        metrics=TaskManagerMetrics(max(0, slot.memory)),
     )
 
 

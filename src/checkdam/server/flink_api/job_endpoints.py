@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from checkdam.runtime.job_status import JobStatus
-from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, OperatorRecord
+from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, OperatorRecord, OptionRecord
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Positive, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
@@ -140,14 +140,6 @@ class JobStatusInfo(msgspec.Struct, frozen=True):
     status: JobStatus
 
 
-class Option(msgspec.Struct, frozen=True):
-    """A setting with its effective value; null: unset. `origin`: code, command line, file, default …"""
-
-    key: str
-    value: str | None
-    origin: str
-
-
 class ExecutionConfig(msgspec.Struct, frozen=True, rename="kebab"):
     """`options` is ours: every setting, including defaults."""
 
@@ -155,7 +147,7 @@ class ExecutionConfig(msgspec.Struct, frozen=True, rename="kebab"):
     job_parallelism: int
     user_config: dict[str, str]
     object_reuse_mode: bool = False
-    options: list[Option] = []
+    options: tuple[OptionRecord, ...] = ()
 
 
 class JobConfigInfo(msgspec.Struct, frozen=True, rename="kebab"):
@@ -284,7 +276,7 @@ def _config(jobs: Jobs, call: ApiCall) -> JobConfigInfo:
             record.settings.restart_strategy,
             record.parallelism,
             record.settings.configuration,
-            options=[Option(each.key, each.value, each.origin) for each in record.settings.options],
+            options=record.settings.options,
         ),
     )
 

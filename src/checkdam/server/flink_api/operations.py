@@ -19,6 +19,7 @@ from checkdam.clock import Clock, SystemClock
 from checkdam.errors import CheckdamError
 from checkdam.flink.java_throwable import serialized_throwable
 from checkdam.runtime.monitor.masking import without_credentials
+from checkdam.runtime.workers import settle
 from checkdam.server.app.http_errors import RestError
 
 _TRIGGER_ID = re.compile(r"[0-9a-fA-F]{32}")
@@ -151,12 +152,5 @@ class Operations:
 def in_thread(work: Callable[[], Any]) -> Future[Any]:
     """Run the function in a daemon thread."""
     future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  passed on through the future
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="checkdam-operation", daemon=True).start()
+    threading.Thread(target=settle, args=(future, work), name="checkdam-operation", daemon=True).start()
     return future

@@ -18,6 +18,7 @@ from checkdam.config import SAVEPOINT_DIR, Configuration
 from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.masking import MASKED, without_credentials
+from checkdam.runtime.workers import settle
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Nothing, Positive, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
@@ -149,12 +150,8 @@ class Triggers:
         )
 
     def cancel(self, call: ApiCall) -> Nothing:
-        if call.query["mode"] == "stop":
+        if call.query.get("mode") == "stop":
             raise _stop_has_moved()
-        cancel(self.jobs, call.job_id)
-        return Nothing()
-
-    def yarn_cancel(self, call: ApiCall) -> Nothing:
         cancel(self.jobs, call.job_id)
         return Nothing()
 
@@ -234,22 +231,16 @@ def cancel(jobs: Jobs, job_id: str) -> None:
 
 def savepoint_then_cancel(control: JobControl, target: str, format: SavepointFormat) -> Future[Any]:
     """Take a savepoint, then cancel; the result is the savepoint's path. If the savepoint fails, the job continues."""
-    return _then(control.trigger_savepoint(target, format), control.cancel)
-
-
-def _then(first: Future[Any], act: Callable[[], None]) -> Future[Any]:
     result: Future[Any] = Future()
 
-    def ended(done: Future[Any]) -> None:
-        try:
-            value = done.result()
-            act()
-        except BaseException as error:  # noqa: BLE001  passed on through the result
-            result.set_exception(error)
-        else:
-            result.set_result(value)
+    def then_cancel(taken: Future[str]) -> str:
+        path = taken.result()
+        control.cancel()
+        return path
 
-    first.add_done_callback(ended)
+    control.trigger_savepoint(target, format).add_done_callback(
+        lambda taken: settle(result, lambda: then_cancel(taken))
+    )
     return result
 
 
@@ -298,6 +289,6 @@ def routes(
         status(rescaling, OperationKind.RESCALING, OperationInfo),
         cancelling("PATCH", job, triggers.cancel, query=(mode,)),
         # For Flink's web page, and for proxies that only allow GET: it is a write nevertheless.
-        cancelling("GET", job + "/yarn-cancel", triggers.yarn_cancel, writes=True),
+        cancelling("GET", job + "/yarn-cancel", triggers.cancel, writes=True),
         cancelling("GET", job + "/yarn-stop", triggers.yarn_stop, writes=True),
     ]

@@ -42,7 +42,6 @@ _OF_JOB = {
     JobStatus.SUSPENDED: "CANCELED",
     JobStatus.RECONCILING: "RECONCILING",
 }
-_HIGH, _LOW = 0.5, 0.1  # Flink's thresholds for the backpressure ratio
 
 
 def task_state(record: JobRecord, operator: OperatorRecord, subtask: int | None = None) -> str:
@@ -72,10 +71,6 @@ def running_for(record: JobRecord, now: int) -> int:
     """Return the milliseconds from that start until now or the job's end; -1 if it has not started."""
     since, end = running_since(record), record.ended_at
     return NEVER if since < 0 else max(0, (end if end >= 0 else now) - since)
-
-
-def wire_name(name: str) -> str:
-    return name.replace("_", "-")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -155,20 +150,22 @@ class VertexTaskManagers(msgspec.Struct, frozen=True):
     taskmanagers: list[VertexTaskManager]
 
 
-class SubtaskBackpressure(msgspec.Struct, frozen=True):
+class SubtaskBackpressure(msgspec.Struct, frozen=True, kw_only=True):
+    """No subtask waits for a downstream buffer: only how busy it is differs. Flink has two spellings of the level."""
+
     subtask: int
     attempt_number: int = msgspec.field(name="attempt-number")
-    level: str = msgspec.field(name="backpressureLevel")
-    level_again: str = msgspec.field(name="backpressure-level")
-    ratio: float
+    level: str = msgspec.field(default="ok", name="backpressureLevel")
+    level_again: str = msgspec.field(default="ok", name="backpressure-level")
+    ratio: float = 0.0
     idle_ratio: float = msgspec.field(name="idleRatio")
     busy_ratio: float = msgspec.field(name="busyRatio")
 
 
-class Backpressure(msgspec.Struct, frozen=True):
-    status: str
-    level: str = msgspec.field(name="backpressureLevel")
-    level_again: str = msgspec.field(name="backpressure-level")
+class Backpressure(msgspec.Struct, frozen=True, kw_only=True):
+    status: str = "ok"
+    level: str = msgspec.field(default="ok", name="backpressureLevel")
+    level_again: str = msgspec.field(default="ok", name="backpressure-level")
     end_timestamp: int = msgspec.field(name="end-timestamp")
     subtasks: list[SubtaskBackpressure]
 
@@ -240,7 +237,7 @@ def _aggregated(subtasks: Sequence[Subtask]) -> Aggregated:
     if not subtasks:
         return Aggregated({}, {})
     metrics = {
-        wire_name(name): _spread([float(getattr(subtask.metrics, name)) for subtask in subtasks])
+        name.replace("_", "-"): _spread([float(getattr(subtask.metrics, name)) for subtask in subtasks])
         for name in subtasks[0].metrics.__struct_fields__
         if not name.endswith("_complete")
     }
@@ -265,8 +262,7 @@ def _one_subtask(jobs: Jobs, call: ApiCall) -> Subtask:
 
 
 def _attempt(jobs: Jobs, call: ApiCall) -> Subtask:
-    record, operator = find_vertex(jobs, call)
-    subtask = _subtask(record, operator, find_subtask(operator, call), now_ms())
+    subtask = _one_subtask(jobs, call)
     if call.path["attempt"] != subtask.attempt:  # only the failures of earlier attempts are kept
         raise RestError(404, f"Could not find execution for subtask {subtask.subtask} attempt {call.path['attempt']}")
     return subtask
@@ -313,18 +309,16 @@ def _taskmanagers(jobs: Jobs, call: ApiCall) -> VertexTaskManagers:
 
 
 def _backpressure(jobs: Jobs, call: ApiCall) -> Backpressure:
-    """Report backpressure from busy time: a busy operator holds back its upstream, and no other figure is known."""
     record, operator = find_vertex(jobs, call)
     subtasks = []
-    for figures in figures_of(record, operator.id, operator.parallelism):
-        busy = min(1.0, max(0.0, figures.busy_ratio))
-        subtasks.append(SubtaskBackpressure(figures.subtask, record.restarts, "ok", "ok", 0.0, 1.0 - busy, busy))
-    level = _level(max((subtask.ratio for subtask in subtasks), default=0.0))
-    return Backpressure("ok", level, level, now_ms(), subtasks)
-
-
-def _level(ratio: float) -> str:
-    return "high" if ratio > _HIGH else "low" if ratio > _LOW else "ok"
+    for each in figures_of(record, operator.id, operator.parallelism):
+        busy = min(1.0, max(0.0, each.busy_ratio))
+        subtasks.append(
+            SubtaskBackpressure(
+                subtask=each.subtask, attempt_number=record.restarts, idle_ratio=1.0 - busy, busy_ratio=busy
+            )
+        )
+    return Backpressure(end_timestamp=now_ms(), subtasks=subtasks)
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:

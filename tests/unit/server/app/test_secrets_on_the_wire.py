@@ -16,7 +16,9 @@ from checkdam.runtime.monitor.job_records import (
     SnapshotKind,
 )
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.flink_api.cluster import settings
+from checkdam.server.app.endpoint import ApiCall
+from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api import cluster
 
 _replace = msgspec.structs.replace
 
@@ -97,7 +99,8 @@ def test_the_settings_of_the_server_show_no_credentials() -> None:
         "rest.auth.token": "xyzzy",
     }
 
-    told = {entry.key: entry.value for entry in settings(Configuration.load(None, given))}
+    endpoints = {each.path: each for each in cluster.routes(Jobs(), Configuration.load(None, given))}
+    told = {entry.key: entry.value for entry in endpoints["/jobmanager/config"].handler(ApiCall({}, {}))}
 
     assert told["execution.checkpointing.dir"] == "memory://******@bucket/ck"
     assert "xyzzy" not in str(told)
