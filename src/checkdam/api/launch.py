@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from checkdam.runtime.monitor.job_events import JobListener
 
 DEFAULT_FILE = Path("checkdam.yaml")
-CONFIG_HELP = (
-    f"Settings file, or one of Flink (flink-conf.yaml, config.yaml) or its directory. Default: ./{DEFAULT_FILE}."
-)
 
 
 class Resume(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from checkdam.cli.options import FORMAT_TYPE
 from checkdam.cli.remote import Remote, RemoteJob, connection, wait_for_end
-from checkdam.cli.savepoint import FORMATS, TYPE_HELP
 from checkdam.cli.stop import job_and_directory
 from checkdam.errors import RequestRefusedError
 from checkdam.runtime.job_status import JobStatus
@@ -23,7 +23,7 @@ from checkdam.runtime.job_status import JobStatus
     flag_value="",
     help='Take a savepoint first. Its output may not be published: "checkdam stop" is better.',
 )
-@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
+@FORMAT_TYPE
 @connection
 def cancel(remote: Remote, job: str | None, directory: str | None, format_type: str) -> None:
     """End JOB now. Its checkpoints stay or go as execution.checkpointing.externalized-checkpoint-retention says.

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from checkdam.api.launch import CONFIG_HELP, JobToExamine, Launch
+from checkdam.api.launch import JobToExamine, Launch
 from checkdam.cli.error_messages import EXIT_FAILED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
-from checkdam.cli.run import SOURCE_POSITION, configuration
+from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, SOURCE_POSITION, VERBOSE, load_configuration
+from checkdam.cli.tables import print_json
 from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
@@ -41,12 +41,12 @@ _COLOURS = {
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint (…/chk-4).")
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator, as the job will be run.")
-@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
+@SETTINGS
+@CONFIG_FILE
 @click.option("-n", "--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
 @SOURCE_POSITION
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+@AS_JSON
+@VERBOSE
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -83,9 +83,7 @@ def check(
       checkdam check job.py -s data/checkpoints/<job>/chk-4
     """
     with told_to_user(verbose=verbose):
-        launch = Launch(
-            configuration=configuration(settings, {DEFAULT_PARALLELISM.key: parallelism}, file, verbose=False)
-        )
+        launch = Launch(load_configuration(settings, file, {DEFAULT_PARALLELISM.key: parallelism}))
         starts = dict(map(parse_source_start, source_positions))
         restored = from_path(path)
         built = _build(job, arguments, launch, verbose=verbose)
@@ -104,7 +102,7 @@ def check(
             "would_start": not is_refused(reports),
             "states": reports,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(view), indent=2).decode())
+        print_json(view)
     else:
         show(reports)
     ctx.exit(EXIT_FAILED if is_refused(reports) else 0)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from checkdam.cli import number_format
 from checkdam.cli.error_messages import told_to_user
-from checkdam.cli.tables import add_row, console_for_output, table_of
+from checkdam.cli.options import AS_JSON, VERBOSE
+from checkdam.cli.tables import add_row, console_for_output, print_json, table_of
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.runtime.source_position import HeldSource, decode_position
 from checkdam.state_reader.descriptions import OperatorDescription, StateDescription
@@ -33,9 +33,9 @@ _SHOWN_POSITION = 100
 
 @click.command()
 @click.argument("path")
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
+@AS_JSON
 @click.option("--full", is_flag=True, help="Read every state file: exact entries, checksums checked, however large.")
-@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+@VERBOSE
 def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
     """Show what the checkpoint in PATH holds: job, position of the sources, operators, states and sizes.
 
@@ -46,7 +46,7 @@ def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
     with told_to_user(verbose=verbose):
         found = look_into(path, in_full=full)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(as_plain_data(found)), indent=2).decode())
+        print_json(as_plain_data(found))
     else:
         show(found, console_for_output())
 

@@ -40,7 +40,7 @@ _EVERY_JOB = ""  # the option is given without a job
 )
 @click.option("--dir", "directory", metavar="DIRECTORY", help="Read this directory of checkpoints; ask no server.")
 @connection
-def list_command(
+def list_jobs(
     remote: Remote,
     checkpoints_of: str | None,
     savepoints_of: str | None,

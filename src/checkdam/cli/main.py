@@ -53,7 +53,7 @@ def _loaded(verb: str) -> click.Command | None:
         case "inspect":
             from checkdam.cli.inspect import inspect as command
         case "list":
-            from checkdam.cli.list import list_command as command
+            from checkdam.cli.list import list_jobs as command
         case "rescale":
             from checkdam.cli.rescale import rescale as command
         case "run":

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE
 from checkdam.cli.error_messages import say, told_to_user
+from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, VERBOSE, load_configuration
 from checkdam.cli.progress import Progress
+from checkdam.cli.tables import print_json
 from checkdam.client.rest_client import RestClient
-from checkdam.config import (
-    REST_ADDRESS,
-    REST_PORT,
-    SAVEPOINT_DIR,
-    Configuration,
-    parse_override,
-)
+from checkdam.config import REST_ADDRESS, REST_PORT, SAVEPOINT_DIR, Configuration
 from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
 from checkdam.runtime.job_status import JobStatus
 from checkdam.server.app.security import rest_token
@@ -176,7 +170,7 @@ class Remote:
     def answer(self, result: Any) -> None:
         """Print the result as JSON, if that is requested."""
         if self.as_json:
-            echo_json(result)
+            print_json(result)
 
     def _token(self, of_server: str | None) -> str | None:
         """Return the token of a registered server of this machine if there is one, else the user's."""
@@ -201,10 +195,10 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
         "-m", "--jobmanager", "address", metavar="HOST:PORT", help="The job's server. Default: found by itself."
     )
     @click.option("--token", envvar=TOKEN_VARIABLE, help=f"What the server wants to see. Also: ${TOKEN_VARIABLE}.")
-    @click.option("--json", "as_json", is_flag=True, help="Tell the result as JSON, and nothing else.")
-    @click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-    @click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
-    @click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+    @AS_JSON
+    @SETTINGS
+    @CONFIG_FILE
+    @VERBOSE
     @functools.wraps(command)
     def with_remote(
         *arguments: Any,
@@ -217,9 +211,7 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
         **options: Any,
     ) -> None:
         with told_to_user(verbose=verbose, as_json=as_json):
-            given = dict(map(parse_override, settings))
-            configuration = Configuration.load(file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None), given)
-            command(Remote(configuration, address, token, as_json), *arguments, **options)
+            command(Remote(load_configuration(settings, file), address, token, as_json), *arguments, **options)
 
     return with_remote
 
@@ -229,10 +221,6 @@ def _overviews(client: RestClient) -> list[dict[str, Any]]:
         return list(client.get("/jobs/overview")["jobs"])
     except (KeyError, TypeError) as error:
         raise RequestRefusedError(f"{client.url} answers, but not as a server of jobs does: is it Checkdam?") from error
-
-
-def echo_json(result: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
 
 
 def absolute(directory: str) -> str:

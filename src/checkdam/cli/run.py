@@ -15,10 +15,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from checkdam.api.launch import CONFIG_HELP, DEFAULT_FILE, Launch, Resume
+from checkdam.api.launch import Launch, Resume
 from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
 from checkdam.cli.job_file import run_and_tell
+from checkdam.cli.options import CONFIG_FILE, SETTINGS, SOURCE_POSITION, load_configuration
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import (
     ALLOW_REPEATED_OUTPUT,
@@ -26,8 +27,6 @@ from checkdam.config import (
     REST_PORT,
     RESTORE_MODE,
     SPARK_MASTER,
-    Configuration,
-    parse_override,
 )
 from checkdam.errors import JobFileError
 from checkdam.runtime.job import Job
@@ -35,16 +34,8 @@ from checkdam.runtime.job_control import JobMonitor
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.source_position import parse_source_start
 
-_SPARK_LOG_LEVEL = "spark.log.level"
-
-SOURCE_POSITION = click.option(
-    "--source-position",
-    "source_positions",
-    metavar="UID=POSITION",
-    multiple=True,
-    help="For a source that reads another place than in the checkpoint: earliest begins it anew, restored goes on from"
-    " its position all the same; repeatable.",
-)
+SPARK_LOG = "spark.log.level=WARN"
+"""The setting of --verbose."""
 
 
 @click.command()
@@ -69,8 +60,8 @@ SOURCE_POSITION = click.option(
 )
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
 @click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
-@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
+@SETTINGS
+@CONFIG_FILE
 @click.option("--port", metavar="N", help="Of the web page and REST; the next free one if taken. Default: 8081.")
 @click.option(
     "--no-rest", is_flag=True, help="Serve nothing: no web page, and the job cannot be asked or told anything."
@@ -150,7 +141,7 @@ def run(
     try:
         with told_to_user(verbose=verbose):
             launch = Launch(
-                configuration=configuration(settings, overrides, file, verbose=verbose),
+                load_configuration([*([SPARK_LOG] if verbose else []), *settings], file, overrides),
                 restore_path=path,
                 resume=Resume(resume) if resume is not None else None,
                 allow_non_restored_state=allow_non_restored_state,
@@ -180,17 +171,6 @@ def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
 
         launch.host, launch.watchers = host, watchers
         yield
-
-
-def configuration(
-    settings: Sequence[str], overrides: dict[str, str | None], file: Path | None, *, verbose: bool
-) -> Configuration:
-    """Return the settings file overridden by the command line's settings. Raise ConfigError."""
-    given = dict(map(parse_override, settings))
-    given |= {key: value for key, value in overrides.items() if value is not None}
-    if verbose:
-        given.setdefault(_SPARK_LOG_LEVEL, "WARN")
-    return Configuration.load(file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None), given)
 
 
 def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:

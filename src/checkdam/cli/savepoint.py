@@ -5,18 +5,16 @@ from __future__ import annotations
 import click
 
 from checkdam.checkpoint.savepoints import dispose
+from checkdam.cli.options import DETACHED, FORMAT_TYPE
 from checkdam.cli.remote import Remote, absolute, connection
 from checkdam.client.rest_client import RestClient
-
-FORMATS = click.Choice(["canonical", "native"], case_sensitive=False)
-TYPE_HELP = "canonical (default): the same for every state backend; native: the backend's own files."
 
 
 @click.command()
 @click.argument("job", required=False)
 @click.argument("directory", required=False)
-@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
-@click.option("-detached", "--detached", is_flag=True, help="Do not wait for it; tell the id to ask for it with.")
+@FORMAT_TYPE
+@DETACHED
 @click.option("-d", "--dispose", "disposed", metavar="PATH", help="Delete the savepoint in PATH. Needs no running job.")
 @connection
 def savepoint(

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from checkdam.api.launch import CONFIG_HELP
 from checkdam.cli.error_messages import say, told_to_user
 from checkdam.cli.listed_jobs import check_directory
-from checkdam.cli.run import configuration
+from checkdam.cli.options import CONFIG_FILE, SETTINGS, VERBOSE, load_configuration
 from checkdam.config import CHECKPOINT_DIR, REST_PORT
 from checkdam.errors import ConfigError
 
@@ -19,9 +18,9 @@ from checkdam.errors import ConfigError
 @click.command()
 @click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="Checkpoints of jobs; repeatable.")
 @click.option("--port", metavar="N", help="Where to listen; the next free port if it is taken. Default: 8081.")
-@click.option("-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help=CONFIG_HELP)
-@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+@SETTINGS
+@CONFIG_FILE
+@VERBOSE
 def serve(
     directories: tuple[str, ...], port: str | None, settings: tuple[str, ...], file: Path | None, *, verbose: bool
 ) -> None:
@@ -35,7 +34,7 @@ def serve(
       checkdam serve --dir s3://bucket/checkpoints --port 9000
     """
     with told_to_user(verbose=verbose):
-        given = configuration(settings, {REST_PORT.key: port}, file, verbose=False)
+        given = load_configuration(settings, file, {REST_PORT.key: port})
         if not directories and given.get(CHECKPOINT_DIR) is None:
             raise ConfigError("there is no directory of checkpoints to show", hint="Name one with --dir.")
         for directory in directories:

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any
 
 import click
-import msgspec
 
 from checkdam.cli.error_messages import told_to_user
 from checkdam.cli.inspect import show
+from checkdam.cli.options import AS_JSON, VERBOSE
 from checkdam.cli.remote import Remote, connection
 from checkdam.cli.state_tables import diff_table, rows_table, states_table
-from checkdam.cli.tables import console_for_output
+from checkdam.cli.tables import console_for_output, print_json
 from checkdam.client.rest_client import segment
 from checkdam.errors import StateNotRestorableError, UsageError
 from checkdam.state_reader.content import StateContent
@@ -27,9 +27,6 @@ from checkdam.state_reader.savepoint_reader import Savepoint
 from checkdam.types.json_values import key_from_text, to_json
 
 _LIMIT = 20
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-_verbose = click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
 
 
 @click.group()
@@ -67,8 +64,8 @@ def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: 
 
 @state.command("ls", short_help="List operators and their states.")
 @click.argument("path")
-@_as_json
-@_verbose
+@AS_JSON
+@VERBOSE
 def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
     """List the operators in PATH and their states: kind, types, entries and size.
 
@@ -85,7 +82,7 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
             return
         states = {operator.uid: savepoint.states(operator.uid) for operator in savepoint.operators}
     if as_json:
-        _print_json(_described(savepoint, states))
+        print_json(_described(savepoint, states))
     else:
         console_for_output().print(states_table(savepoint, states))
 
@@ -97,8 +94,8 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
 @click.option("--key", help="Only this key: JSON, or a bare word where keys are text.")
 @click.option("--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows to show; 0: all.")
 @click.option("--timers", is_flag=True, help="The operator's timers.")
-@_as_json
-@_verbose
+@AS_JSON
+@VERBOSE
 def show_state(
     path: str, uid: str, name: str | None, *, key: str | None, limit: int, timers: bool, as_json: bool, verbose: bool
 ) -> None:
@@ -129,8 +126,8 @@ def show_state(
 @click.option(
     "--limit", type=click.IntRange(min=0), default=EXAMPLES, show_default=True, help="Examples to show of each state."
 )
-@_as_json
-@_verbose
+@AS_JSON
+@VERBOSE
 def diff_states(
     old: str, new: str, uid: str | None, name: str | None, *, limit: int, as_json: bool, verbose: bool
 ) -> None:
@@ -138,7 +135,7 @@ def diff_states(
     with told_to_user(verbose=verbose, as_json=as_json):
         found = list(diff(_load(old), _load(new), uid, name, examples=limit))
     if as_json:
-        _print_json({"states": [_told(each) for each in found]})
+        print_json({"states": [_told(each) for each in found]})
     else:
         console_for_output().print(diff_table(found))
 
@@ -165,7 +162,7 @@ def _load(path: str) -> Savepoint:
 def _list_flinks(path: str, *, as_json: bool) -> None:
     found = describe_flink_snapshot(path)
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         show(found, console_for_output())
 
@@ -233,7 +230,3 @@ def _told(found: StateDiff) -> dict[str, Any]:
         "unchanged": found.unchanged,
         "examples": [json_example(example, found.content) for example in found.examples],
     }
-
-
-def _print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from checkdam.cli.options import DETACHED, FORMAT_TYPE
 from checkdam.cli.remote import Remote, absolute, connection, wait_for_end
-from checkdam.cli.savepoint import FORMATS, TYPE_HELP
 
 
 @click.command()
@@ -23,8 +23,8 @@ from checkdam.cli.savepoint import FORMATS, TYPE_HELP
 @click.option(
     "-d", "--drain", is_flag=True, help="End event time first: all timers fire, and the job is done for good."
 )
-@click.option("-type", "--type", "format_type", type=FORMATS, default="canonical", help=TYPE_HELP)
-@click.option("-detached", "--detached", is_flag=True, help="Do not wait for it; tell the id to ask for it with.")
+@FORMAT_TYPE
+@DETACHED
 @connection
 def stop(
     remote: Remote, job: str | None, directory: str | None, format_type: str, *, drain: bool, detached: bool

@@ -1,10 +1,13 @@
-"""Standard output for people: a console, and tables that fold on a narrow terminal."""
+"""Standard output: for people a console, and tables that fold on a narrow terminal; JSON for programs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from typing import Any
 
+import click
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +20,10 @@ _FIGURES = frozenset({"added", "changed", "entries", "files", "key group", "remo
 def console_for_output() -> Console:
     """Return a console on standard output; if it is not a terminal, tables are not folded."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def table_of(*names: str, whole: Collection[str] = ()) -> Table:

@@ -13,7 +13,8 @@ import pytest
 
 from checkdam import config
 from checkdam.cli.main import command_line
-from checkdam.cli.run import command_with, configuration
+from checkdam.cli.options import load_configuration
+from checkdam.cli.run import SPARK_LOG, command_with
 
 PREPARED = """
 from checkdam import StreamExecutionEnvironment
@@ -36,7 +37,7 @@ def _run(program: str, *options: str) -> int:
 def test_the_command_line_wins_over_the_file_in_the_current_directory() -> None:
     Path("checkdam.yaml").write_text("parallelism.default: 3\npipeline.name: from file\n")
 
-    settings = configuration(["parallelism.default=4"], {"parallelism.default": "5"}, None, verbose=False)
+    settings = load_configuration(["parallelism.default=4"], None, {"parallelism.default": "5"})
 
     assert settings.get(config.DEFAULT_PARALLELISM) == 5
     assert settings.get(config.PIPELINE_NAME) == "from file"
@@ -46,12 +47,12 @@ def test_a_file_that_is_named_takes_the_place_of_the_one_in_the_current_director
     Path("checkdam.yaml").write_text("pipeline.name: here\n")
     Path("other.yaml").write_text("pipeline.name: there\n")
 
-    assert configuration([], {}, Path("other.yaml"), verbose=False).get(config.PIPELINE_NAME) == "there"
+    assert load_configuration([], Path("other.yaml")).get(config.PIPELINE_NAME) == "there"
 
 
 def test_verbose_turns_sparks_log_on_unless_a_level_is_given() -> None:
-    assert configuration([], {}, None, verbose=True).spark_settings() == {"spark.log.level": "WARN"}
-    given = configuration(["spark.log.level=INFO"], {}, None, verbose=True)
+    assert load_configuration([SPARK_LOG], None).spark_settings() == {"spark.log.level": "WARN"}
+    given = load_configuration([SPARK_LOG, "spark.log.level=INFO"], None)
     assert given.spark_settings() == {"spark.log.level": "INFO"}
 
 

@@ -21,6 +21,7 @@ from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
 from checkdam.cli.error_messages import EXIT_FAILED, EXIT_TERMINATED, told_to_user
 from checkdam.cli.inspect import look_into, show
+from checkdam.cli.options import VERBOSE
 from checkdam.cli.tables import console_for_output
 from checkdam.errors import JobFailedError, UsageError
 
@@ -33,7 +34,7 @@ _SHOWN_WORDS = 5
 
 @click.command()
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Keep input, output and checkpoints here.")
-@click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+@VERBOSE
 @click.pass_context
 def demo(ctx: click.Context, directory: Path | None, *, verbose: bool) -> None:
     """Count the words of a small text while the job loses first a slot, then its driver, to SIGKILL.
