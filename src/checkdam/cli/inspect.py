@@ -64,18 +64,25 @@ class Inspected:
         return _positions(self.snapshot.source_position)
 
 
-def look_into(path: str, *, in_full: bool = False) -> Inspected | FlinkSnapshot:
-    """Read the checkpoint in `path`, of Checkdam or Flink; `in_full` reads every state file, however large.
+def open_snapshot(path: str) -> Savepoint | FlinkSnapshot:
+    """Open the checkpoint or savepoint in `path`, of Checkdam or Flink.
 
     Raises:
         CheckpointNotFoundError, CheckpointDamagedError, FormatTooNewError: there is no readable checkpoint.
     """
     try:
-        snapshot = Savepoint.load(path)
+        return Savepoint.load(path)
     except StateNotRestorableError as error:
         if not is_written_by_flink(error):
             raise
         return describe_flink_snapshot(path)
+
+
+def look_into(path: str, *, in_full: bool = False) -> Inspected | FlinkSnapshot:
+    """Open the checkpoint in `path` and describe its states; `in_full` reads every state file, however large."""
+    snapshot = open_snapshot(path)
+    if isinstance(snapshot, FlinkSnapshot):
+        return snapshot
     states = {
         operator.uid: snapshot.states(operator.uid, in_full=in_full or operator.bytes <= READ_IN_FULL_BYTES)
         for operator in snapshot.operators

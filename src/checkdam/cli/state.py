@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from checkdam.cli.error_messages import told_to_user
-from checkdam.cli.inspect import show
+from checkdam.cli.inspect import open_snapshot, show
 from checkdam.cli.options import AS_JSON, VERBOSE
 from checkdam.cli.remote import Remote, connection
 from checkdam.cli.state_tables import diff_table, rows_table, states_table
@@ -20,7 +20,7 @@ from checkdam.errors import StateNotRestorableError, UsageError
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import StateDescription
 from checkdam.state_reader.diffing import EXAMPLES, StateDiff, diff
-from checkdam.state_reader.flink_snapshot import describe_flink_snapshot, is_written_by_flink
+from checkdam.state_reader.flink_snapshot import FlinkSnapshot
 from checkdam.state_reader.json_rows import json_example, json_rows
 from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.savepoint_reader import Savepoint
@@ -73,18 +73,15 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
     everything would tell. Of what Flink wrote, the operators are shown as far as its _metadata tells.
     """
     with told_to_user(verbose=verbose, as_json=as_json):
-        try:
-            savepoint = Savepoint.load(path)
-        except StateNotRestorableError as error:
-            if not is_written_by_flink(error):
-                raise
-            _list_flinks(path, as_json=as_json)
-            return
-        states = {operator.uid: savepoint.states(operator.uid) for operator in savepoint.operators}
+        snapshot = open_snapshot(path)
+        if isinstance(snapshot, Savepoint):
+            states = {operator.uid: snapshot.states(operator.uid) for operator in snapshot.operators}
     if as_json:
-        print_json(_described(savepoint, states))
+        print_json(snapshot if isinstance(snapshot, FlinkSnapshot) else _described(snapshot, states))
+    elif isinstance(snapshot, FlinkSnapshot):
+        show(snapshot, console_for_output())
     else:
-        console_for_output().print(states_table(savepoint, states))
+        console_for_output().print(states_table(snapshot, states))
 
 
 @state.command("show", short_help="Show entries of a state.")
@@ -148,23 +145,13 @@ def _answer_text(answer: dict[str, Any]) -> str:
 
 
 def _load(path: str) -> Savepoint:
-    try:
-        return Savepoint.load(path)
-    except StateNotRestorableError as error:
-        if not is_written_by_flink(error):
-            raise
+    snapshot = open_snapshot(path)
+    if isinstance(snapshot, FlinkSnapshot):
         raise StateNotRestorableError(
-            f'"{path}" was written by Flink, whose state files only Flink reads',
-            hint='"checkdam state ls" and "checkdam inspect" tell what its _metadata does.',
-        ) from error
-
-
-def _list_flinks(path: str, *, as_json: bool) -> None:
-    found = describe_flink_snapshot(path)
-    if as_json:
-        print_json(found)
-    else:
-        show(found, console_for_output())
+            f'"{path}" was written by Flink, and only Flink can read its state files',
+            hint='"checkdam state ls" and "checkdam inspect" show its _metadata.',
+        )
+    return snapshot
 
 
 def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -> StateContent:

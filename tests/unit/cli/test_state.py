@@ -122,4 +122,4 @@ def test_what_flink_wrote_is_listed_and_not_shown(capsys: Output, tmp_path: Path
     (tmp_path / "_metadata").write_bytes(metadata.read_bytes())
 
     assert _json(capsys, "ls", str(tmp_path))["written_by"] == "flink"
-    assert "only Flink reads" in _refused(capsys, "show", str(tmp_path), "op", code=1)
+    assert "only Flink can read" in _refused(capsys, "show", str(tmp_path), "op", code=1)
