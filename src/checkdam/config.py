@@ -66,7 +66,7 @@ CHECKPOINT_INTERVAL: ConfigOption[timedelta | None] = ConfigOption(
     _CHECKPOINTING + "interval",
     DURATION,
     None,
-    "Time between the starts of two checkpoints; 0 takes one after every epoch; unset takes none but the final one.",
+    "Time between the starts of two checkpoints; 0: one after every epoch; unset: only the final one.",
 )
 CHECKPOINT_MODE = ConfigOption(
     _CHECKPOINTING + "mode",
@@ -78,7 +78,7 @@ CHECKPOINT_TIMEOUT = ConfigOption(
     _CHECKPOINTING + "timeout", DURATION, timedelta(minutes=10), "A checkpoint that takes longer is aborted."
 )
 CHECKPOINT_MIN_PAUSE = ConfigOption(
-    _CHECKPOINTING + "min-pause", DURATION, timedelta(0), "Least time between the end of a checkpoint and the next."
+    _CHECKPOINTING + "min-pause", DURATION, timedelta(0), "Minimum time between the end of a checkpoint and the next."
 )
 MAX_CONCURRENT_CHECKPOINTS = ConfigOption(
     _CHECKPOINTING + "max-concurrent-checkpoints", integer(1), 1, "How many checkpoints may be in progress at once."
@@ -98,7 +98,7 @@ CHECKPOINT_RETENTION = ConfigOption(
         synonyms={"RETAIN_ON_FAILURE": "DELETE_ON_CANCELLATION"},
     ),
     "DELETE_ON_CANCELLATION",
-    "After which end of the job its checkpoints stay.",
+    "Which checkpoints stay when the job ends.",
 )
 NUM_RETAINED_CHECKPOINTS = ConfigOption(
     _CHECKPOINTING + "num-retained",
@@ -125,8 +125,8 @@ CHECKPOINT_STORAGE: ConfigOption[str | None] = ConfigOption(
         },
     ),
     None,
-    "Where checkpoints are kept: in a directory, or in the memory of the driver (jobmanager), which only a failover "
-    "survives; unset: in the directory that is set.",
+    "Where checkpoints are kept: in a directory, or in the driver's memory (jobmanager), from which only a failover "
+    "can restore; unset: in the directory that is set.",
     ("state.checkpoint-storage",),
 )
 SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
@@ -140,34 +140,34 @@ RESTORE_PATH: ConfigOption[str | None] = ConfigOption(
     "execution.state-recovery.path",
     TEXT,
     None,
-    "Savepoint or checkpoint to start from, as `checkdam run -s` names one.",
+    "Savepoint or checkpoint to start from, as with `checkdam run -s`.",
     ("execution.savepoint.path",),
 )
 IGNORE_UNCLAIMED_STATE = ConfigOption(
     "execution.state-recovery.ignore-unclaimed-state",
     BOOLEAN,
     default=False,
-    description="Whether state of operators that the job no longer has may be dropped, as `checkdam run -n` allows.",
+    description="Whether the state of operators that the job no longer has may be dropped, as with `checkdam run -n`.",
     aliases=("execution.savepoint.ignore-unclaimed-state",),
 )
 RESTORE_MODE = ConfigOption(
     "execution.state-recovery.claim-mode",
     choice("NO_CLAIM", "CLAIM", "LEGACY"),
     "NO_CLAIM",
-    "Who owns what a job is restored from: NO_CLAIM leaves it alone; with CLAIM the job goes on in it, or deletes it.",
+    "Who owns the restored snapshot. NO_CLAIM: the user, the job only reads it; CLAIM: the job, which may delete it.",
     ("execution.savepoint-restore-mode",),
 )
 SUSPEND_GRACE_PERIOD = ConfigOption(
     "execution.suspend.grace-period",
     DURATION,
     timedelta(seconds=10),
-    "How long a job may take for its last checkpoint after SIGTERM. Set it below the time its supervisor waits.",
+    "How long a job may take for its last checkpoint after SIGTERM; less than its supervisor waits.",
 )
 ALLOW_REPEATED_OUTPUT = ConfigOption(
     "execution.state-recovery.allow-repeated-output",
     BOOLEAN,
     default=False,
-    description="Whether a job may go back to an older checkpoint although a sink cannot withdraw what it published.",
+    description="Whether a job may restore an older checkpoint although a sink cannot withdraw later output.",
 )
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
@@ -199,28 +199,28 @@ INCREMENTAL_CHECKPOINTS = ConfigOption(
     _CHECKPOINTING + "incremental",
     BOOLEAN,
     default=True,
-    description="Whether a checkpoint writes only what changed, unless all is cheaper; false: every one is full.",
+    description="Whether checkpoints write only changes, where that is cheaper; false: every checkpoint is full.",
     aliases=("state.backend.incremental",),
 )
 ROCKSDB_MEMORY = ConfigOption(
     "state.backend.rocksdb.memory.fixed-per-slot",
     MEMORY,
     256 << 20,
-    "Cache and write buffers of all RocksDB state of one slot together.",
+    "Memory for all RocksDB state of a slot: cache and write buffers together.",
     ("taskmanager.memory.managed.size",),
 )
 ROCKSDB_LOCAL_DIR: ConfigOption[str | None] = ConfigOption(
     "state.backend.rocksdb.localdir",
     DIRECTORIES,
     None,
-    "Where RocksDB keeps its working files; slots take turns among several; unset: the directory for temporary files.",
+    "Where RocksDB keeps its working files; slots take turns among several; unset: the temporary directory.",
     ("state.backend.rocksdb.checkpointdir",),
 )
 MEMORY_STORAGE_MAX_SIZE: ConfigOption[int] = ConfigOption(
     _CHECKPOINTING + "memory-storage.max-state-size",
     MEMORY,
     5 << 20,
-    "The largest state of a subtask that checkpoints in memory take, as Flink's JobManagerCheckpointStorage.",
+    "Largest state of a subtask in a checkpoint in memory, as in Flink's JobManagerCheckpointStorage.",
 )
 DEFAULT_PARALLELISM: ConfigOption[int | None] = ConfigOption(
     "parallelism.default",
@@ -255,7 +255,7 @@ RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
         },
     ),
     None,
-    "What follows a failure; unset: exponential-delay with checkpoints, none without.",
+    "What to do after a failure; unset: exponential-delay with checkpoints, none without.",
     ("restart-strategy",),
 )
 FIXED_DELAY_ATTEMPTS = ConfigOption(_RESTART + "fixed-delay.attempts", integer(0), 1, "Restarts before giving up.")
@@ -265,17 +265,26 @@ INITIAL_BACKOFF = ConfigOption(
 )
 MAX_BACKOFF = ConfigOption(_EXPONENTIAL + "max-backoff", DURATION, timedelta(minutes=1), "Longest wait.")
 BACKOFF_MULTIPLIER = ConfigOption(
-    _EXPONENTIAL + "backoff-multiplier", number(1.0), 1.5, "How the wait grows with each failure."
+    _EXPONENTIAL + "backoff-multiplier", number(1.0), 1.5, "Factor by which the wait grows with each failure."
 )
 RESET_BACKOFF_THRESHOLD = ConfigOption(
-    _EXPONENTIAL + "reset-backoff-threshold", DURATION, timedelta(hours=1), "Calm after which the wait starts over."
+    _EXPONENTIAL + "reset-backoff-threshold",
+    DURATION,
+    timedelta(hours=1),
+    "Time without failures after which the wait is reset.",
 )
 JITTER_FACTOR = ConfigOption(_EXPONENTIAL + "jitter-factor", number(0.0, 1.0), 0.1, "Share of the wait that is random.")
 BACKOFF_ATTEMPTS: ConfigOption[int | None] = ConfigOption(
-    _EXPONENTIAL + "attempts-before-reset-backoff", integer(1), None, "Restarts without calm before giving up."
+    _EXPONENTIAL + "attempts-before-reset-backoff",
+    integer(1),
+    None,
+    "Restarts without a reset of the wait before giving up.",
 )
 MAX_FAILURES_PER_INTERVAL = ConfigOption(
-    _RESTART + "failure-rate.max-failures-per-interval", integer(1), 1, "Failures within the interval that are borne."
+    _RESTART + "failure-rate.max-failures-per-interval",
+    integer(1),
+    1,
+    "Failures that are tolerated within the interval.",
 )
 FAILURE_RATE_INTERVAL = ConfigOption(
     _RESTART + "failure-rate.failure-rate-interval", DURATION, timedelta(minutes=1), "The interval of failure-rate."
@@ -291,19 +300,19 @@ FAIL_ON_REPEATED_REJECTION = ConfigOption(
     " record again after a restart.",
 )
 HEARTBEAT_INTERVAL = ConfigOption(
-    "heartbeat.interval", DURATION, timedelta(seconds=10), "How often the driver hears from each slot and from the JVM."
+    "heartbeat.interval", DURATION, timedelta(seconds=10), "Time between two heartbeats of a slot, or of the JVM."
 )
 HEARTBEAT_TIMEOUT = ConfigOption(
     "heartbeat.timeout",
     DURATION,
     timedelta(seconds=50),
-    "A slot, driver or JVM that is silent for longer is given up; longer than heartbeat.interval.",
+    "A slot, driver or JVM without a heartbeat for longer counts as lost; longer than heartbeat.interval.",
 )
 CANCELLATION_TIMEOUT = ConfigOption(
     "task.cancellation.timeout",
     DURATION,
     timedelta(minutes=3),
-    "A job that ends or fails over and stands still for longer is given up, and fails; 0: never.",
+    "A job that makes no progress for longer while it ends or fails over, fails; 0: no limit.",
     ("task.cancellation-timeout",),
 )
 
@@ -315,13 +324,16 @@ REST_BIND_PORT: ConfigOption[str | None] = ConfigOption(
     _REST + "bind-port", TEXT, None, 'Ports the REST server may use, such as "8081,8085-8090"; unset: rest.port.'
 )
 REST_ADDRESS: ConfigOption[str | None] = ConfigOption(
-    _REST + "address", TEXT, None, "The name under which clients reach the REST server; unset: where it listens."
+    _REST + "address",
+    TEXT,
+    None,
+    "Host name under which clients reach the REST server; unset: the address it listens on.",
 )
 REST_BIND_ADDRESS = ConfigOption(
     _REST + "bind-address",
     TEXT,
     "localhost",
-    "Where the REST server listens; anything but this machine itself needs rest.auth.token.",
+    "Address the REST server listens on; one that other machines can reach needs rest.auth.token.",
 )
 REST_AUTH_TOKEN: ConfigOption[str | None] = ConfigOption(
     _REST + "auth.token", TEXT, None, 'What every request must carry as "Authorization: Bearer …"; unset: nothing.'
@@ -330,16 +342,16 @@ REST_AUTH_TOKEN_FILE: ConfigOption[str | None] = ConfigOption(
     _REST + "auth.token-file",
     TEXT,
     None,
-    "A file whose first line is the token: a word on the command line can be read by every user of the machine.",
+    "File whose first line is the token; a token on the command line is visible to all users of the machine.",
 )
 REST_ASYNC_STORE_DURATION = ConfigOption(
     _REST + "async.store-duration",
     DURATION,
     timedelta(minutes=5),
-    "How long the result of a savepoint or another asynchronous operation can be asked for.",
+    "How long the result of an asynchronous operation, such as a savepoint, can be queried.",
 )
 REST_MAX_CONTENT_LENGTH = ConfigOption(
-    _REST + "server.max-content-length", MEMORY, 16 << 20, "The largest body of a request that is read."
+    _REST + "server.max-content-length", MEMORY, 16 << 20, "Largest accepted body of a request."
 )
 WEB_ALLOW_ORIGIN: ConfigOption[str | None] = ConfigOption(
     "web.access-control-allow-origin",
@@ -348,7 +360,7 @@ WEB_ALLOW_ORIGIN: ConfigOption[str | None] = ConfigOption(
     "Access-Control-Allow-Origin of answers to reads; unset: none, so that other sites' pages cannot read the state.",
 )
 WEB_REFRESH_INTERVAL = ConfigOption(
-    "web.refresh-interval", DURATION, timedelta(seconds=3), "How often the page asks for news."
+    "web.refresh-interval", DURATION, timedelta(seconds=3), "How often the page updates."
 )
 WEB_CHECKPOINTS_HISTORY = ConfigOption(
     "web.checkpoints.history",
@@ -357,7 +369,7 @@ WEB_CHECKPOINTS_HISTORY = ConfigOption(
     "How many checkpoints the history shows.",
 )
 WEB_EXCEPTION_HISTORY = ConfigOption(
-    "web.exception-history-size", integer(0), 16, "How many failures of a job are remembered."
+    "web.exception-history-size", integer(0), 16, "How many failures of a job the history shows."
 )
 
 OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))

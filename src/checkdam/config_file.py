@@ -60,7 +60,7 @@ def _read_yaml(text: str, file: Path) -> list[Entry]:
         where = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         raise ConfigError(
-            f'settings file "{file}"{where} is not valid YAML: {problem}', hint="Mend that line."
+            f'settings file "{file}"{where} is not valid YAML: {problem}', hint="Correct that line."
         ) from error
     if root is None or root.value == "":
         return []

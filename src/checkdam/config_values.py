@@ -86,7 +86,7 @@ MEMORY = ValueType(
     "a memory size: a number and a unit (b, kb, mb, gb)", "256 mb", lambda v: int(_scaled(v, _MEMORY_UNITS))
 )
 BOOLEAN = ValueType("true or false", "true", _boolean)
-TEXT = ValueType("a text", "name", _text)
+TEXT = ValueType("text", "name", _text)
 DIRECTORIES = ValueType("a directory, or several with commas between them", "/data/a,/data/b", _directories)
 
 

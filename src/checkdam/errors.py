@@ -16,7 +16,7 @@ CheckdamError
 │   └── StateNotRestorableError  intact, but incompatible with this job
 ├── StorageError                 the operation did not happen
 │   └── StorageUncertainError    the operation may have happened: the reply was lost
-├── SavepointError               a savepoint cannot be taken there, or the one to dispose of is none
+├── SavepointError               a savepoint cannot be written to, or deleted from, the given place
 ├── StateNotReadyError           live state cannot be read right now; retrying helps
 ├── ServerUnreachableError       no server answers at the address of a REST server
 ├── RequestRefusedError          a REST server refused a request, or the requested work failed
@@ -26,8 +26,8 @@ CheckdamError
     ├── OutputLostError          output to be published is gone; an older checkpoint produces it again
     ├── UserFunctionError        the user's function raised; carries traceback, operator and record
     ├── SlotLostError            a slot or its executor is gone, or hangs
-    ├── EngineLostError          Spark itself is gone, or hangs: only another process can run the job again
-    ├── GivenUpError             the job was to end or to fail over, and hangs
+    ├── EngineLostError          Spark is gone, or hangs: only a new process can run the job again
+    ├── GivenUpError             the job made no progress while it ended or failed over
     └── FencedError              another driver has taken over the job; this one stopped without changing anything
 """
 

@@ -179,7 +179,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
     ),
     WithoutEffect(
         "Metrics of state",
-        "the metrics of state are those of docs/operating.md",
+        "docs/operating.md lists the metrics of state",
         (),
         (
             _ROCKSDB + "metrics.",
@@ -197,7 +197,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
     ),
     WithoutEffect(
         "Restarts",
-        "all of a job is restarted, by the strategy of restart-strategy.type",
+        "a failover restarts the whole job, with the strategy of restart-strategy.type",
         (
             "jobmanager.execution.failover-strategy",
             "execution-retries.default",
@@ -209,7 +209,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
     ),
     WithoutEffect(
         "Asynchronous state",
-        "a function reads and writes its state at once, where it runs",
+        "access to state is synchronous",
         (),
         ("execution.async-state.",),
     ),
@@ -330,7 +330,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
     ),
     WithoutEffect(
         "REST server and page",
-        "the REST server of Checkdam is another program; docs/rest.md has what it knows",
+        "Checkdam has its own REST server, with the settings in docs/rest.md",
         (
             "rest.await-leader-timeout",
             "rest.connection-timeout",
@@ -368,7 +368,7 @@ REFUSED: tuple[RefusedKey, ...] = (
     RefusedKey(
         (_CHECKPOINTING + "create-subdir", "state.checkpoints.create-subdir"),
         ("true",),
-        "checkpoints of several jobs would lie in one directory, and each job would remove those of the others",
+        "each job would delete the checkpoints of the other jobs in the same directory",
         "Leave it out: each job has a directory of its own below the checkpoint directory.",
     ),
     RefusedKey(
@@ -396,7 +396,7 @@ def reason_without_effect(key: str) -> str | None:
     if key in _REASONS:
         return _REASONS[key]
     if key in _REFUSED:
-        return "it is so in any case"
+        return "this is always the behaviour"
     parts = key.split(".")
     for length in range(len(parts) - 1, 0, -1):  # the narrowest family first
         reason = _FAMILIES.get(".".join(parts[:length]) + ".")

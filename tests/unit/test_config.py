@@ -78,7 +78,7 @@ def test_names_are_read_in_any_case_with_either_dash(spelling: str) -> None:
         ("restart-strategy.exponential-delay.jitter-factor", "2", "at least 0 and at most 1"),
         ("restart-strategy.exponential-delay.backoff-multiplier", "nan", "a number of at least 1"),
         ("restart-strategy.exponential-delay.backoff-multiplier", "inf", "a number of at least 1"),
-        ("pipeline.name", " ", "a text"),
+        ("pipeline.name", " ", "not text"),
     ],
 )
 def test_an_ill_typed_value_names_key_value_and_what_is_expected(key: str, value: str, expected: str) -> None:

@@ -206,8 +206,8 @@ def test_a_directory_of_flink_is_read_as_flink_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("execution.checkpointing.create-subdir", "false", "each job would remove those of the others"),
-        ("state.checkpoints.create-subdir", "false", "each job would remove those of the others"),
+        ("execution.checkpointing.create-subdir", "false", "each job would delete the checkpoints of the other jobs"),
+        ("state.checkpoints.create-subdir", "false", "each job would delete the checkpoints of the other jobs"),
         ("execution.runtime-mode", "BATCH", "there is no batch mode"),
         ("state.backend.type", "forst", "one of hashmap, rocksdb"),
     ],

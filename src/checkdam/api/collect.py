@@ -81,12 +81,12 @@ class CloseableIterator(Generic[T]):
 def execute_and_collect(stream: Stream[T], job_name: str | None, limit: int | None) -> CloseableIterator[T]:
     """Run the job built so far, delivering the records of this stream to the program."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise JobGraphError(f"execute_and_collect: limit is {limit!r}", hint="It is a whole number, at least 1.")
+        raise JobGraphError(f"execute_and_collect: limit is {limit!r}", hint="Give a whole number of at least 1.")
     of = stream.type
     if not of.is_durable:
         raise JobGraphError(
-            f"records of type {of.name} cannot be collected: they have no form in which they travel",
-            hint="Give the operator in front an output_type such as tuple[str, int].",
+            f"records of type {of.name} cannot be collected: the type has no durable form",
+            hint="Give the operator before it an output_type such as tuple[str, int].",
         )
     codec, arriving = serializer(of), queue.SimpleQueue[list[T] | None]()
 

@@ -32,14 +32,14 @@ class BroadcastStream(Generic[B]):
         self._descriptors = descriptors
         if not descriptors:
             raise JobGraphError(
-                "broadcast() names no state",
+                "broadcast() declares no state",
                 hint='Write broadcast(MapStateDescriptor("rules", str, Rule)), one for each state it may write.',
             )
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise JobGraphError(
                     f"broadcast() takes MapStateDescriptors, not {type(descriptor).__name__}",
-                    hint="Broadcast state is a mapping: key it by what tells its entries apart.",
+                    hint="Broadcast state is a map: write MapStateDescriptor(name, key type, value type).",
                 )
             if descriptor.ttl is not None:
                 raise JobGraphError(
@@ -50,7 +50,7 @@ class BroadcastStream(Generic[B]):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise JobGraphError(
-                f'broadcast() names state "{twice}" twice', hint="Give each broadcast state a name of its own."
+                f'broadcast() declares state "{twice}" twice', hint="Give each broadcast state a name of its own."
             )
 
 
@@ -80,7 +80,7 @@ class BroadcastConnectedStream(Generic[T, B]):
         """Run both through a BroadcastProcessFunction; within an epoch the broadcast records come first."""
         call = "process() on a stream without keys and a broadcast one"
         is_keyed = isinstance(function, KeyedBroadcastProcessFunction)
-        other = "One with keys needs key_by before connect." if is_keyed else ""
+        other = "A KeyedBroadcastProcessFunction needs key_by before connect." if is_keyed else ""
         check_kind(call, function, BroadcastProcessFunction, _BOTH_ELEMENTS, other)
         methods = ["process_element", "process_broadcast_element"]
         of = declared(output_type, produced_type(function, methods, self._first.type))
@@ -166,7 +166,7 @@ def not_connectable(first: Stream[Any], other: Any) -> JobGraphError:
         return JobGraphError(f"connect() takes a stream, not {type(other).__name__}", hint=stream_hint(other))
     which = "neither has" if first._key is other._key else "only one has"
     return JobGraphError(
-        f"connect() of two streams of which {which} keys",
+        f"connect() of two streams needs keys on both: {which} keys",
         hint="Put key_by in front of both, or connect one with the broadcast() of the other.",
     )
 

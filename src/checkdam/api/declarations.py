@@ -72,8 +72,8 @@ def key_selector(key: Any, key_type: Any, of: TypeInfo) -> KeySelector:
         )
     if not chosen.is_immutable:
         raise JobGraphError(
-            f"a key of type {chosen.name} could change under its state",
-            hint="Make the key of plain values or a tuple of them, such as key_type=tuple[str, int]; of a class whose "
+            f"keys of type {chosen.name} are mutable",
+            hint="Use plain values or tuples of them as keys, such as key_type=tuple[str, int]; for a class whose "
             "objects never change, write register_type(…, immutable=True).",
         )
     if chosen != inferred:
@@ -92,7 +92,7 @@ def check_kind(call: str, function: Any, wanted: type, defines: str, other: str 
     given = f"the class {function.__name__} itself" if isinstance(function, type) else type(function).__name__
     remedy = f"Subclass {wanted.__name__} and define {defines}."
     if isinstance(function, type) and issubclass(function, wanted):
-        remedy = f"Make one: {function.__name__}()."
+        remedy = f"Create an object: {function.__name__}()."
     article = "an" if wanted.__name__[0] in "AEIOU" else "a"
     raise JobGraphError(f"{call} takes {article} {wanted.__name__}, not {given}", hint=f"{remedy} {other}".strip())
 
@@ -100,8 +100,8 @@ def check_kind(call: str, function: Any, wanted: type, defines: str, other: str 
 def check_durable(what: str, of: TypeInfo) -> None:
     if not of.is_durable:
         raise JobGraphError(
-            f"{what} keeps records of type {of.name} as state, and that type has no durable form",
-            hint="Give the operator in front an output_type such as tuple[str, int].",
+            f"{what} keeps records as state, but their type {of.name} has no durable form",
+            hint="Give the operator before it an output_type such as tuple[str, int].",
         )
 
 
@@ -136,7 +136,7 @@ def _check_parameters(title: str, given: Callable[..., Any], method: Callable[..
 
 def checked_uid(uid: str) -> OperatorUid:
     if not isinstance(uid, str) or not uid:
-        raise JobGraphError(f"a uid must be a non-empty text, not {uid!r}")
+        raise JobGraphError(f"a uid must be a non-empty string, not {uid!r}")
     return OperatorUid(uid)
 
 

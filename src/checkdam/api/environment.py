@@ -335,7 +335,7 @@ class StreamExecutionEnvironment:
         if late:
             keys = [option.key for option in late]
             launch.listener.settings_without_effect(
-                keys, "the server is up before the program runs; use -D or the settings file"
+                keys, "the server starts before the program; use -D or the settings file"
             )
         for option in late:
             holding = launch.configuration.setting(option)
@@ -356,7 +356,7 @@ class StreamExecutionEnvironment:
         for place in (settings.get(config.RESTORE_PATH), storage):
             if place is not None and is_in_memory(place):
                 raise CheckpointNotFoundError(
-                    f'there is nothing to start from in "{place}": checkpoints in memory are gone with their driver',
+                    f'cannot start from "{place}": checkpoints in memory are lost when their driver ends',
                     hint="Start the job anew, or from a savepoint; to resume a job, set state.checkpoints.dir.",
                 )
 
@@ -393,7 +393,7 @@ class StreamExecutionEnvironment:
         storage = settings.get(config.CHECKPOINT_DIR)
         if storage is None and settings.get(config.CHECKPOINT_INTERVAL) is not None:
             raise ConfigError(
-                "checkpoints are enabled, and no directory for them is set",
+                "checkpoints are enabled, but no checkpoint directory is set",
                 hint='Set state.checkpoints.dir, or CheckpointConfig(storage="…"); "jobmanager" keeps them in memory.',
             )
         if storage is not None:

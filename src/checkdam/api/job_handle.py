@@ -122,8 +122,8 @@ class JobHandle:
         if place is None:
             return refused(
                 UsageError(
-                    "there is no directory for the savepoint",
-                    hint=f"Name one, or set {config.SAVEPOINT_DIR.key}.",
+                    "no directory is given for the savepoint",
+                    hint=f"Give one, or set {config.SAVEPOINT_DIR.key}.",
                 )
             )
         return self._ask(lambda: ask(place))

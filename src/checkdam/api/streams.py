@@ -205,7 +205,9 @@ class Stream(Generic[T]):
             if not isinstance(other, Stream):
                 raise JobGraphError(f"union() takes streams, not {type(other).__name__}", hint=stream_hint(other))
             if other._environment is not self._environment:
-                raise JobGraphError("streams of different environments cannot be united")
+                raise JobGraphError(
+                    "streams of different environments cannot be united", hint="Build both with one environment."
+                )
             if self._is_rebalanced or other._is_rebalanced:
                 raise JobGraphError("a rebalanced stream cannot be united", hint="Write a.union(b).rebalance().")
             if other.type != self.type:
@@ -264,7 +266,7 @@ class Stream(Generic[T]):
         if self.type.is_opaque:
             raise JobGraphError(
                 "records without a known type cannot become a DataFrame",
-                hint="Give the operator in front an output_type such as tuple[str, int].",
+                hint="Give the operator before it an output_type such as tuple[str, int].",
             )
         return self._sink("spark", SparkSink(function))
 
@@ -336,7 +338,7 @@ class DataStream(Stream[T], _AddedOperator):
 
     def process(self, function: Any, output_type: Any = None) -> DataStream[Any]:
         """Process each record with a ProcessFunction."""
-        other = "One with keys goes behind key_by." if isinstance(function, KeyedProcessFunction) else ""
+        other = "A KeyedProcessFunction needs key_by before it." if isinstance(function, KeyedProcessFunction) else ""
         check_kind("process() without keys", function, ProcessFunction, "process_element(value, ctx)", other)
         inferred = produced_type(function, ["process_element"], self.type)
         return self._add("process", ProcessKind(function), declared(output_type, inferred))
@@ -351,7 +353,7 @@ class DataStream(Stream[T], _AddedOperator):
             if known.kind == SideOutputKind(tag.name) and known.inputs == (self._operator_id,):
                 if known.output_type != of:
                     raise JobGraphError(
-                        f'side output "{tag.name}" is said to be of type {known.output_type.name} and of {of.name}',
+                        f'side output "{tag.name}" is declared with the types {known.output_type.name} and {of.name}',
                         hint="Make one OutputTag and use it everywhere.",
                     )
                 return _SideOutput(self._environment, known.id)
@@ -369,7 +371,7 @@ class DataStream(Stream[T], _AddedOperator):
         if len(self._inputs) > 1 or not isinstance(operator.kind, ProcessKind | ConnectKind):
             raise JobGraphError(
                 f'"{operator.name}" has no side outputs',
-                hint="Call get_side_output(tag) on what process() returned, before anything else.",
+                hint="Call get_side_output(tag) on the result of process().",
             )
 
 
@@ -377,7 +379,7 @@ class _Union(DataStream[T]):
     """Several streams read as one; not an operator, so it has no name or uid."""
 
     def _change(self, **changes: Any) -> None:
-        raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator behind the union.")
+        raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator after the union.")
 
 
 class _SideOutput(DataStream[T]):
@@ -396,7 +398,7 @@ class _Rebalanced(DataStream[T]):
 
     def _change(self, **changes: Any) -> None:
         raise JobGraphError(
-            "rebalance has no uid, name or parallelism", hint="Set it on the operator behind rebalance()."
+            "rebalance has no uid, name or parallelism", hint="Set it on the operator after rebalance()."
         )
 
     def _check_has_side_outputs(self) -> None:
@@ -428,7 +430,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
                 raise NoSuchCallError("key_by has no side outputs", hint="Call get_side_output(tag) before key_by.")
             if name in ("uid", "name", "set_parallelism", "set_max_parallelism"):
                 raise NoSuchCallError(
-                    "key_by has no uid, name or parallelism", hint="Set it on the operator behind key_by."
+                    "key_by has no uid, name or parallelism", hint="Set it on the operator after key_by."
                 )
             raise AttributeError(f"'KeyedStream' object has no attribute {name!r}")
 

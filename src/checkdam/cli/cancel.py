@@ -21,14 +21,14 @@ from checkdam.runtime.job_status import JobStatus
     metavar="[DIRECTORY]",
     is_flag=False,
     flag_value="",
-    help='Take a savepoint first. Its output may not be published: "checkdam stop" is better.',
+    help='Take a savepoint first. "checkdam stop" is better: it also publishes all output.',
 )
 @FORMAT_TYPE
 @connection
 def cancel(remote: Remote, job: str | None, directory: str | None, format_type: str) -> None:
-    """End JOB now. Its checkpoints stay or go as execution.checkpointing.externalized-checkpoint-retention says.
+    """Cancel JOB. Its execution.checkpointing.externalized-checkpoint-retention decides which checkpoints stay.
 
-    JOB is an id, the beginning of one, or a job's name.
+    JOB is a job's id, the beginning of its id, or its name.
 
     \b
       checkdam cancel 4fa1
@@ -43,7 +43,7 @@ def cancel(remote: Remote, job: str | None, directory: str | None, format_type: 
         found.client.patch(found.path(), mode="cancel")
     status = wait_for_end(found)
     if status not in (None, JobStatus.CANCELED):
-        raise RequestRefusedError(f"job {found.id} was not cancelled: it ended as {status} before")
+        raise RequestRefusedError(f"job {found.id} was not cancelled: it had already ended as {status}")
     remote.tell(f"Cancelled job {found.id}.{f' Savepoint stored in {path}.' if path else ''}")
     remote.answer({"job": found.id, "status": JobStatus.CANCELED, **({"savepoint": path} if path else {})})
 

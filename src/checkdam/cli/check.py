@@ -39,11 +39,15 @@ _COLOURS = {
 @click.command()
 @click.argument("job", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint (…/chk-4).")
-@click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator, as the job will be run.")
+@click.option(
+    "-s", "--from-savepoint", "path", metavar="PATH", required=True, help="The checkpoint or savepoint (…/chk-4)."
+)
+@click.option("-p", "--parallelism", metavar="N", help="Parallelism with which the job will run.")
 @SETTINGS
 @CONFIG_FILE
-@click.option("-n", "--allow-non-restored-state", is_flag=True, help="State of operators the job no longer has may go.")
+@click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Allow dropping state of operators the job no longer has."
+)
 @SOURCE_POSITION
 @AS_JSON
 @VERBOSE
@@ -62,19 +66,19 @@ def check(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Tell what would become of each state and source if the program JOB started from the checkpoint in PATH.
+    """Show what happens to each state and source if the program JOB starts from the checkpoint in PATH.
 
-    The program runs up to env.execute(), where it ends. Of your functions only initialize_state(), open() and close()
-    of those that may keep state are called, once each, to learn what state they ask for; no record is read or written.
-    Spark starts only if the program itself needs it to build the job, as for the schema of a DataFrame. Every
-    state file that the job would restore is read, to compare checksums: that takes as long as reading the files does.
+    The program runs until env.execute(), which ends it. Functions that may keep state are initialized, opened and
+    closed once, to learn which states they ask for; no record is read or written. Spark starts only if the program
+    needs it to build the job, for instance for the schema of a DataFrame. Every state file that the job would restore
+    is read, to verify its checksum: with large state this takes a while.
 
     \b
       restored as is   the state is used as it was written
       migrates         its type has changed, and its values are converted
       new              the checkpoint does not have it: it starts empty, a source at its start
       carried along    the function does not ask for it in open(): it is kept, and restored if it asks later
-      dropped          the job has no operator of this uid
+      dropped          the job has no operator with this uid
       incompatible     the job would not start
 
     Exit code 0 if the job would start, 1 if it would not.
@@ -121,14 +125,14 @@ def _stop(job: JobToExamine) -> NoReturn:
 
 
 def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> JobToExamine | None:
-    """Return the job that the program builds; None if the program raised, which is printed. Raise CheckdamError."""
+    """Return the job that the program builds; None if the program raised an error, which is printed."""
     launch.examine = _stop
     try:
         if not run_and_tell(job, arguments, launch, verbose=verbose):
             return None
     except _Built as built:
         return built.job
-    raise JobFileError(f'job file "{job}" never called env.execute(), so there is no job', hint="Call it at the end.")
+    raise JobFileError(f'job file "{job}" does not call env.execute()', hint="Call it at the end.")
 
 
 def _plan(job: JobToExamine, restored: Restored) -> JobPlan:

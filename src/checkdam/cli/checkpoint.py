@@ -9,12 +9,12 @@ from checkdam.cli.remote import Remote, connection
 
 @click.command()
 @click.argument("job")
-@click.option("-full", "--full", is_flag=True, help="Write the whole state, whatever earlier checkpoints hold.")
+@click.option("-full", "--full", is_flag=True, help="Write the whole state; refer to no file of an earlier checkpoint.")
 @connection
 def checkpoint(remote: Remote, job: str, *, full: bool) -> None:
-    """Take a checkpoint of JOB now and wait for it; the job goes on, and its regular checkpoints too.
+    """Take a checkpoint of JOB now and wait for it. The job and its periodic checkpoints continue.
 
-    JOB is an id, the beginning of one, or a job's name.
+    JOB is a job's id, the beginning of its id, or its name.
 
     \b
       checkdam checkpoint 4fa1

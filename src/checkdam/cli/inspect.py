@@ -34,14 +34,14 @@ _SHOWN_POSITION = 100
 @click.command()
 @click.argument("path")
 @AS_JSON
-@click.option("--full", is_flag=True, help="Read every state file: exact entries, checksums checked, however large.")
+@click.option("--full", is_flag=True, help="Read every state file, however large: exact counts, verified checksums.")
 @VERBOSE
 def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
-    """Show what the checkpoint in PATH holds: job, position of the sources, operators, states and sizes.
+    """Show the content of the checkpoint in PATH: job, positions of the sources, operators, states and sizes.
 
-    PATH is the directory of a checkpoint (…/chk-4), local or a URI. Checkpoints and savepoints that Flink wrote are
-    shown as far as their _metadata tells. "≤" marks counts taken from the files' indexes alone, where a large
-    incremental checkpoint may hold a key in several files, "?" those that only RocksDB knows; --full counts exactly.
+    PATH is the directory of a checkpoint (…/chk-4), local or a URI. If Flink wrote it, only the content of its
+    _metadata is shown. "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same
+    key. "?" marks a count that only RocksDB knows. --full counts exactly.
     """
     with told_to_user(verbose=verbose):
         found = look_into(path, in_full=full)

@@ -28,7 +28,7 @@ _EVERY_JOB = ""  # the option is given without a job
     metavar="[JOB]",
     is_flag=False,
     flag_value=_EVERY_JOB,
-    help="The checkpoints that are kept, of one job or of all.",
+    help="List the retained checkpoints of one job, or of all.",
 )
 @click.option(
     "--savepoints",
@@ -36,9 +36,11 @@ _EVERY_JOB = ""  # the option is given without a job
     metavar="[JOB]",
     is_flag=False,
     flag_value=_EVERY_JOB,
-    help="The savepoints that are known, of one job or of all.",
+    help="List the known savepoints of one job, or of all.",
 )
-@click.option("--dir", "directory", metavar="DIRECTORY", help="Read this directory of checkpoints; ask no server.")
+@click.option(
+    "--dir", "directory", metavar="DIRECTORY", help="Read this checkpoint directory instead of asking a server."
+)
 @connection
 def list_jobs(
     remote: Remote,
@@ -50,10 +52,10 @@ def list_jobs(
     scheduled: bool,
     everything: bool,
 ) -> None:
-    """List the jobs that run on this machine, or those that the server of -m knows.
+    """List the jobs that run on this machine, or the jobs of the server that -m names.
 
-    With -a, --checkpoints or --savepoints also jobs that do not run: those whose checkpoints lie where a running job
-    keeps its own, in state.checkpoints.dir of the settings file, or in the directory of --dir.
+    With -a, --checkpoints or --savepoints, jobs that do not run are listed as well. They are found in the checkpoint
+    directories of running jobs, in state.checkpoints.dir of the settings file, or in the directory of --dir.
 
     \b
       checkdam list
@@ -62,7 +64,7 @@ def list_jobs(
       checkdam list --savepoints --json
     """
     if checkpoints_of is not None and savepoints_of is not None:
-        raise click.UsageError("--checkpoints and --savepoints exclude each other.")
+        raise click.UsageError("--checkpoints and --savepoints cannot be combined.")
     jobs = sorted(known_jobs(remote, directory), key=lambda job: job.overview["start-time"])
     if checkpoints_of is not None:
         chosen = _chosen(jobs, checkpoints_of)
@@ -99,7 +101,7 @@ def _chosen(jobs: Sequence[ListedJob], wanted: str) -> Sequence[ListedJob]:
     ):
         if fits:
             return fits
-    raise RequestRefusedError(f'there is no job "{wanted}"', hint='"checkdam list -a" shows those there are.')
+    raise RequestRefusedError(f'there is no job "{wanted}"', hint='"checkdam list -a" lists all jobs.')
 
 
 def _savepoints(remote: Remote, jobs: Sequence[ListedJob], wanted: str, directory: str | None) -> list[ListedSnapshot]:

@@ -12,16 +12,16 @@ from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_USAGE, errors_as_js
 
 _VERBS = {
     "cancel": "Cancel a job.",
-    "check": "Tell whether a job can start from a checkpoint, without running it.",
+    "check": "Check whether a job can start from a checkpoint, without running it.",
     "checkpoint": "Take a checkpoint of a running job now.",
-    "demo": "See a job survive kill -9, in about a minute.",
-    "inspect": "Show what a checkpoint holds.",
+    "demo": "Watch a job survive kill -9, in about a minute.",
+    "inspect": "Show the content of a checkpoint.",
     "list": "List jobs, checkpoints, savepoints.",
-    "rescale": "Give a running job another parallelism.",
+    "rescale": "Change the parallelism of a running job.",
     "run": "Run a job file.",
     "savepoint": "Take a savepoint of a running job, or dispose of one.",
-    "serve": "Show jobs that ended, in a browser.",
-    "state": "Read state: live, or in checkpoints and savepoints.",
+    "serve": "Show jobs that have ended, in a browser.",
+    "state": "Read state: of a running job, or in checkpoints and savepoints.",
     "stop": "Stop a job with a savepoint.",
 }
 
@@ -77,8 +77,8 @@ def commands() -> None:
     """Flink's state and checkpoints for PySpark.
 
     A job is a Python program that builds a graph of operators and calls env.execute(). Its keyed state survives
-    failures and restarts in checkpoints: <checkpoint directory>/<job id>/chk-<n>. A job that runs is served on a port
-    (8081, or the next free one): commands that take a JOB find it by id, the beginning of an id, or name.
+    failures and restarts in checkpoints: <checkpoint directory>/<job id>/chk-<n>. A running job is served on a port
+    (8081, or the next free one); commands that take a JOB find it by its id, the beginning of its id, or its name.
     """
 
 
@@ -96,7 +96,7 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
         if as_json:
             click.echo(errors_as_json(message))
         else:
-            say(f'error: {message}. "{command} --help" tells more.')
+            say(f'error: {message}. See "{command} --help".')
         return EXIT_USAGE
     except click.ClickException as error:
         if as_json:

@@ -98,7 +98,7 @@ class Remote:
             except RequestRefusedError as error:
                 if len(clients) == 1:
                     raise
-                say(f"WARNING: {client.url} does not tell its jobs: {error.message}")
+                say(f"WARNING: {client.url} refuses to list its jobs: {error.message}")
                 continue
             for overview in overviews:
                 if overview["jid"] not in found or overview["jid"] in own:
@@ -117,7 +117,7 @@ class Remote:
             RequestRefusedError: there is no such job.
         """
         if not job:  # a prefix of every id: an unset variable in a script must not select a job
-            raise UsageError("the job is named by an empty word", hint="Give its id, the beginning of it, or its name.")
+            raise UsageError("JOB must not be empty", hint="Give a job's id, the beginning of its id, or its name.")
         known = self.jobs()
         active = [each for each in known if each.is_active]
         beginning = job.lower()
@@ -132,7 +132,7 @@ class Remote:
                 raise _ambiguous(job, candidates)
             if candidates:
                 return candidates[0]
-        error = RequestRefusedError(f'there is no job "{job}"', hint='"checkdam list -a" shows those there are.')
+        error = RequestRefusedError(f'there is no job "{job}"', hint='"checkdam list -a" lists all jobs.')
         error.status = _NOT_FOUND
         raise error
 
@@ -158,8 +158,8 @@ class Remote:
             if place is not None or error.status != _BAD_REQUEST:
                 raise
             raise UsageError(
-                f"no directory for the savepoint is given, and job {job.id} has no {SAVEPOINT_DIR.key}",
-                hint="Give one.",
+                f"no directory is given for the savepoint, and job {job.id} does not set {SAVEPOINT_DIR.key}",
+                hint="Give a directory.",
             ) from error
 
     def tell(self, line: str) -> None:
@@ -184,7 +184,7 @@ class Remote:
             return self.unreachable[0]
         return ServerUnreachableError(
             f"no job is running on this machine, and {self.unreachable[0].message}",
-            hint="Start one with checkdam run, or name its server with -m host:port.",
+            hint="Start a job with checkdam run, or name its server with -m host:port.",
         )
 
 
@@ -192,9 +192,15 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options below: it gets a `Remote` in place of them, and its errors are printed."""
 
     @click.option(
-        "-m", "--jobmanager", "address", metavar="HOST:PORT", help="The job's server. Default: found by itself."
+        "-m",
+        "--jobmanager",
+        "address",
+        metavar="HOST:PORT",
+        help="Address of the job's server. Default: the servers on this machine.",
     )
-    @click.option("--token", envvar=TOKEN_VARIABLE, help=f"What the server wants to see. Also: ${TOKEN_VARIABLE}.")
+    @click.option(
+        "--token", envvar=TOKEN_VARIABLE, help=f"The server's token (rest.auth.token). Also: ${TOKEN_VARIABLE}."
+    )
     @AS_JSON
     @SETTINGS
     @CONFIG_FILE
@@ -220,7 +226,7 @@ def _overviews(client: RestClient) -> list[dict[str, Any]]:
     try:
         return list(client.get("/jobs/overview")["jobs"])
     except (KeyError, TypeError) as error:
-        raise RequestRefusedError(f"{client.url} answers, but not as a server of jobs does: is it Checkdam?") from error
+        raise RequestRefusedError(f"{client.url} is not a Checkdam server: its answer lists no jobs") from error
 
 
 def absolute(directory: str) -> str:
@@ -245,4 +251,4 @@ def wait_for_end(job: RemoteJob) -> JobStatus | None:
 def _ambiguous(job: str, candidates: Sequence[RemoteJob]) -> CheckdamError:
     shown = ", ".join(f"{each.id} ({each.name}, {each.status})" for each in candidates[:_AMBIGUOUS_SHOWN])
     more = f" and {len(candidates) - _AMBIGUOUS_SHOWN} more" if len(candidates) > _AMBIGUOUS_SHOWN else ""
-    return UsageError(f'"{job}" could be {len(candidates)} jobs: {shown}{more}', hint="Give the id of one.")
+    return UsageError(f'"{job}" matches {len(candidates)} jobs: {shown}{more}', hint="Give the id of one.")

@@ -82,7 +82,7 @@ class StatusReporter(JobListener):
         self._tell(f"note: {told_without_effect(keys, reason)}")
 
     def taken_over(self, owner: str) -> None:
-        self._tell(f"WARNING: taken over from {owner}, which may still run: it stops by itself when it notices")
+        self._tell(f"WARNING: job taken over from {owner}; if that process still runs, it stops by itself")
 
     def progressed(self, what: str | None) -> None:
         """Report when work begins ("savepoint 12: 0 of 2 slots"), and its progress from time to time."""
@@ -132,7 +132,7 @@ class StatusReporter(JobListener):
                 self._stdout_is_open = False
                 with open(os.devnull, "w", encoding="utf-8") as nowhere:
                     os.dup2(nowhere.fileno(), sys.stdout.fileno())  # buffered output must go somewhere at exit
-                self._tell("WARNING: standard output is closed, the job goes on without printing")
+                self._tell("WARNING: standard output is closed; the job continues without printing")
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
@@ -191,13 +191,13 @@ class StatusReporter(JobListener):
             self._tell("job suspended here: another driver runs it")
             return
         if self._unknown is not None:
-            self._tell(f"job suspended; whether a checkpoint is left could not be seen: {self._unknown.message}")
+            self._tell(f"job suspended; its checkpoints could not be listed: {self._unknown.message}")
             self._tell(f"when the storage answers, resume with: {self._resume(None)}")
             return
         if last_checkpoint is None:
             why = "no checkpoint was completed"
             if self._has_checkpoints_in_memory:
-                why = "checkpoints in the memory of the driver end with it"
+                why = "checkpoints in the driver's memory are lost with it"
             self._tell(f"job suspended: {why}, so there is nothing to resume from")
             return
         self._tell(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")

@@ -9,13 +9,15 @@ from checkdam.cli.remote import Remote, connection
 
 @click.command()
 @click.argument("job")
-@click.option("-p", "--parallelism", type=click.IntRange(min=1), metavar="N", required=True, help="Subtasks of each.")
+@click.option(
+    "-p", "--parallelism", type=click.IntRange(min=1), metavar="N", required=True, help="The new parallelism."
+)
 @connection
 def rescale(remote: Remote, job: str, parallelism: int) -> None:
-    """Let JOB go on with another number of slots; no record is lost or counted twice.
+    """Continue JOB with another number of slots; no record is lost or processed twice.
 
-    The job takes a checkpoint, spreads its state over the new slots, and goes on in the same process. It needs
-    checkpoint storage, and cannot go above its max parallelism. JOB is an id, the beginning of one, or a job's name.
+    The job takes a checkpoint, distributes its state over the new slots and continues in the same process. It needs a
+    checkpoint directory; its max parallelism is the limit. JOB is a job's id, the beginning of its id, or its name.
 
     \b
       checkdam rescale 4fa1 -p 4

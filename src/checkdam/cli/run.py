@@ -51,32 +51,32 @@ SPARK_LOG = "spark.log.level=WARN"
     "--restore-mode",
     "claim_mode",
     metavar="MODE",
-    help="no_claim (default): leave what -s names alone; claim: the job has it from now on, and deletes it when done.",
+    help="no_claim (default): the job never changes what -s names; claim: the job owns it, and deletes it when done.",
 )
 @click.option(
     "--resume",
     type=click.Choice([each.value for each in Resume]),
-    help="latest: go on from the newest whole checkpoint of this job. auto: the same, or start anew if it has none.",
+    help="latest: continue from the job's newest complete checkpoint. auto: the same, or start anew if it has none.",
 )
 @click.option("-p", "--parallelism", metavar="N", help="Subtasks of each operator. Default: the number of cores.")
 @click.option("--master", metavar="URL", help='Spark master. Default: "local[*]", Spark inside this process.')
 @SETTINGS
 @CONFIG_FILE
-@click.option("--port", metavar="N", help="Of the web page and REST; the next free one if taken. Default: 8081.")
-@click.option(
-    "--no-rest", is_flag=True, help="Serve nothing: no web page, and the job cannot be asked or told anything."
-)
+@click.option("--port", metavar="N", help="Port of web page and REST; the next free one if it is taken. Default: 8081.")
+@click.option("--no-rest", is_flag=True, help="Start no server: no web page, and other commands cannot reach the job.")
 @click.option(
     "--take-over",
     is_flag=True,
-    help="With --resume or a claim: take the job also from a process that runs it, but hangs; it stops when it wakes.",
+    help="With --resume or -cm claim: take the job over even from a running process, such as one that hangs.",
 )
-@click.option("-n", "--allow-non-restored-state", is_flag=True, help="Drop state of operators the job no longer has.")
+@click.option(
+    "-n", "--allow-non-restored-state", is_flag=True, help="Drop the state of operators that the job no longer has."
+)
 @SOURCE_POSITION
 @click.option(
     "--allow-repeated-output",
     is_flag=True,
-    help="If the newest checkpoint is damaged, go on from an older one even where output cannot be withdrawn.",
+    help="If the newest checkpoint is damaged, continue from an older one even if output cannot be withdrawn.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log, and whole stack traces.")
 @click.pass_context
@@ -102,28 +102,30 @@ def run(
 ) -> None:
     """Run the Python program JOB, which builds a job and calls env.execute().
 
-    Output of print() goes to standard output; progress goes to standard error. Ctrl-C cancels the job in order: which
-    checkpoints stay is up to their retention. SIGTERM suspends it, with a last checkpoint for --resume to go on from;
-    a second signal ends it at once. Exit codes: 0 finished, 1 failed, 2 wrong use, 130 cancelled, 143 suspended.
-    What the program itself sets wins over -D, -p and --master, which win over the settings file. While it runs the job
-    is served on a port of this machine: a web page, REST, and the other commands (checkdam list, savepoint, stop …).
+    Output of print() goes to standard output, progress to standard error. Ctrl-C cancels the job; its retention
+    decides which checkpoints stay. SIGTERM suspends the job: it takes a last checkpoint, from which --resume continues.
+    A second signal ends the process at once. Exit codes: 0 finished, 1 failed, 2 wrong use, 130 cancelled, 143
+    suspended. Settings of the program win over -D, -p and --master, which win over the settings file. A running job is
+    served on a port of this machine: web page, REST, and the other commands (checkdam list, savepoint, stop …).
 
     \b
       checkdam run job.py
       checkdam run job.py --resume latest
-      checkdam run job.py --resume auto            (under systemd or Kubernetes: go on, or start anew)
+      checkdam run job.py --resume auto            (under systemd or Kubernetes: continue, or start anew)
       checkdam run job.py -s data/checkpoints/<job>/chk-4 -p 4
       checkdam run job.py -s data/savepoints/savepoint-4fa1c0-9b2d61a7f003 --port 9000
       checkdam run -D execution.checkpointing.interval=10s job.py -- --input data
     """
     if path is not None and resume is not None:
-        raise click.UsageError("-s and --resume exclude each other.")
+        raise click.UsageError("-s and --resume cannot be combined.")
     if claim_mode is not None and path is None:
-        raise click.UsageError("--claim-mode says what becomes of what -s names, and there is no -s.")
+        raise click.UsageError("--claim-mode needs -s.")
     if source_positions and resume is None and path is None:
-        raise click.UsageError("--source-position needs --resume or -s: sources of a new job begin at their start.")
+        raise click.UsageError(
+            "--source-position needs --resume or -s: a new job reads its sources from the beginning."
+        )
     if take_over and resume is None and path is None:
-        raise click.UsageError("--take-over needs --resume or -s: a new job is nobody's yet.")
+        raise click.UsageError("--take-over needs --resume or -s: a new job has no other owner.")
     overrides = {
         SPARK_MASTER.key: master,
         DEFAULT_PARALLELISM.key: parallelism,
@@ -191,7 +193,7 @@ def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusRe
         say("interrupted" if reporter.started_any else "cancelled before the job was running")
         return EXIT_CANCELLED
     if not reporter.started_any:
-        raise JobFileError(f'job file "{job}" never called env.execute(), so nothing ran', hint="Call it at the end.")
+        raise JobFileError(f'job file "{job}" does not call env.execute()', hint="Call it at the end.")
     cancelled = any(result.end is JobEnd.CANCELLED for result in launch.results)
     return EXIT_CANCELLED if cancelled else 0
 

@@ -26,9 +26,9 @@ def savepoint(
     *,
     detached: bool,
 ) -> None:
-    """Write a self-contained copy of the state of JOB below DIRECTORY; the job goes on.
+    """Write a self-contained copy of the state of JOB below DIRECTORY. The job continues.
 
-    JOB is an id, the beginning of one, or a job's name. DIRECTORY may be left out where the job's settings have
+    JOB is a job's id, the beginning of its id, or its name. DIRECTORY may be left out if the job sets
     execution.checkpointing.savepoint-dir. A savepoint can be moved or copied, restores with "checkdam run -s", and
     stays until it is disposed of.
 
@@ -39,7 +39,7 @@ def savepoint(
     """
     if disposed is not None:
         if job is not None:
-            raise click.UsageError("-d takes the path of a savepoint, and no job.")
+            raise click.UsageError("-d takes the path of a savepoint; JOB cannot be given with it.")
         _dispose(remote, disposed)
         return
     if job is None:

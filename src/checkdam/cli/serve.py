@@ -16,7 +16,7 @@ from checkdam.errors import ConfigError
 
 
 @click.command()
-@click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="Checkpoints of jobs; repeatable.")
+@click.option("--dir", "directories", metavar="DIRECTORY", multiple=True, help="A checkpoint directory; repeatable.")
 @click.option("--port", metavar="N", help="Where to listen; the next free port if it is taken. Default: 8081.")
 @SETTINGS
 @CONFIG_FILE
@@ -24,9 +24,9 @@ from checkdam.errors import ConfigError
 def serve(
     directories: tuple[str, ...], port: str | None, settings: tuple[str, ...], file: Path | None, *, verbose: bool
 ) -> None:
-    """Serve the web page and REST for the jobs whose checkpoints lie in DIRECTORY, until Ctrl-C.
+    """Serve the web page and REST for the jobs whose checkpoints are in DIRECTORY, until Ctrl-C.
 
-    Their history, checkpoints and state can be looked at; nothing runs. Without --dir it is state.checkpoints.dir of
+    They show the jobs' history, checkpoints and state; no job runs. The default of --dir is state.checkpoints.dir of
     the settings.
 
     \b
@@ -36,7 +36,7 @@ def serve(
     with told_to_user(verbose=verbose):
         given = load_configuration(settings, file, {REST_PORT.key: port})
         if not directories and given.get(CHECKPOINT_DIR) is None:
-            raise ConfigError("there is no directory of checkpoints to show", hint="Name one with --dir.")
+            raise ConfigError("no checkpoint directory is given", hint="Give --dir, or set state.checkpoints.dir.")
         for directory in directories:
             check_directory(directory)
         ended = threading.Event()

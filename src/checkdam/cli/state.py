@@ -33,23 +33,23 @@ _LIMIT = 20
 def state() -> None:
     """Read state: of a running JOB (get), or in a checkpoint or savepoint (ls, show, diff).
 
-    PATH is the directory of a checkpoint (…/chk-4) or a savepoint, local or a URI. No job needs to run for it, and the
-    job's code is not needed.
+    PATH is the directory of a checkpoint (…/chk-4) or a savepoint, local or a URI. Neither a running job nor its
+    code is needed to read it.
     """
 
 
-@state.command("get", short_help="Ask a running job what a key holds.")
+@state.command("get", short_help="Print the value of a key in a running job.")
 @click.argument("job")
 @click.argument("uid")
 @click.argument("name")
 @click.argument("key")
-@click.option("--map-key", metavar="KEY", help="Of a map, only this entry.")
+@click.option("--map-key", metavar="KEY", help="Only this entry of a map state.")
 @connection
 def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: str | None) -> None:
-    """Tell what KEY holds in state NAME of operator UID, as of the last whole epoch of the running JOB.
+    """Print the value of KEY in state NAME of operator UID, as of the last complete epoch of the running JOB.
 
-    JOB is an id, the beginning of one, or a job's name. KEY is JSON; where keys are text, a bare word will do. A key
-    that holds nothing is no error. Sums, minima, maxima and reductions keep their state under the name _op_state.
+    JOB is a job's id, the beginning of its id, or its name. KEY is JSON; a text key may be
+    given without quotes. A missing key is no error. sum, min, max and reduce keep their state under the name _op_state.
 
     \b
       checkdam state get 4fa1 count _op_state word
@@ -69,8 +69,8 @@ def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: 
 def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
     """List the operators in PATH and their states: kind, types, entries and size.
 
-    "≤" marks counts of a large incremental checkpoint, where several files may hold a key; "?" what only reading
-    everything would tell. Of what Flink wrote, the operators are shown as far as its _metadata tells.
+    "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same key. "?" marks a
+    figure that only reading the whole state would give. If Flink wrote PATH, only its _metadata is shown.
     """
     with told_to_user(verbose=verbose, as_json=as_json):
         snapshot = open_snapshot(path)
@@ -88,17 +88,17 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
 @click.argument("path")
 @click.argument("uid")
 @click.argument("name", required=False)
-@click.option("--key", help="Only this key: JSON, or a bare word where keys are text.")
+@click.option("--key", help="Only this key, as JSON; a text key may be given without quotes.")
 @click.option("--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows to show; 0: all.")
-@click.option("--timers", is_flag=True, help="The operator's timers.")
+@click.option("--timers", is_flag=True, help="Show the operator's timers.")
 @AS_JSON
 @VERBOSE
 def show_state(
     path: str, uid: str, name: str | None, *, key: str | None, limit: int, timers: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Show entries of state NAME of operator UID in PATH; NAME may be left out where there is one state only.
+    """Show entries of state NAME of operator UID in PATH; NAME may be left out if there is only one state.
 
-    With --json one object a line, as the entries are read.
+    With --json, each entry is one line.
     """
     with told_to_user(verbose=verbose, as_json=as_json):
         content = _chosen(_load(path), uid, name, timers=timers)
@@ -112,7 +112,7 @@ def show_state(
         console = console_for_output()
         console.print(rows_table(content, shown[:limit] if limit else shown))
         if more:
-            console.print(f"[dim]and more: --limit shows them[/] ({content.count():,} in all)")
+            console.print(f"[dim]more rows: --limit shows them[/] ({content.count():,} in all)")
 
 
 @state.command("diff", short_help="Show what changed between two snapshots.")
@@ -140,7 +140,7 @@ def diff_states(
 def _answer_text(answer: dict[str, Any]) -> str:
     where = f"epoch {answer['epoch']}, key group {answer['key-group']}, slot {answer['subtask']}"
     if not answer["found"]:
-        return f"nothing  ({where})"
+        return f"no value  ({where})"
     return f"{json.dumps(answer['value'], ensure_ascii=False)}  ({where})"
 
 
@@ -165,7 +165,7 @@ def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -
     listed = ", ".join(f'"{each.name}"' for each in states)
     raise UsageError(
         f'operator "{uid}" has {len(states) or "no"} states in "{savepoint.path}"',
-        hint=f"Name one of {listed}." if states else "With --timers its timers are shown.",
+        hint=f"Name one of {listed}." if states else "--timers shows its timers.",
     )
 
 
@@ -173,7 +173,7 @@ def _rows_of_key(content: StateContent, text: str) -> Iterator[dict[str, Any]]:
     """Return the rows of one key, reading only its key group."""
     if not isinstance(content, KeyedState):
         raise UsageError(
-            f'"{content.description.name}" of operator "{content.description.uid}" is not found by key',
+            f'state "{content.description.name}" of operator "{content.description.uid}" has no keys',
             hint="Leave --key out.",
         )
     key = key_from_text(text, content.key_type)

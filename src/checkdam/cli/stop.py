@@ -18,10 +18,13 @@ from checkdam.cli.remote import Remote, absolute, connection, wait_for_end
     metavar="[DIRECTORY]",
     is_flag=False,
     flag_value="",
-    help="Where the savepoint goes. Default: execution.checkpointing.savepoint-dir of the job.",
+    help="Directory for the savepoint. Default: execution.checkpointing.savepoint-dir of the job.",
 )
 @click.option(
-    "-d", "--drain", is_flag=True, help="End event time first: all timers fire, and the job is done for good."
+    "-d",
+    "--drain",
+    is_flag=True,
+    help="End event time first, so that all timers fire; only for a job that ends for good.",
 )
 @FORMAT_TYPE
 @DETACHED
@@ -29,9 +32,9 @@ from checkdam.cli.remote import Remote, absolute, connection, wait_for_end
 def stop(
     remote: Remote, job: str | None, directory: str | None, format_type: str, *, drain: bool, detached: bool
 ) -> None:
-    """Let JOB take no more records, write a savepoint, publish all its output, and end.
+    """Stop JOB: read no more records, write a savepoint, publish all output, and end.
 
-    JOB is an id, the beginning of one, or a job's name. If the savepoint cannot be written the job goes on.
+    JOB is a job's id, the beginning of its id, or its name. If the savepoint cannot be written, the job continues.
 
     \b
       checkdam stop 4fa1 -p data/savepoints

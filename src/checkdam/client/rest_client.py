@@ -42,7 +42,10 @@ class RestClient:
     ) -> None:
         self.url = url_of(address)
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise UsageError("the token has signs that a header cannot carry", hint="Check that it is copied whole.")
+            raise UsageError(
+                "the token has characters that an HTTP header cannot contain",
+                hint="Check that it was copied completely.",
+            )
         self._token = token
         self._timeout = timeout.total_seconds()
         self._pause = pause
@@ -144,14 +147,14 @@ class RestClient:
     def _unreachable(self, error: Exception) -> ServerUnreachableError:
         return ServerUnreachableError(
             f"no answer from {self.url}: {_reason(error)}",
-            hint="Is the job running? -m host:port names where it prints that it serves.",
+            hint="Check that the job runs; -m host:port must be the address that it printed.",
         )
 
     def _read(self, status: int, content: bytes) -> Any:
         try:
             answer = json.loads(content)  # accepts "NaN" and the like
         except ValueError as error:
-            raise _refused(status, f"{self.url} answered with something that is not JSON: is it Checkdam?") from error
+            raise _refused(status, f"{self.url} is not a Checkdam server: its answer is not JSON") from error
         if status >= 400 or not isinstance(answer, dict | list):
             raise _refused(status, _told(answer, status))
         return answer
@@ -166,7 +169,7 @@ def url_of(address: str) -> str:
     except ValueError:
         is_whole = False
     if not is_whole or ("://" not in address and parts.port is None) or parts.query or parts.fragment:
-        raise UsageError(f'"{address}" is no address of a server', hint="Write host:port, such as localhost:8081.")
+        raise UsageError(f'"{address}" is not the address of a server', hint="Write host:port, such as localhost:8081.")
     return url.rstrip("/")
 
 
@@ -189,7 +192,7 @@ def _told(answer: Any, status: int) -> str:
         lines = [line for line in texts[1].splitlines() if line.strip() and not line.startswith(("<Exc", "End of"))]
         return f"{texts[0].rstrip('.')}: {lines[-1].strip()}" if lines else texts[0]
     first = [text.splitlines()[0] for text in texts if text]
-    return "; ".join(first) or f"the server answered with status {status} and no reason"
+    return "; ".join(first) or f"the server answered with status {status} and gave no reason"
 
 
 def _cause(cause: Mapping[str, Any]) -> str:
@@ -198,14 +201,14 @@ def _cause(cause: Mapping[str, Any]) -> str:
     if message:
         return str(message)
     lines = str(cause.get("stack-trace") or "").strip().splitlines()
-    return lines[0] if lines else str(cause.get("class") or "it failed, and the server does not say why")
+    return lines[0] if lines else str(cause.get("class") or "it failed, and the server gave no reason")
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return "timeout"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "connection refused"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

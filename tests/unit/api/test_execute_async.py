@@ -227,7 +227,7 @@ def test_a_savepoint_without_a_directory_is_refused() -> None:
     job = Background()
     handle = job.start()
 
-    with pytest.raises(UsageError, match="no directory for the savepoint"):
+    with pytest.raises(UsageError, match="no directory is given for the savepoint"):
         handle.trigger_savepoint().result(PATIENCE)
 
     job.gate.open()

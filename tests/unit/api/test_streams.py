@@ -280,7 +280,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "not a tag": (lambda s: s.process(Plain()).get_side_output("late"), "takes an OutputTag"),
     "two types of a tag": (
         lambda s: _both(s.process(Plain()), OutputTag("late", str), OutputTag("late", int)),
-        'side output "late" is said to be of type str and of int',
+        'side output "late" is declared with the types str and int',
     ),
     "side output of a map": (lambda s: s.map(Upper()).get_side_output(LATE), '"map" has no side outputs'),
     "side output of key_by": (
@@ -302,11 +302,11 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "union of a rebalanced stream": (lambda s: s.union(s.rebalance()), "a rebalanced stream cannot be united"),
     "uid of a side output": (lambda s: s.process(Plain()).get_side_output(LATE).uid("x"), "a side output has no uid"),
-    "no descriptors": (lambda s: s.broadcast(), "names no state"),
+    "no descriptors": (lambda s: s.broadcast(), "declares no state"),
     "another descriptor": (lambda s: s.broadcast(ValueStateDescriptor("v", int)), "takes MapStateDescriptors"),
     "a name twice": (
         lambda s: s.broadcast(RULES, LIMITS, MapStateDescriptor("rules", int, int)),
-        'names state "rules" twice',
+        'declares state "rules" twice',
     ),
     "a broadcast state that ages": (lambda s: s.broadcast(_aging()), "has a time to live"),
     "two environments": (lambda s: s.key_by(0).connect(pairs().key_by(0)), "different environments"),

@@ -169,7 +169,7 @@ def test_a_keyed_stream_is_no_operator_and_has_no_settings(call: str) -> None:
     stream: Any = keyed()
 
     assert not hasattr(stream, call)
-    with pytest.raises(JobGraphError, match=r"key_by has no uid, name or parallelism\. Set it on the operator behind"):
+    with pytest.raises(JobGraphError, match=r"key_by has no uid, name or parallelism\. Set it on the operator after"):
         getattr(stream, call)
     with pytest.raises(AttributeError, match="key_by has no uid"):
         getattr(stream, call)

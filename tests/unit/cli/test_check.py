@@ -364,7 +364,7 @@ def test_reading_keyed_state_in_open_is_the_error_it_is_in_a_run(
 
 @pytest.mark.parametrize(
     ("program", "told"),
-    [("print('hello')", "never called env.execute()"), ("import nothing_like_it", "cannot be loaded")],
+    [("print('hello')", "does not call env.execute()"), ("import nothing_like_it", "cannot be loaded")],
 )
 def test_a_file_that_builds_no_job_is_wrong_use(
     program: str, told: str, checkpoint: str, capsys: pytest.CaptureFixture[str]

@@ -127,4 +127,4 @@ def test_an_unknown_job_is_an_error_not_an_empty_list(terminal: Terminal, option
     ended = terminal.checkdam("list", option, "nobody")
 
     assert ended.code == 1
-    assert ended.err == 'error: there is no job "nobody". "checkdam list -a" shows those there are.\n'
+    assert ended.err == 'error: there is no job "nobody". "checkdam list -a" lists all jobs.\n'

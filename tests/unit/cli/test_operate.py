@@ -74,8 +74,8 @@ def test_without_any_directory_the_user_is_told_to_give_one(terminal: Terminal, 
 
     assert ended.code == 2
     assert ended.err == (
-        f"error: no directory for the savepoint is given, and job {JOB} has no execution.checkpointing.savepoint-dir. "
-        "Give one.\n"
+        f"error: no directory is given for the savepoint, and job {JOB} does not set "
+        "execution.checkpointing.savepoint-dir. Give a directory.\n"
     )
     assert job.heard.end is None
 
@@ -216,14 +216,14 @@ def test_only_savepoints_are_ever_disposed_of(terminal: Terminal, tmp_path: Path
     ("words", "told"),
     [
         (["savepoint"], "Missing argument 'JOB'"),
-        (["savepoint", "words", "-d", "sp"], "-d takes the path of a savepoint, and no job"),
+        (["savepoint", "words", "-d", "sp"], "-d takes the path of a savepoint; JOB cannot be given with it"),
         (["savepoint", "words", "sp", "-type", "mixed"], "'mixed' is not one of 'canonical', 'native'"),
         (["stop"], "Missing argument 'JOB'"),
         (["cancel"], "Missing argument 'JOB'"),
         (["checkpoint"], "Missing argument 'JOB'"),
-        (["list", "-m", "nowhere"], '"nowhere" is no address of a server'),
+        (["list", "-m", "nowhere"], '"nowhere" is not the address of a server'),
         (["list", "-D", "rest.prot=1"], "rest.prot"),
-        (["list", "--checkpoints", "--savepoints"], "exclude each other"),
+        (["list", "--checkpoints", "--savepoints"], "cannot be combined"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
@@ -249,7 +249,7 @@ def test_an_unknown_job_is_told_with_a_way_to_find_those_there_are(terminal: Ter
     ended = terminal.checkdam(verb, "nobody")
     as_json = terminal.checkdam(verb, "nobody", "--json")
 
-    told = 'there is no job "nobody". "checkdam list -a" shows those there are.'
+    told = 'there is no job "nobody". "checkdam list -a" lists all jobs.'
     assert (ended.code, ended.err) == (1, f"error: {told}\n")
     assert (as_json.code, as_json.json, as_json.err) == (1, {"errors": [told]}, "")
 

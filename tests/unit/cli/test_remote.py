@@ -43,7 +43,7 @@ def test_what_could_be_two_jobs_is_refused_with_their_ids(terminal: Terminal) ->
     for word in ("same", "4fa"):
         ended = terminal.checkdam("cancel", word)
         assert ended.code == 2
-        assert ended.err.startswith(f'error: "{word}" could be 2 jobs: ')
+        assert ended.err.startswith(f'error: "{word}" matches 2 jobs: ')
         assert FIRST in ended.err
         assert SECOND in ended.err
 
@@ -92,8 +92,8 @@ def test_without_any_server_the_default_place_is_tried_and_the_failure_says_both
 
     assert ended.code == 1
     assert ended.err == (
-        f"error: no job is running on this machine, and no answer from http://localhost:{port}: nobody listens there. "
-        "Start one with checkdam run, or name its server with -m host:port.\n"
+        f"error: no job is running on this machine, and no answer from http://localhost:{port}: connection refused. "
+        "Start a job with checkdam run, or name its server with -m host:port.\n"
     )
 
 
@@ -126,7 +126,7 @@ def test_a_server_that_does_not_answer_is_warned_of_while_others_do(terminal: Te
     ended = terminal.checkdam("list", "--json")
 
     assert [job["name"] for job in ended.json["jobs"]] == ["words"]
-    assert ended.err == f"WARNING: no answer from {url}: nobody listens there\n"
+    assert ended.err == f"WARNING: no answer from {url}: connection refused\n"
 
 
 def test_an_empty_word_names_no_job(terminal: Terminal) -> None:
@@ -135,7 +135,7 @@ def test_an_empty_word_names_no_job(terminal: Terminal) -> None:
     ended = terminal.checkdam("cancel", "")
 
     assert ended.code == 2
-    assert "empty word" in ended.err
+    assert "JOB must not be empty" in ended.err
     assert job.control.trigger_checkpoint().result(60)
 
 
@@ -156,7 +156,7 @@ def test_a_server_that_refuses_to_tell_is_warned_of_while_others_do(terminal: Te
     ended = terminal.checkdam("list", "--json")
 
     assert [job["name"] for job in ended.json["jobs"]] == ["words"]
-    assert f"WARNING: {other.url} does not tell its jobs" in ended.err
+    assert f"WARNING: {other.url} refuses to list its jobs" in ended.err
 
 
 def test_what_answers_in_other_words_is_no_server_of_jobs(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,4 +165,4 @@ def test_what_answers_in_other_words_is_no_server_of_jobs(terminal: Terminal, mo
     ended = terminal.checkdam("list", "-m", "localhost:1", "--json")
 
     assert ended.code == 1
-    assert "is it Checkdam?" in ended.json["errors"][0]
+    assert "is not a Checkdam server" in ended.json["errors"][0]

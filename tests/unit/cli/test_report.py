@@ -141,7 +141,7 @@ def test_a_suspended_job_says_that_checkpoints_in_memory_end_with_the_driver(
     reporter.job_ended(JobEnd.SUSPENDED, None)
 
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "2026-01-02T03:04:05Z job suspended: checkpoints in the memory of the driver end with it, so there is nothing "
+        "2026-01-02T03:04:05Z job suspended: checkpoints in the driver's memory are lost with it, so there is nothing "
         "to resume from"
     )
 
@@ -324,7 +324,7 @@ def test_a_suspended_job_whose_storage_does_not_answer_may_have_a_checkpoint(
     reporter.job_ended(JobEnd.SUSPENDED, None)
 
     assert [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()] == [
-        "job suspended; whether a checkpoint is left could not be seen: file:///ck does not answer",
+        "job suspended; its checkpoints could not be listed: file:///ck does not answer",
         "when the storage answers, resume with: checkdam run job.py --resume latest",
     ]
 
@@ -340,6 +340,6 @@ def test_a_take_over_is_told_by_the_new_driver_and_the_old_one_does_not_say_how_
 
     told = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     assert told == [
-        "WARNING: taken over from process 12 on pod-a, which may still run: it stops by itself when it notices",
+        "WARNING: job taken over from process 12 on pod-a; if that process still runs, it stops by itself",
         "job suspended here: another driver runs it",
     ]

@@ -86,7 +86,7 @@ def test_serve_shows_jobs_that_ended_until_it_is_told_to_end(terminal: Terminal,
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        ([], "there is no directory of checkpoints to show. Name one with --dir.", 2),
+        ([], "no checkpoint directory is given. Give --dir, or set state.checkpoints.dir.", 2),
         (["--dir", "nowhere"], 'there is nothing in "nowhere"', 1),
         (["--dir", ".", "--port", "x"], '"rest.port"', 2),
     ],

@@ -102,7 +102,7 @@ def test_wrong_names_are_told_with_the_nearest(capsys: Output, job: str) -> None
     assert 'Did you mean "everything"' in _refused(capsys, "show", path, "everythin", "count")
     assert 'Did you mean "count"' in _refused(capsys, "show", path, "everything", "cout")
     assert 'Name one of "count"' in _refused(capsys, "show", path, "everything")
-    assert "is not found by key" in _refused(capsys, "show", path, "everything", "rules", "--key", "3")
+    assert "has no keys" in _refused(capsys, "show", path, "everything", "rules", "--key", "3")
     assert 'Did you mean "count"' in _refused(capsys, "diff", path, path, "everything", "cout")
     assert "chk-2" in _refused(capsys, "ls", f"{job}/chk-77", code=1)
 

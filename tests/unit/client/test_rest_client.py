@@ -167,9 +167,9 @@ def test_work_that_failed_is_an_error_though_it_is_completed(
             (500, {"errors": ["Internal server error.", "<Exception on server side:\nE: no\n\nEnd of exception …>"]}),
             "Internal server error: E: no",
         ),
-        ((500, {}), "the server answered with status 500 and no reason"),
-        ((404, b"<html>"), "answered with something that is not JSON: is it Checkdam?"),
-        ((200, "text"), "the server answered with status 200 and no reason"),
+        ((500, {}), "the server answered with status 500 and gave no reason"),
+        ((404, b"<html>"), "is not a Checkdam server: its answer is not JSON"),
+        ((200, "text"), "the server answered with status 200 and gave no reason"),
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words(
@@ -189,7 +189,7 @@ def test_nobody_there_is_told_at_once(pauses: list[float]) -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
-    with pytest.raises(ServerUnreachableError, match=f"no answer from http://{address}: nobody listens there"):
+    with pytest.raises(ServerUnreachableError, match=f"no answer from http://{address}: connection refused"):
         RestClient(address, pause=pauses.append).get("/jobs")
 
     assert pauses == []
@@ -219,7 +219,7 @@ def test_an_address_is_a_host_and_a_port_or_a_url(address: str, url: str) -> Non
     "address", ["", "localhost", "8081", "host:port", "host:0", "ftp://host:1", "host:99999", ":1"]
 )
 def test_anything_else_is_refused_with_an_example(address: str) -> None:
-    with pytest.raises(UsageError, match=r"is no address of a server\. Write host:port, such as localhost:8081"):
+    with pytest.raises(UsageError, match=r"is not the address of a server\. Write host:port, such as localhost:8081"):
         url_of(address)
 
 

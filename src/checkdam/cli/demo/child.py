@@ -48,9 +48,9 @@ class ChildJob:
             try:
                 line = self._said.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise self._failed(f"did not get as far as /{pattern}/ in {seconds:.0f} s") from None
+                raise self._failed(f"printed no line that matches /{pattern}/ within {seconds:.0f} s") from None
             if line is None:
-                raise self._failed(f"ended before /{pattern}/")
+                raise self._failed(f"ended before it printed a line that matches /{pattern}/")
             self.lines.append(line)
             if match := re.search(pattern, line):
                 return match
@@ -66,4 +66,4 @@ class ChildJob:
 
     def _failed(self, what: str) -> JobFailedError:
         said = "\n".join(self.lines[-10:])
-        return JobFailedError(f"the demo's job {what}", hint=f"It said last:\n{said}")
+        return JobFailedError(f"the demo's job {what}", hint=f"Its last lines:\n{said}")

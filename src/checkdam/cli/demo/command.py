@@ -46,7 +46,7 @@ def demo(ctx: click.Context, directory: Path | None, *, verbose: bool) -> None:
     with told_to_user(verbose=verbose), _place(directory) as place:
         is_right = Demo(place, console).play()
     if directory is None:
-        console.print("All of it is removed now; --dir DIRECTORY keeps it.")
+        console.print("The files of the demo are removed; --dir DIRECTORY keeps them.")
     ctx.exit(0 if is_right else EXIT_FAILED)
 
 
@@ -61,7 +61,7 @@ def _place(directory: Path | None) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
     else:
         if directory.exists() and any(directory.iterdir()):
-            raise UsageError(f'directory "{directory}" is not empty', hint="Give --dir a new one.")
+            raise UsageError(f'directory "{directory}" is not empty', hint="Give --dir an empty or a new directory.")
         directory.mkdir(parents=True, exist_ok=True)
         yield directory.resolve()
 
@@ -107,14 +107,14 @@ class Demo:
         self._note(f"checkpoint {reached} is complete")
         pids = demo_processes.slots(self._mark) if demo_processes.can_find_processes() else []
         if not pids:
-            self._say(2, "no /proc on this system to find a slot in, so none is killed")
+            self._say(2, "this system has no /proc to find slots in, so none is killed")
             return
         demo_processes.kill(pids[0])
         self._say(2, f"[red]kill -9[/] {pids[0]}: one of {len(pids)} slots is gone, and the counts it held in memory")
         job = self._running
         job.wait_for(r"restarting in", seconds=_PATIENCE_SECONDS)
         restored = job.wait_for(r"^restored \S*/(chk-\d+), continuing after epoch (\d+)", seconds=_PATIENCE_SECONDS)
-        self._note(f"the job restored {restored[1]} in new slots and goes on after epoch {restored[2]}")
+        self._note(f"the job restored {restored[1]} in new slots and continues after epoch {restored[2]}")
 
     def _lose_the_driver(self, epoch: int) -> None:
         reached = self._wait_for_epoch(epoch)
@@ -131,7 +131,7 @@ class Demo:
         self._start("--resume", "latest")
         job = self._running
         restored = job.wait_for(r"^restored \S*/(chk-\d+), continuing after epoch (\d+)", seconds=_PATIENCE_SECONDS)
-        self._note(f"restored {restored[1]}, goes on after epoch {restored[2]}")
+        self._note(f"restored {restored[1]}, continues after epoch {restored[2]}")
         job.wait_for(r"^job finished", seconds=_PATIENCE_SECONDS)
         path = job.wait_for(r"^resume with: .* -s (\S+)", seconds=_PATIENCE_SECONDS)[1]
         if (code := job.wait(seconds=_PATIENCE_SECONDS)) != 0:

@@ -197,6 +197,6 @@ def listen(address: str, ports: Iterable[int]) -> socket.socket:
             return found
     span = f"{tried[0]} to {tried[-1]}" if len(tried) > 1 else str(tried[0])
     raise CheckdamError(
-        f"the REST server finds no free port on {address}: tried {span}",
+        f"there is no free port for the REST server on {address}: tried {span}",
         hint="Set rest.port to a free one, or to 0 for any.",
     )

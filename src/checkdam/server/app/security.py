@@ -57,8 +57,8 @@ def check_binding(address: str, token: str | None) -> None:
     """Raise ConfigError if other machines could connect without a token, or if the token cannot be sent in a header."""
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(
-            f'setting "{REST_AUTH_TOKEN.key}" has signs that a header cannot carry',
-            hint="Set it to a long word of English letters and digits.",
+            f'setting "{REST_AUTH_TOKEN.key}" has characters that an HTTP header cannot contain',
+            hint="Use ASCII letters and digits.",
         )
     if token is None and not is_loopback(address):
         raise ConfigError(
@@ -74,7 +74,7 @@ def is_loopback(address: str) -> bool:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f'setting "{REST_BIND_ADDRESS.key}" is "{address}", which is no address of a machine',
+            f'setting "{REST_BIND_ADDRESS.key}" is "{address}", which cannot be resolved',
             hint="Write localhost, or an address of this machine.",
         ) from error
     return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
@@ -105,7 +105,7 @@ class Guard:
         if name is None:
             raise RestError(400, "Bad request, the Host header is missing or malformed.")
         if name not in self.names and not (self.is_any_address and _is_address(name)):
-            raise RestError(403, f'Forbidden: this server does not go by the name "{name}". Set rest.address to it.')
+            raise RestError(403, f'Forbidden: "{name}" is not a name of this server. Set rest.address to allow it.')
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Raise RestError if a page of another origin sent a request that changes something."""
@@ -114,7 +114,7 @@ class Guard:
         if (site is not None and site not in _SAME_SITE) or (
             source is not None and _authority(source) != headers.get("host", "").lower()
         ):
-            raise RestError(403, "Forbidden: requests that change something are not taken from pages of other sites.")
+            raise RestError(403, "Forbidden: pages of other sites must not send requests that change something.")
 
     def check_token(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> None:
         """Raise RestError 401 unless the request carries the token, or the cookie issued for it."""
@@ -128,7 +128,7 @@ class Guard:
     def check_shown(self, given: str) -> None:
         """Raise RestError 401 unless the token that a browser shows to get the cookie is right."""
         if self.token is None or not _same(given, self.token):
-            raise _unauthorized("that is not this server's token.")
+            raise _unauthorized("the token is wrong.")
 
 
 def _unauthorized(reason: str) -> RestError:

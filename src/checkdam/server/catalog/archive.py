@@ -101,7 +101,7 @@ class JobArchive:
             except FileNotFoundError:
                 return None  # removed after it was listed
             except StorageError as error:
-                _log.warning("archive entry %s passed over: %s", status.path, error)
+                _log.warning("archive entry %s skipped: %s", status.path, error)
                 return None  # the next listing retries
             known = self._read[status.path] = (status, record)
         return known[1]
@@ -110,7 +110,7 @@ class JobArchive:
         try:
             return _record_of(status, self._storage)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            _log.warning("archive entry %s of %s passed over: %s", status.path, self.uri, error)
+            _log.warning("archive entry %s of %s skipped: %s", status.path, self.uri, error)
             return None
 
 
@@ -123,14 +123,14 @@ def _fitting(newest_first: Sequence[FileStatus]) -> list[FileStatus]:
 def _record_of(status: FileStatus, storage: Storage) -> JobRecord:
     """Read the record of an entry. Raise ValueError if it is invalid."""
     if status.size > MOST_BYTES:
-        raise ValueError(f"it has {status.size} bytes")
+        raise ValueError(f"it is too large: {status.size} bytes")
     data = storage.read(status.path)
     version = _decode_format(data).format
     if version > FORMAT:
-        raise ValueError(f"its format {version} is that of a newer Checkdam")
+        raise ValueError(f"a newer Checkdam wrote it, in format {version}")
     record = _decode_record(data)
     if _path(record.id) != status.path:
-        raise ValueError(f"it is about job {record.id}")
+        raise ValueError(f"it describes job {record.id}")
     return record
 
 

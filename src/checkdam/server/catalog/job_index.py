@@ -43,7 +43,7 @@ MOST_CHECKPOINTS: Final = 200
 """How many checkpoints of a job are read, newest first."""
 _SHARE_OF_TIME = 20  # listing a storage may take at most a twentieth of the time
 _FILE = re.compile(rf"(?P<job>[0-9a-f]{{32}})/(?:chk-(?P<id>{NUMBER})/_metadata|(?P<owner>_owner|_terms/[^/]+))")
-_DRIVER_GONE = "the driver was gone before it completed"
+_DRIVER_GONE = "the driver ended before the checkpoint completed"
 _log = logging.getLogger(__name__)
 _replace = msgspec.structs.replace
 
@@ -191,7 +191,7 @@ class _Place:
             except FileNotFoundError:
                 return None  # discarded after it was listed
             except (StorageError, RestoreError) as error:
-                _log.warning("checkpoint passed over: %s", error)
+                _log.warning("checkpoint skipped: %s", error)
                 return None  # the next listing retries
             known = self._read[status.path] = (status, _decoded(data, below(storage.uri, status.path)))
         return known[1]
@@ -201,7 +201,7 @@ def _decoded(data: bytes, path: str) -> CompletedCheckpoint | None:
     try:
         return from_metadata(data, path)
     except RestoreError as error:
-        _log.warning("checkpoint passed over: %s", error)
+        _log.warning("checkpoint skipped: %s", error)
         return None
 
 

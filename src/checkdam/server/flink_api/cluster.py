@@ -233,10 +233,10 @@ def routes(jobs: Jobs, configuration: Configuration) -> list[Endpoint]:
     of_jobs, of_settings = Reads(jobs, "", "cluster"), Reads(configuration, "", "cluster")
     mode = Query("mode", description="LITE: names only", default="FULL", choices=("LITE", "FULL"))
     return [
-        of_jobs("/overview", _overview, "Slots and jobs in figures", ClusterOverview),
-        of_settings("/config", _config, "What a page needs to know", DashboardConfiguration),
+        of_jobs("/overview", _overview, "Numbers of slots and jobs", ClusterOverview),
+        of_settings("/config", _config, "Settings of the web page", DashboardConfiguration),
         of_settings("/jobmanager/config", _settings, "The settings", list[ConfigEntry]),
-        of_settings("/jobmanager/thread-dump", _thread_dump, "What the driver's threads do", ThreadDump, mode),
+        of_settings("/jobmanager/thread-dump", _thread_dump, "Stack traces of the driver's threads", ThreadDump, mode),
         of_jobs("/taskmanagers", _slots, "The slots of the running jobs", TaskManagers),
         of_jobs("/taskmanagers/{taskmanagerid}", _slot, "One slot", TaskManagerDetails),
     ]

@@ -342,7 +342,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
             _exceptions,
             "The job's failures, the latest first",
             JobExceptionsInfo,
-            Query("maxExceptions", Positive, "How many at most", default=20),
+            Query("maxExceptions", Positive, "Most failures to return", default=20),
             Query("failureLabelFilter", str, "key:value pairs", is_list=True),
         ),
         get("/execution-result", _result, "How the job ended", JobExecutionResult),

@@ -284,7 +284,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         get("/jobs/metrics", _jobs, "Metrics over jobs", many, _GET, _AGG, of_jobs),
         get("/jobs/{jobid}/metrics", _job, "Metrics of a job", one, _GET),
         get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask", one, _GET),
-        get(vertex + "/watermarks", _watermarks, "How far event time is", one),
+        get(vertex + "/watermarks", _watermarks, "The watermarks of a vertex, by subtask", one),
         get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", many, _GET, _AGG, of_subtasks),
         get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask", one, _GET),
         get("/taskmanagers/metrics", _slots, "Metrics over slots", many, _GET, _AGG, of_slots),

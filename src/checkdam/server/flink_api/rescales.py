@@ -139,7 +139,7 @@ def routes(jobs: Jobs, operations: Operations) -> list[Endpoint]:
             "PUT",
             "/jobs/{jobid}/resource-requirements",
             partial(_require, jobs, operations),
-            "Go on at another parallelism",
+            "Change the parallelism",
             response=Nothing,
             body=dict[str, VertexRequirements],
             body_name="JobResourceRequirementsBody",

@@ -100,7 +100,7 @@ class Triggers:
     def checkpoint(self, call: ApiCall) -> TriggerResponse:
         body: CheckpointTriggerRequestBody = call.body
         if body.checkpoint_type == "INCREMENTAL":
-            raise RestError(400, "CheckpointType INCREMENTAL cannot be asked for: write CONFIGURED or FULL.")
+            raise RestError(400, "CheckpointType INCREMENTAL cannot be requested: use CONFIGURED or FULL.")
         full = body.checkpoint_type == "FULL"
         return self._start(
             OperationKind.CHECKPOINT,
@@ -270,7 +270,7 @@ def routes(
     def status(path: str, kind: OperationKind, info: Any, result: str | None = None) -> Endpoint:
         tell = partial(triggers.status, kind, info, result)
         answer = OperationStatus[info]
-        return Endpoint("GET", path + "/{triggerid}", tell, f"How a {kind} went", response=answer, errors=(404,))
+        return Endpoint("GET", path + "/{triggerid}", tell, f"The status of a {kind}", response=answer, errors=(404,))
 
     def cancelling(method: str, path: str, handler: Callable[[ApiCall], Any], **more: Any) -> Endpoint:
         return Endpoint(

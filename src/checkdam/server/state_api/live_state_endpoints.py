@@ -91,13 +91,13 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     live = _Live(jobs)
     where = "/jobs/{jobid}/state/{uid}/{name}"
     read = partial(Endpoint, errors=(404, 409, 503), tag="state", writes=False)
-    key = Query("key", str, "The key as JSON; a bare word where keys are text", required=True)
-    map_key = Query("map-key", str, "Of a map, only this entry")
-    cursor = Query("cursor", str, "The `next` of the page before")
-    limit = Query("limit", Positive, f"At most so many, up to {_MOST_LISTED}", default=50)
-    one = "What one key holds, as of the last whole epoch"
-    many = "What many keys hold; those of one slot as of the same epoch"
-    listed = "The keys of a state with what they hold, page by page"
+    key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
+    map_key = Query("map-key", str, "Only this entry of a map state")
+    cursor = Query("cursor", str, "`next` of the previous page; left out: the first page")
+    limit = Query("limit", Positive, f"Most entries to return, up to {_MOST_LISTED}", default=50)
+    one = "The value of a key, as of the last complete epoch"
+    many = "The values of many keys; those of one slot as of the same epoch"
+    listed = "The keys of a state with their values, page by page"
     return [
         read("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job", response=States),
         read("GET", where, live.get, one, response=KeyAnswer, query=(key, map_key), is_awaited=True),
@@ -130,7 +130,7 @@ class _Live:
     async def get_many(self, call: ApiCall) -> KeyAnswers:
         request: KeysRequest = call.body
         if len(request.keys) > _MOST_KEYS:
-            raise RestError(400, f"{len(request.keys)} keys are asked for at once: {_MOST_KEYS} is the most.")
+            raise RestError(400, f"{len(request.keys)} keys in one request: at most {_MOST_KEYS} are allowed.")
 
         def question(state: QueriedState) -> tuple[list[Any], Any]:
             keys = [key_from_json(key, state.asked_by) for key in request.keys]
@@ -169,13 +169,13 @@ class _Live:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 answers = await answer
         except TimeoutError:
-            raise StateNotReadyError("a slot has not answered in time", hint="Ask again.") from None
+            raise StateNotReadyError("a slot did not answer in time", hint="Try again.") from None
         return asked[0], asked[1], answers
 
     def _state_of(self, call: ApiCall) -> LiveState:
         queries = self._jobs.require_running(call.job_id).queries
         if not isinstance(queries, LiveState):
-            raise RestError(409, f"The state of job {call.job_id} cannot be asked for here.")
+            raise RestError(409, f"The state of job {call.job_id} cannot be queried on this server.")
         return queries
 
 

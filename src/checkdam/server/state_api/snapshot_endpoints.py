@@ -31,8 +31,8 @@ from checkdam.types.type_info import TypeInfo
 _T = TypeVar("_T")
 _CACHED = 64  # results: descriptions, key groups and differences; their size does not depend on the state's
 _LARGEST_PAGE = 1_000
-_CURSOR = Query("cursor", str, '"next" of the page before; left out, the first page')
-_LIMIT = Query("limit", Positive, f"how many at most, {_LARGEST_PAGE} if more", default=50)
+_CURSOR = Query("cursor", str, "`next` of the previous page; left out: the first page")
+_LIMIT = Query("limit", Positive, f"Most entries to return, up to {_LARGEST_PAGE}", default=50)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -213,8 +213,8 @@ def _ref(snapshot: CheckpointRecord) -> str:
 
 def _open(known: dict[str, CheckpointRecord], ref: str) -> Savepoint:
     if ref not in known or known[ref].path is None:
-        there_are = ", ".join(known) or "none"
-        raise RestError(404, f"The job has no checkpoint or savepoint {ref} that can be read. There are: {there_are}.")
+        available = ", ".join(known) or "none"
+        raise RestError(404, f"The job has no readable checkpoint or savepoint {ref}. Available: {available}.")
     return Savepoint.load(str(known[ref].path))
 
 
@@ -273,7 +273,7 @@ def _keyed(savepoint: Savepoint, call: ApiCall) -> KeyedState:
     state = next((each for each in savepoint.states(uid) if each.name == name and each.is_keyed), None)
     content = None if state is None else savepoint.content_of(state)
     if not isinstance(content, KeyedState):
-        raise StateAccessError(f'state "{name}" of operator "{uid}" has no keys', hint="Only keyed state has.")
+        raise StateAccessError(f'state "{name}" of operator "{uid}" has no keys', hint="Name a keyed state.")
     return content
 
 
@@ -281,7 +281,7 @@ def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo
     """Return the value and type of one map entry."""
     *_, (name, of) = state.part_types
     if name != "map_key" or len(state.part_types) > 2:
-        raise UsageError(f'state "{state.description.name}" is no map', hint="Leave map-key out.")
+        raise UsageError(f'state "{state.description.name}" is not a map', hint="Leave map-key out.")
     map_key = key_from_text(text, of)
     return (value or {}).get(map_key if is_hashable(of) else positional(of, map_key)), state.value_type
 
@@ -325,19 +325,19 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     all_of_job = "/jobs/{jobid}/snapshots"
     one = all_of_job + "/{ref}"
     state = one + "/state/{uid}/{name}"
-    key = Query("key", str, "JSON, or a bare word where keys are text", required=True)
-    map_key = Query("map-key", str, "of a map, only this entry; written as a key is")
+    key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
+    map_key = Query("map-key", str, "Only this entry of a map state; written like a key")
     page_of = (_CURSOR, _LIMIT)
     changes_of = (
-        Query("uid", str, "of one operator"),
-        Query("name", str, "one state"),
-        Query("limit", Natural, "examples of each state", default=100),
+        Query("uid", str, "Only this operator"),
+        Query("name", str, "Only this state"),
+        Query("limit", Natural, "Most examples of each state", default=100),
     )
     changed = "What changed from one snapshot to the other"
     return [
         get(all_of_job, snapshots.listed, "Checkpoints and savepoints that can be read", response=Snapshots),
         get(one + "/state", snapshots.states, "States in a snapshot", response=SnapshotState),
-        get(state, snapshots.key, "What a key held", response=KeyAnswer, query=(key, map_key)),
+        get(state, snapshots.key, "The value of a key", response=KeyAnswer, query=(key, map_key)),
         get(state + "/keys", snapshots.keys, "The keys of a state, page by page", response=Page, query=page_of),
         get(state + "/key-groups", snapshots.key_groups, "Entries and bytes of each key group", response=KeyGroups),
         get(one + "/diff/{other}", snapshots.differences, changed, response=Differences, query=changes_of),

@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_logged_and_hides_nobody_else(caplog: pytest.Log
         found = _index(storage).records()
 
     assert [each.id for each in found] == [JOB_ID]
-    assert "passed over" in caplog.text
+    assert "skipped" in caplog.text
 
 
 def test_an_unusable_directory_is_logged_and_hides_nobody_else(caplog: pytest.LogCaptureFixture) -> None:

@@ -287,7 +287,7 @@ def test_many_ask_at_once_and_each_gets_its_own_answer(served: Served) -> None:
     ("arguments", "output"),
     [
         (["count", "w7"], "1  (epoch 1, key group"),
-        (["count", "nowhere"], "nothing  (epoch 1, key group"),
+        (["count", "nowhere"], "no value  (epoch 1, key group"),
         (["lengths", "w7", "--map-key", "2"], '[[2, ["w7"]]]  (epoch 1'),
         (["count", "w7", "--json"], '"found": true'),
     ],

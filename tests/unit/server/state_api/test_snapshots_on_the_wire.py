@@ -129,16 +129,16 @@ def test_two_snapshots_are_compared(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "told"),
     [
-        ("/snapshots/chk-3/state", 404, "There are: chk-2, chk-1."),  # discarded
-        ("/snapshots/..%2F..%2Fetc/state", 404, "There are: chk-2, chk-1."),
+        ("/snapshots/chk-3/state", 404, "Available: chk-2, chk-1."),  # discarded
+        ("/snapshots/..%2F..%2Fetc/state", 404, "Available: chk-2, chk-1."),
         ("/snapshots/chk-2/state/coutn/sums?key=1", 404, 'Did you mean "count"'),
         ("/snapshots/chk-2/state/count/sum?key=1", 404, 'Did you mean "sums"'),
         ("/snapshots/chk-2/state/count/sums", 400, "key"),
-        ("/snapshots/chk-2/state/count/sums?key=1&map-key=2", 400, "no map"),
+        ("/snapshots/chk-2/state/count/sums?key=1&map-key=2", 400, "is not a map"),
         ("/snapshots/chk-2/state/count/sums/keys?cursor=x", 400, "not a cursor"),
         ("/snapshots/chk-2/state/count/sums/keys?cursor=999:0", 400, "not a cursor"),
         ("/snapshots/chk-2/state/count/sums/keys?limit=0", 400, "limit"),
-        ("/snapshots/chk-1/diff/chk-7", 404, "There are: chk-2, chk-1."),
+        ("/snapshots/chk-1/diff/chk-7", 404, "Available: chk-2, chk-1."),
         ("/snapshots/chk-1/diff/chk-2?uid=nobody", 404, "nobody"),
     ],
 )
