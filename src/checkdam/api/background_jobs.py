@@ -33,7 +33,7 @@ class JobWatch(JobListener):
     def status_changed(self, status: JobStatus) -> None:
         self.status = status
         if status is JobStatus.RUNNING or status.has_ended:
-            self.wait_no_more()
+            self.stop_waiting()
 
     def once_running(self, call: Callable[[], None]) -> None:
         """Call the callback when the job first runs or has ended; immediately if it already has."""
@@ -43,7 +43,7 @@ class JobWatch(JobListener):
                 return
         call()
 
-    def wait_no_more(self) -> None:
+    def stop_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
         for call in waiting:
@@ -65,7 +65,7 @@ def start_job(execution: JobExecution, watch: JobWatch, grace: timedelta) -> Job
 
     def work() -> None:
         settle(done, lambda: here.run(execution.run, known))
-        watch.wait_no_more()
+        watch.stop_waiting()
         if not begun.done():
             begun.set_exception(done.exception())
 
@@ -82,11 +82,11 @@ def _forget(handle: JobHandle) -> None:
         _running.discard(handle)
 
 
-def leave_running_jobs() -> None:
+def suspend_running_jobs() -> None:
     """Suspend all background jobs of this process at once, and wait until they have ended."""
     with _lock:
         running = list(_running)
-    threads = [threading.Thread(target=handle._leave, name="leave-job") for handle in running]
+    threads = [threading.Thread(target=handle._suspend, name="suspend-job") for handle in running]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -102,5 +102,5 @@ def _register() -> None:
     global _is_registered
     with _lock:
         if not _is_registered:
-            threading._register_atexit(leave_running_jobs)  # type: ignore[attr-defined]  # not in typeshed
+            threading._register_atexit(suspend_running_jobs)  # type: ignore[attr-defined]  # not in typeshed
             _is_registered = True

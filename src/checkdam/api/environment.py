@@ -15,7 +15,7 @@ from typing_extensions import TypeForm
 from checkdam import config
 from checkdam.api.declarations import check_kind, declared, produced_type
 from checkdam.api.launch import JobToExamine, Launch, Resume, current_launch
-from checkdam.api.signals import ended_by_signals, leave_if_told_to_go, refuse_if_told_to_go
+from checkdam.api.signals import ended_by_signals, exit_if_suspended, exit_if_terminating
 from checkdam.api.streams import DataStream
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.backends.state_backends import backend_from
@@ -264,17 +264,17 @@ class StreamExecutionEnvironment:
             SystemExit: the job was suspended, or SIGTERM arrived while an earlier job was ending; the code is 143.
         """
         execution = self._prepare(job_name)
-        came: Collection[signal.Signals] = ()
+        received: Collection[signal.Signals] = ()
 
         @contextmanager
         def ended_early(master: JobMaster) -> Iterator[None]:
-            nonlocal came
-            with ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)) as came:
+            nonlocal received
+            with ended_by_signals(master, self._configuration.get(config.SUSPEND_GRACE_PERIOD)) as received:
                 yield
 
         result = execution.run(ended_early)
         execution.ended_with(result)
-        leave_if_told_to_go(result, came)
+        exit_if_suspended(result, received)
         return result
 
     def execute_async(self, job_name: str | None = None) -> JobHandle:
@@ -291,7 +291,7 @@ class StreamExecutionEnvironment:
 
     def _prepare(self, job_name: str | None = None, *watchers: JobListener) -> JobExecution:
         """Build the job from the calls so far; `watchers` are notified of its events, too."""
-        refuse_if_told_to_go()
+        exit_if_terminating()
         from checkdam.api.execution import JobExecution
         from checkdam.runtime.driver.restore import claimed_storage
         from checkdam.runtime.monitor.listeners import JointListener

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from checkdam import config
-from checkdam.api.signals import ended_by_signals, leave_if_told_to_go
+from checkdam.api.signals import ended_by_signals, exit_if_suspended
 from checkdam.errors import CheckdamError, JobControlError, UsageError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.answers import new_answer, refuse, refused
@@ -64,11 +64,11 @@ class JobHandle:
             SystemExit: SIGTERM has suspended the job; the code is 143.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        with ended_by_signals(self._master, self._grace) as came:
+        with ended_by_signals(self._master, self._grace) as received:
             result = self._done.result(seconds)
-        if came:
+        if received:
             self._execution.ended_with(result)
-        leave_if_told_to_go(result, came)
+        exit_if_suspended(result, received)
         return result
 
     def when_ended(self, call: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ class JobHandle:
         """
         return self._ask(lambda: self._master.rescale(parallelism))
 
-    def _leave(self) -> None:
+    def _suspend(self) -> None:
         """Suspend the job and wait until it has ended, in whatever way."""
         self._master.suspend(self._grace)
         self._done.exception()

@@ -21,21 +21,21 @@ _INIT = 1  # the process id of a container's first process
 EXIT_SUSPENDED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended, as shells and supervisors count it."""
 
-_is_told_to_go = threading.Event()
+_is_terminating = threading.Event()
 
 
-def refuse_if_told_to_go() -> None:
+def exit_if_terminating() -> None:
     """Raise SystemExit if SIGTERM arrived while a job was ending and the process still runs."""
-    if _is_told_to_go.is_set():
+    if _is_terminating.is_set():
         raise SystemExit(EXIT_SUSPENDED)
 
 
-def leave_if_told_to_go(result: JobResult, came: Collection[signal.Signals]) -> None:
-    """End the program if SIGTERM has suspended its job; if it came too late for that, end before the next job."""
-    if signal.SIGTERM in came:
+def exit_if_suspended(result: JobResult, received: Collection[signal.Signals]) -> None:
+    """End the program if SIGTERM has suspended its job; if it received too late for that, end before the next job."""
+    if signal.SIGTERM in received:
         if result.end is JobEnd.SUSPENDED:
             raise SystemExit(EXIT_SUSPENDED)
-        _is_told_to_go.set()
+        _is_terminating.set()
 
 
 @contextmanager
@@ -44,23 +44,23 @@ def ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[Collection
 
     Yields the signals received so far. Does nothing outside the main thread: signals reach no other thread.
     """
-    came: set[signal.Signals] = set()
+    received: set[signal.Signals] = set()
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield received
         return
-    deeds: dict[signal.Signals, Callable[[], None]] = {
+    actions: dict[signal.Signals, Callable[[], None]] = {
         signal.SIGINT: master.cancel,
         signal.SIGTERM: partial(master.suspend, grace),
     }
 
     def on_signal(number: int, frame: Any) -> None:
-        came.add(signal.Signals(number))
+        received.add(signal.Signals(number))
         signal.signal(number, _exit_at_once if os.getpid() == _INIT else signal.SIG_DFL)
-        threading.Thread(target=deeds[signal.Signals(number)], daemon=True, name="end").start()
+        threading.Thread(target=actions[signal.Signals(number)], daemon=True, name="end").start()
 
-    before = {number: signal.signal(number, on_signal) for number in deeds}
+    before = {number: signal.signal(number, on_signal) for number in actions}
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -37,15 +37,15 @@ def cancel(remote: Remote, job: str | None, directory: str | None, format_type: 
     with_savepoint = directory is not None
     job, directory = job_and_directory(job, directory)
     found = remote.find(job)
-    remote.tell(f"Cancelling job {found.id}{' with savepoint' if with_savepoint else ''}.")
+    remote.print_text(f"Cancelling job {found.id}{' with savepoint' if with_savepoint else ''}.")
     path = _savepoint_and_cancel(remote, found, directory, format_type) if with_savepoint else None
     if not with_savepoint:
         found.client.patch(found.path(), mode="cancel")
     status = wait_for_end(found)
     if status not in (None, JobStatus.CANCELED):
         raise RequestRefusedError(f"job {found.id} was not cancelled: it had already ended as {status}")
-    remote.tell(f"Cancelled job {found.id}.{f' Savepoint stored in {path}.' if path else ''}")
-    remote.answer({"job": found.id, "status": JobStatus.CANCELED, **({"savepoint": path} if path else {})})
+    remote.print_text(f"Cancelled job {found.id}.{f' Savepoint stored in {path}.' if path else ''}")
+    remote.print_json({"job": found.id, "status": JobStatus.CANCELED, **({"savepoint": path} if path else {})})
 
 
 def _savepoint_and_cancel(remote: Remote, found: RemoteJob, directory: str | None, format_type: str) -> str:

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from checkdam.api.launch import JobToExamine, Launch
-from checkdam.cli.error_messages import EXIT_FAILED, say, told_to_user
-from checkdam.cli.job_file import run_and_tell
+from checkdam.cli.error_messages import EXIT_FAILED, errors_printed, say
+from checkdam.cli.job_file import run_printing_errors
 from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, SOURCE_POSITION, VERBOSE, load_configuration
 from checkdam.cli.tables import print_json
 from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
@@ -86,7 +86,7 @@ def check(
     \b
       checkdam check job.py -s data/checkpoints/<job>/chk-4
     """
-    with told_to_user(verbose=verbose):
+    with errors_printed(verbose=verbose):
         launch = Launch(load_configuration(settings, file, {DEFAULT_PARALLELISM.key: parallelism}))
         starts = dict(map(parse_source_start, source_positions))
         restored = from_path(path)
@@ -128,7 +128,7 @@ def _build(job: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool
     """Return the job that the program builds; None if the program raised an error, which is printed."""
     launch.examine = _stop
     try:
-        if not run_and_tell(job, arguments, launch, verbose=verbose):
+        if not run_printing_errors(job, arguments, launch, verbose=verbose):
             return None
     except _Built as built:
         return built.job

@@ -21,11 +21,11 @@ def checkpoint(remote: Remote, job: str, *, full: bool) -> None:
       checkdam checkpoint "word count" -full
     """
     found = remote.find(job)
-    remote.tell(f"Triggering checkpoint for job {found.id}.")
+    remote.print_text(f"Triggering checkpoint for job {found.id}.")
     body = {"checkpointType": "FULL" if full else "CONFIGURED"}
     trigger = found.client.trigger(found.path("checkpoints"), body)
     number = remote.follow(found, found.path("checkpoints", trigger))["checkpointId"]
     path = found.client.get(found.path("checkpoints", "details", str(number))).get("external_path")
     kind = "Checkpoint(FULL)" if full else "Checkpoint"
-    remote.tell(f"{kind} {number} for job {found.id} completed. Path: {path}")
-    remote.answer({"job": found.id, "checkpoint": number, "path": path})
+    remote.print_text(f"{kind} {number} for job {found.id} completed. Path: {path}")
+    remote.print_json({"job": found.id, "checkpoint": number, "path": path})

@@ -30,7 +30,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def told_to_user(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
+def errors_printed(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
     """Turn Checkdam's errors into a line, or Flink's JSON form, and an exit code; `verbose` adds the whole stack."""
     try:
         yield
@@ -59,14 +59,14 @@ def rendered(error: CheckdamError) -> str:
 
 def user_traceback(error: BaseException) -> str:
     """Return the traceback as Python prints it, with the frames of the user's code only."""
-    told = traceback.TracebackException.from_exception(error)
-    link: traceback.TracebackException | None = told
+    shown = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = shown
     while link is not None:
         link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if not _is_foreign(frame)])
         link = link.__cause__ or link.__context__
     if type(error).__module__.startswith(_FOREIGN_PACKAGES):
-        return f"{_frames(told.stack)}{headline(error)}"  # its text continues with the JVM's stack
-    return "".join(told.format()).rstrip()
+        return f"{_frames(shown.stack)}{headline(error)}"  # its text continues with the JVM's stack
+    return "".join(shown.format()).rstrip()
 
 
 def headline(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from checkdam.cli import number_format
-from checkdam.cli.error_messages import told_to_user
+from checkdam.cli.error_messages import errors_printed
 from checkdam.cli.options import AS_JSON, VERBOSE
 from checkdam.cli.tables import add_row, console_for_output, print_json, table_of
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
@@ -43,7 +43,7 @@ def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
     _metadata is shown. "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same
     key. "?" marks a count that only RocksDB knows. --full counts exactly.
     """
-    with told_to_user(verbose=verbose):
+    with errors_printed(verbose=verbose):
         found = look_into(path, in_full=full)
     if as_json:
         print_json(as_plain_data(found))

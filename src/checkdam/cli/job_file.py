@@ -36,7 +36,7 @@ def run_job_file(path: Path, arguments: Sequence[str]) -> None:
             raise JobFileError(f'job file "{path}" cannot be loaded: {headline(error)}') from error
 
 
-def run_and_tell(path: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> bool:
+def run_printing_errors(path: Path, arguments: Sequence[str], launch: Launch, *, verbose: bool) -> bool:
     """Run the file under this launch. Return False if the program itself raised, after printing the error.
 
     Raises:

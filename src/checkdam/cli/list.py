@@ -68,13 +68,13 @@ def list_jobs(
     jobs = sorted(known_jobs(remote, directory), key=lambda job: job.overview["start-time"])
     if checkpoints_of is not None:
         chosen = _chosen(jobs, checkpoints_of)
-        _tell_snapshots(remote, "checkpoint", [each for job in chosen for each in job.checkpoints()])
+        _print_snapshots(remote, "checkpoint", [each for job in chosen for each in job.checkpoints()])
     elif savepoints_of is not None:
-        _tell_snapshots(remote, "savepoint", _savepoints(remote, jobs, savepoints_of, directory))
+        _print_snapshots(remote, "savepoint", _savepoints(remote, jobs, savepoints_of, directory))
     else:
         active = not (running or scheduled)
         everything = everything or (active and directory is not None)  # most jobs in a directory have ended
-        _tell_jobs(
+        _print_jobs(
             remote,
             [job for job in jobs if _is_wanted(job, running or active, scheduled or active, everything)],
             "running" if not scheduled else "scheduled",
@@ -110,8 +110,8 @@ def _savepoints(remote: Remote, jobs: Sequence[ListedJob], wanted: str, director
     if wanted != _EVERY_JOB:
         found = [each for each in found if wanted == each.name or each.job.startswith(wanted.lower())]
         jobs = _chosen(jobs, wanted) if not found or _fits_any(jobs, wanted) else []
-    told = [each for job in jobs for each in job.savepoints() if each.exists]
-    by_path = {_bare(each.path): each for each in (*told, *found)}
+    remembered = [each for job in jobs for each in job.savepoints() if each.exists]
+    by_path = {_bare(each.path): each for each in (*remembered, *found)}
     return sorted(by_path.values(), key=lambda each: each.completed)
 
 
@@ -123,10 +123,10 @@ def _bare(path: str) -> str:
     return path.removeprefix("file://").removeprefix("file:").rstrip("/")
 
 
-def _tell_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everything: bool) -> None:
-    remote.answer({"jobs": [{**job.overview, "where": job.where} for job in jobs]})
+def _print_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everything: bool) -> None:
+    remote.print_json({"jobs": [{**job.overview, "where": job.where} for job in jobs]})
     if not jobs:
-        remote.tell("No jobs." if everything else f"No {kind} jobs.")
+        remote.print_text("No jobs." if everything else f"No {kind} jobs.")
     elif not remote.as_json:
         rows = [_job_row(job.overview, job.where) for job in jobs]
         _show(("job", "name", "status", "started", "duration", "checkpoint", "where"), rows)
@@ -147,10 +147,10 @@ def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
     )
 
 
-def _tell_snapshots(remote: Remote, kind: str, snapshots: Sequence[ListedSnapshot]) -> None:
-    remote.answer({f"{kind}s": snapshots})
+def _print_snapshots(remote: Remote, kind: str, snapshots: Sequence[ListedSnapshot]) -> None:
+    remote.print_json({f"{kind}s": snapshots})
     if not snapshots:
-        remote.tell(f"No {kind}s.")
+        remote.print_text(f"No {kind}s.")
     elif not remote.as_json:
         rows = [_snapshot_row(each) for each in snapshots]
         _show(("job", "name", kind, "epoch", "completed", "size", "path"), rows)

@@ -159,8 +159,8 @@ def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
             raise
     configured = remote.configuration.get(CHECKPOINT_DIR) if remote.address is None else None
     if configured is not None:
-        told = {job.overview["jid"] for job in jobs}
-        jobs += [job for job in _stored(configured) if job.record.id not in told]
+        served = {job.overview["jid"] for job in jobs}
+        jobs += [job for job in _stored(configured) if job.record.id not in served]
     return jobs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from checkdam.cli.error_messages import say, told_to_user
+from checkdam.cli.error_messages import errors_printed, say
 from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, VERBOSE, load_configuration
 from checkdam.cli.progress import Progress
 from checkdam.cli.tables import print_json
@@ -104,7 +104,7 @@ class Remote:
                 if overview["jid"] not in found or overview["jid"] in own:
                     found[overview["jid"]] = RemoteJob(client, overview)
         if len(self.unreachable) == len(clients):
-            raise self._nobody_there()
+            raise self._no_server_error()
         for silent in self.unreachable:
             say(f"WARNING: {silent.message}")
         return list(found.values())
@@ -140,12 +140,12 @@ class Remote:
         """Wait for asynchronous work on a job, showing its progress; return Flink's "operation"."""
         with Progress() as progress:
 
-            def tell() -> None:
+            def show_progress() -> None:
                 if progress.is_due():
                     with suppress(CheckdamError):  # the work continues even if this poll fails
                         progress.show(job.client.get(job.path()).get("progress"))
 
-            return job.client.wait(status_path, telling=tell)
+            return job.client.wait(status_path, on_poll=show_progress)
 
     def trigger_savepoint(
         self, job: RemoteJob, path: str, body: Mapping[str, Any], *, directory: tuple[str, str | None]
@@ -162,12 +162,12 @@ class Remote:
                 hint="Give a directory.",
             ) from error
 
-    def tell(self, line: str) -> None:
+    def print_text(self, line: str) -> None:
         """Print a line of text, unless JSON is requested."""
         if not self.as_json:
             click.echo(line)
 
-    def answer(self, result: Any) -> None:
+    def print_json(self, result: Any) -> None:
         """Print the result as JSON, if that is requested."""
         if self.as_json:
             print_json(result)
@@ -179,7 +179,7 @@ class Remote:
     def _default_address(self) -> str:
         return f"{self.configuration.get(REST_ADDRESS) or 'localhost'}:{self.configuration.get(REST_PORT) or 8081}"
 
-    def _nobody_there(self) -> ServerUnreachableError:
+    def _no_server_error(self) -> ServerUnreachableError:
         if self.address is not None or len(self.unreachable) > 1:
             return self.unreachable[0]
         return ServerUnreachableError(
@@ -216,7 +216,7 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
         verbose: bool,
         **options: Any,
     ) -> None:
-        with told_to_user(verbose=verbose, as_json=as_json):
+        with errors_printed(verbose=verbose, as_json=as_json):
             command(Remote(load_configuration(settings, file), address, token, as_json), *arguments, **options)
 
     return with_remote

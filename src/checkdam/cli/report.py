@@ -44,16 +44,16 @@ class StatusReporter(JobListener):
 
     def __init__(
         self,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         resume: Callable[[str | None], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._monotonic = monotonic
         self._url: str | None = None
         self._work: str | None = None  # long work in progress
-        self._progress_told_at = 0.0
+        self._progress_reported_at = 0.0
         self._resume = resume  # the command that resumes from a checkpoint; None: the same job, from its newest
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
@@ -70,56 +70,56 @@ class StatusReporter(JobListener):
         """Print, once, the URL at which the jobs of this process can be watched and controlled."""
         if url != self._url:
             self._url = url
-            self._tell(f"web page and REST: {url}")
+            self._report(f"web page and REST: {url}")
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
         self._unknown = None
         self._has_checkpoints_in_memory = False
-        self._tell(f'job "{name}" started: id {job_id}, {number_format.counted(slots, "slot")}')
+        self._report(f'job "{name}" started: id {job_id}, {number_format.counted(slots, "slot")}')
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
-        self._tell(f"note: {told_without_effect(keys, reason)}")
+        self._report(f"note: {told_without_effect(keys, reason)}")
 
     def taken_over(self, owner: str) -> None:
-        self._tell(f"WARNING: job taken over from {owner}; if that process still runs, it stops by itself")
+        self._report(f"WARNING: job taken over from {owner}; if that process still runs, it stops by itself")
 
     def progressed(self, what: str | None) -> None:
         """Report when work begins ("savepoint 12: 0 of 2 slots"), and its progress from time to time."""
         work = None if what is None else what.partition(":")[0]
         now = self._monotonic()
-        if what is not None and (work != self._work or now - self._progress_told_at >= _PROGRESS_SECONDS):
-            self._tell(what)
-            self._progress_told_at = now
+        if what is not None and (work != self._work or now - self._progress_reported_at >= _PROGRESS_SECONDS):
+            self._report(what)
+            self._progress_reported_at = now
         self._work = work
         if what is None:
-            self._tell_restored()
+            self._report_restored()
 
     def nothing_to_resume(self, reason: CheckdamError) -> None:
-        self._tell(f"{reason.message}: starting anew")
+        self._report(f"{reason.message}: starting anew")
 
     def restored(self, path: str, epoch: Epoch) -> None:
         """Remember the checkpoint; it is reported once `progressed` shows that the state has been loaded."""
         self._restored = f"restored {path}, continuing after epoch {epoch}"
 
-    def _tell_restored(self) -> None:
+    def _report_restored(self) -> None:
         if self._restored is not None:
-            self._tell(self._restored)
+            self._report(self._restored)
             self._restored = None
 
     def checkpoint_skipped(self, path: str, reason: CheckdamError) -> None:
         if path not in self._skipped:  # every search for the newest usable checkpoint finds it again
             self._skipped.add(path)
-            self._tell(f"WARNING: {told_skipped(path, reason)}")
+            self._report(f"WARNING: {told_skipped(path, reason)}")
 
     def checkpoint_dropped(self, path: str) -> None:
-        self._tell(f"WARNING: {told_dropped(path)}")
+        self._report(f"WARNING: {told_dropped(path)}")
 
     def output_withdrawn(self, uid: OperatorUid, withdrawn: Withdrawn) -> None:
-        self._tell(f"WARNING: {told_withdrawn(uid, withdrawn)}")
+        self._report(f"WARNING: {told_withdrawn(uid, withdrawn)}")
 
     def output_missing(self, path: str, files: Sequence[str]) -> None:
-        self._tell(f"WARNING: {told_missing(path, files)}")
+        self._report(f"WARNING: {told_missing(path, files)}")
 
     def printed(self, lines: list[str]) -> None:
         with self._stdout_lock:
@@ -132,7 +132,7 @@ class StatusReporter(JobListener):
                 self._stdout_is_open = False
                 with open(os.devnull, "w", encoding="utf-8") as nowhere:
                     os.dup2(nowhere.fileno(), sys.stdout.fileno())  # buffered output must go somewhere at exit
-                self._tell("WARNING: standard output is closed; the job continues without printing")
+                self._report("WARNING: standard output is closed; the job continues without printing")
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
@@ -141,44 +141,44 @@ class StatusReporter(JobListener):
         self._newest_savepoint = stats.path if stats.kind.is_savepoint else None
         if not stats.kind.is_savepoint:
             self._has_checkpoints_in_memory = stats.path.startswith("memory:")
-        self._tell(
+        self._report(
             f"{kind} {stats.checkpoint_id} completed: epoch {stats.epoch}, "
             f"{number_format.size(stats.state_bytes)} ({number_format.size(stats.new_bytes)} new), "
             f"{number_format.duration(stats.seconds)}, {stats.path}"
         )
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        self._tell(f"WARNING: checkpoint {checkpoint_id} failed: {reason}")
+        self._report(f"WARNING: checkpoint {checkpoint_id} failed: {reason}")
 
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         if failure is None:
-            self._tell(f"rescaled: running with parallelism {parallelism}")
+            self._report(f"rescaled: running with parallelism {parallelism}")
         else:
-            self._tell(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
+            self._report(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         self._restored = self._stopped_with = self._newest_savepoint = None
-        self._tell(f"WARNING: {failure.message}; restarting in {number_format.duration(delay.total_seconds())}")
+        self._report(f"WARNING: {failure.message}; restarting in {number_format.duration(delay.total_seconds())}")
 
     def last_checkpoint_missed(self, reason: str) -> None:
-        self._tell(f"WARNING: no last checkpoint was taken: {reason}")
+        self._report(f"WARNING: no last checkpoint was taken: {reason}")
 
     def checkpoints_deleted(self, checkpoint_ids: Sequence[CheckpointId], place: str, retention: str) -> None:
-        self._tell(
+        self._report(
             f"{number_format.counted(len(checkpoint_ids), 'checkpoint')} in {place} deleted (retention {retention})"
         )
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
         if end is JobEnd.SUSPENDED:
-            self._tell_suspended(last_checkpoint)
+            self._report_suspended(last_checkpoint)
             return
-        self._tell(f"job {end.value}")
+        self._report(f"job {end.value}")
         # A user who stops or cancels a job with a savepoint wants to resume from that savepoint.
         wanted = {JobEnd.FINISHED: self._stopped_with, JobEnd.CANCELLED: self._newest_savepoint}.get(end)
         path = wanted or last_checkpoint
         self._restored = self._stopped_with = self._newest_savepoint = None
         if path is not None:
-            self._tell(f"resume with: {self._resume(path)}")
+            self._report(f"resume with: {self._resume(path)}")
 
     def checkpoints_unknown(self, reason: CheckdamError) -> None:
         self._unknown = reason
@@ -186,22 +186,22 @@ class StatusReporter(JobListener):
     def failed(self, failure: CheckdamError) -> None:
         self._is_replaced = isinstance(failure, FencedError)
 
-    def _tell_suspended(self, last_checkpoint: str | None) -> None:
+    def _report_suspended(self, last_checkpoint: str | None) -> None:
         if self._is_replaced:
-            self._tell("job suspended here: another driver runs it")
+            self._report("job suspended here: another driver runs it")
             return
         if self._unknown is not None:
-            self._tell(f"job suspended; its checkpoints could not be listed: {self._unknown.message}")
-            self._tell(f"when the storage answers, resume with: {self._resume(None)}")
+            self._report(f"job suspended; its checkpoints could not be listed: {self._unknown.message}")
+            self._report(f"when the storage answers, resume with: {self._resume(None)}")
             return
         if last_checkpoint is None:
             why = "no checkpoint was completed"
             if self._has_checkpoints_in_memory:
                 why = "checkpoints in the driver's memory are lost with it"
-            self._tell(f"job suspended: {why}, so there is nothing to resume from")
+            self._report(f"job suspended: {why}, so there is nothing to resume from")
             return
-        self._tell(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")
-        self._tell(f"resume with: {self._resume(None)}")
+        self._report(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")
+        self._report(f"resume with: {self._resume(None)}")
 
 
 class PlainReporter(StatusReporter):
@@ -269,7 +269,7 @@ class LiveReporter(StatusReporter):
         with self._lock:
             self._progress = what
         if what is None:
-            self._tell_restored()
+            self._report_restored()
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         if stats.kind.is_savepoint:

@@ -23,8 +23,8 @@ def rescale(remote: Remote, job: str, parallelism: int) -> None:
       checkdam rescale 4fa1 -p 4
     """
     found = remote.find(job)
-    remote.tell(f"Rescaling job {found.id} to parallelism {parallelism}.")
+    remote.print_text(f"Rescaling job {found.id} to parallelism {parallelism}.")
     trigger = found.client.patch(found.path("rescaling"), parallelism=parallelism)["request-id"]
     remote.follow(found, found.path("rescaling", trigger))
-    remote.tell(f"Job {found.id} runs with parallelism {parallelism}.")
-    remote.answer({"job": found.id, "parallelism": parallelism})
+    remote.print_text(f"Job {found.id} runs with parallelism {parallelism}.")
+    remote.print_json({"job": found.id, "parallelism": parallelism})

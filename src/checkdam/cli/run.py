@@ -17,8 +17,8 @@ from rich.console import Console
 
 from checkdam.api.launch import Launch, Resume
 from checkdam.checkpoint.settings import JobEnd, restore_mode
-from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, say, told_to_user
-from checkdam.cli.job_file import run_and_tell
+from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, errors_printed, say
+from checkdam.cli.job_file import run_printing_errors
 from checkdam.cli.options import CONFIG_FILE, SETTINGS, SOURCE_POSITION, load_configuration
 from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
 from checkdam.config import (
@@ -141,7 +141,7 @@ def run(
 
     reporter = _reporter(resume_with, verbose=verbose)
     try:
-        with told_to_user(verbose=verbose):
+        with errors_printed(verbose=verbose):
             launch = Launch(
                 load_configuration([*([SPARK_LOG] if verbose else []), *settings], file, overrides),
                 restore_path=path,
@@ -177,16 +177,16 @@ def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
 
 def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:
     """Run the file to its end and return the exit code. Raise CheckdamError."""
-    from checkdam.api.background_jobs import leave_running_jobs  # loads the runtime, which --help does not need
+    from checkdam.api.background_jobs import suspend_running_jobs  # loads the runtime, which --help does not need
 
     if not verbose:
         warnings.filterwarnings("ignore", module=r"(pyspark|py4j)(\.|$)")
     try:
         with _terminated_in_order(reporter):
             try:
-                has_run = run_and_tell(job, arguments, launch, verbose=verbose)
+                has_run = run_printing_errors(job, arguments, launch, verbose=verbose)
             finally:
-                leave_running_jobs()  # while their server is still up
+                suspend_running_jobs()  # while their server is still up
         if not has_run:
             return EXIT_FAILED
     except KeyboardInterrupt:

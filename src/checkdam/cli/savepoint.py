@@ -46,30 +46,30 @@ def savepoint(
         raise click.UsageError("Missing argument 'JOB'.")
     found = remote.find(job)
     how = "in detached mode " if detached else ""
-    remote.tell(f"Triggering savepoint {how}for job {found.id}.")
+    remote.print_text(f"Triggering savepoint {how}for job {found.id}.")
     target = ("target-directory", absolute(directory) if directory else None)
     body = {"formatType": format_type.upper()}
     trigger = remote.trigger_savepoint(found, "savepoints", body, directory=target)
     if detached:
-        remote.tell(f"Successfully triggered the savepoint, triggerId: {trigger}")
-        remote.answer({"job": found.id, "request-id": trigger})
+        remote.print_text(f"Successfully triggered the savepoint, triggerId: {trigger}")
+        remote.print_json({"job": found.id, "request-id": trigger})
         return
     path = remote.follow(found, found.path("savepoints", trigger))["location"]
-    remote.tell(f"Savepoint completed. Path: {path}")
-    remote.tell(f"Resume with: checkdam run -s {path} …")
-    remote.answer({"job": found.id, "savepoint": path})
+    remote.print_text(f"Savepoint completed. Path: {path}")
+    remote.print_text(f"Resume with: checkdam run -s {path} …")
+    remote.print_json({"job": found.id, "savepoint": path})
 
 
 def _dispose(remote: Remote, path: str) -> None:
     """Dispose on the server that -m names, where the path may mean another place; else from here."""
-    remote.tell(f"Disposing savepoint '{path}'.")
+    remote.print_text(f"Disposing savepoint '{path}'.")
     if remote.address is None:
         dispose(path)
     else:
         client, _ = remote.clients()[0]
         _dispose_on(client, path)
-    remote.tell(f"Savepoint '{path}' disposed.")
-    remote.answer({"disposed": path})
+    remote.print_text(f"Savepoint '{path}' disposed.")
+    remote.print_json({"disposed": path})
 
 
 def _dispose_on(client: RestClient, path: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from checkdam.cli.error_messages import say, told_to_user
+from checkdam.cli.error_messages import errors_printed, say
 from checkdam.cli.listed_jobs import check_directory
 from checkdam.cli.options import CONFIG_FILE, SETTINGS, VERBOSE, load_configuration
 from checkdam.config import CHECKPOINT_DIR, REST_PORT
@@ -33,7 +33,7 @@ def serve(
       checkdam serve --dir data/checkpoints
       checkdam serve --dir s3://bucket/checkpoints --port 9000
     """
-    with told_to_user(verbose=verbose):
+    with errors_printed(verbose=verbose):
         given = load_configuration(settings, file, {REST_PORT.key: port})
         if not directories and given.get(CHECKPOINT_DIR) is None:
             raise ConfigError("no checkpoint directory is given", hint="Give --dir, or set state.checkpoints.dir.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from checkdam.cli.error_messages import told_to_user
+from checkdam.cli.error_messages import errors_printed
 from checkdam.cli.inspect import open_snapshot, show
 from checkdam.cli.options import AS_JSON, VERBOSE
 from checkdam.cli.remote import Remote, connection
@@ -58,8 +58,8 @@ def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: 
     found = remote.find(job)
     query = {"key": key} if map_key is None else {"key": key, "map-key": map_key}
     answer = found.client.get(found.path("state", segment(uid), segment(name)), **query)
-    remote.answer(answer)
-    remote.tell(_answer_text(answer))
+    remote.print_json(answer)
+    remote.print_text(_answer_text(answer))
 
 
 @state.command("ls", short_help="List operators and their states.")
@@ -72,7 +72,7 @@ def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
     "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same key. "?" marks a
     figure that only reading the whole state would give. If Flink wrote PATH, only its _metadata is shown.
     """
-    with told_to_user(verbose=verbose, as_json=as_json):
+    with errors_printed(verbose=verbose, as_json=as_json):
         snapshot = open_snapshot(path)
         if isinstance(snapshot, Savepoint):
             states = {operator.uid: snapshot.states(operator.uid) for operator in snapshot.operators}
@@ -100,7 +100,7 @@ def show_state(
 
     With --json, each entry is one line.
     """
-    with told_to_user(verbose=verbose, as_json=as_json):
+    with errors_printed(verbose=verbose, as_json=as_json):
         content = _chosen(_load(path), uid, name, timers=timers)
         rows = _rows_of_key(content, key) if key is not None else json_rows(content)
         if as_json:
@@ -129,10 +129,10 @@ def diff_states(
     old: str, new: str, uid: str | None, name: str | None, *, limit: int, as_json: bool, verbose: bool
 ) -> None:
     """Count the keys added, changed and removed from OLD to NEW, with examples; of one operator or state, or of all."""
-    with told_to_user(verbose=verbose, as_json=as_json):
+    with errors_printed(verbose=verbose, as_json=as_json):
         found = list(diff(_load(old), _load(new), uid, name, examples=limit))
     if as_json:
-        print_json({"states": [_told(each) for each in found]})
+        print_json({"states": [_diff_data(each) for each in found]})
     else:
         console_for_output().print(diff_table(found))
 
@@ -206,7 +206,7 @@ def _described(savepoint: Savepoint, states: dict[str, tuple[StateDescription, .
     }
 
 
-def _told(found: StateDiff) -> dict[str, Any]:
+def _diff_data(found: StateDiff) -> dict[str, Any]:
     return {
         "uid": found.description.uid,
         "name": found.description.name,

@@ -42,17 +42,19 @@ def stop(
     """
     job, directory = job_and_directory(job, directory)
     found = remote.find(job)
-    remote.tell(f'{"Draining" if drain else "Suspending"} job "{found.id}" with a {format_type.upper()} savepoint.')
+    remote.print_text(
+        f'{"Draining" if drain else "Suspending"} job "{found.id}" with a {format_type.upper()} savepoint.'
+    )
     body = {"drain": drain, "formatType": format_type.upper()}
     trigger = remote.trigger_savepoint(found, "stop", body, directory=("targetDirectory", directory))
     if detached:
-        remote.tell(f"Successfully triggered stop-with-savepoint, triggerId: {trigger}")
-        remote.answer({"job": found.id, "request-id": trigger})
+        remote.print_text(f"Successfully triggered stop-with-savepoint, triggerId: {trigger}")
+        remote.print_json({"job": found.id, "request-id": trigger})
         return
     path = remote.follow(found, found.path("savepoints", trigger))["location"]
     status = wait_for_end(found)
-    remote.tell(f"Savepoint completed. Path: {path}")
-    remote.answer({"job": found.id, "savepoint": path, "status": status})
+    remote.print_text(f"Savepoint completed. Path: {path}")
+    remote.print_json({"job": found.id, "savepoint": path, "status": status})
 
 
 def job_and_directory(job: str | None, directory: str | None) -> tuple[str, str | None]:

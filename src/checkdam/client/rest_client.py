@@ -67,15 +67,15 @@ class RestClient:
         answer = self._repeatedly("POST", path, {}, {**given, "triggerId": secrets.token_hex(16)})
         return str(answer["request-id"])
 
-    def wait(self, path: str, *, telling: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Poll the status of asynchronous work until it ends; call `telling` between polls.
+    def wait(self, path: str, *, on_poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
+        """Poll the status of asynchronous work until it ends; call `on_poll` between polls.
 
         Raises:
             RequestRefusedError: the work has failed, or the server does not know it.
         """
         pause = _FIRST_PAUSE
         while (answer := self.get(path))["status"]["id"] != "COMPLETED":
-            telling()
+            on_poll()
             self._pause(pause)
             pause = min(pause * 2, _LAST_PAUSE)
         operation: dict[str, Any] = answer.get("operation") or {}
@@ -156,7 +156,7 @@ class RestClient:
         except ValueError as error:
             raise _refused(status, f"{self.url} is not a Checkdam server: its answer is not JSON") from error
         if status >= 400 or not isinstance(answer, dict | list):
-            raise _refused(status, _told(answer, status))
+            raise _refused(status, _error_message(answer, status))
         return answer
 
 
@@ -184,7 +184,7 @@ def _refused(status: int, message: str) -> RequestRefusedError:
     return error
 
 
-def _told(answer: Any, status: int) -> str:
+def _error_message(answer: Any, status: int) -> str:
     """Return the message of an error in Flink's form. A handled error may have a stack trace after its first line."""
     errors = answer.get("errors") if isinstance(answer, dict) else None
     texts = [str(text).strip() for text in errors] if isinstance(errors, list) else []

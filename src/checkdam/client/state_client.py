@@ -72,8 +72,8 @@ class StateClient:
         more = {} if map_key is None else {"map-key": to_json(map_key)}
         answers: list[StateAnswer] = []
         for start in range(0, len(wanted), _AT_ONCE):
-            told = self._call("POST", path, {"keys": wanted[start : start + _AT_ONCE], **more})
-            answers += map(_answer, told["answers"])
+            answer = self._call("POST", path, {"keys": wanted[start : start + _AT_ONCE], **more})
+            answers += map(_answer, answer["answers"])
         return answers
 
     def states(self, job: str) -> list[dict[str, Any]]:
@@ -143,5 +143,7 @@ def _text(key: Any) -> str:
     return quote(json.dumps(to_json(key)), safe="")
 
 
-def _answer(told: Mapping[str, Any]) -> StateAnswer:
-    return StateAnswer(told["epoch"], told["key"], told["found"], told["value"], told["key-group"], told["subtask"])
+def _answer(answer: Mapping[str, Any]) -> StateAnswer:
+    return StateAnswer(
+        answer["epoch"], answer["key"], answer["found"], answer["value"], answer["key-group"], answer["subtask"]
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from checkdam.api.background_jobs import leave_running_jobs
+from checkdam.api.background_jobs import suspend_running_jobs
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.job_handle import JobHandle
 from checkdam.checkpoint.settings import JobEnd
@@ -248,7 +248,7 @@ def test_jobs_that_are_left_are_suspended_with_a_last_checkpoint() -> None:
     job = Background()
     handle = job.started()
 
-    leave_running_jobs()
+    suspend_running_jobs()
 
     result = handle.wait(0)
     assert result.end is JobEnd.SUSPENDED

@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from checkdam.cli.error_messages import rendered, told_to_user, user_traceback
+from checkdam.cli.error_messages import errors_printed, rendered, user_traceback
 from checkdam.errors import CheckdamError, ConfigError, JobFailedError, UserFunctionError
 
 
@@ -11,7 +11,7 @@ from checkdam.errors import CheckdamError, ConfigError, JobFailedError, UserFunc
 def test_an_error_is_one_line_and_its_exit_code(
     error: CheckdamError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(click.exceptions.Exit) as ended, told_to_user(verbose=False):
+    with pytest.raises(click.exceptions.Exit) as ended, errors_printed(verbose=False):
         raise error
 
     assert ended.value.exit_code == code
@@ -19,7 +19,7 @@ def test_an_error_is_one_line_and_its_exit_code(
 
 
 def test_verbose_adds_the_stack(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(click.exceptions.Exit), told_to_user(verbose=True):
+    with pytest.raises(click.exceptions.Exit), errors_printed(verbose=True):
         raise JobFailedError("it broke")
 
     assert "Traceback (most recent call last)" in capsys.readouterr().err
@@ -38,7 +38,7 @@ def test_a_rejected_record_shows_the_users_traceback_the_operator_and_the_record
 
 
 def _in_library() -> None:
-    with told_to_user(verbose=False):  # a frame of ours between two of the user's
+    with errors_printed(verbose=False):  # a frame of ours between two of the user's
         raise KeyError("lost")
 
 

@@ -133,7 +133,7 @@ def test_waiting_asks_ever_less_often_until_the_work_ends(
     server.answers = [*[(200, progress)] * 10, (200, done)]
     told = []
 
-    assert client.wait("/jobs/1/savepoints/2", telling=lambda: told.append(1)) == {"location": "/sp"}
+    assert client.wait("/jobs/1/savepoints/2", on_poll=lambda: told.append(1)) == {"location": "/sp"}
 
     assert pauses == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.0, 2.0]
     assert len(told) == 10

@@ -19,7 +19,7 @@ from rich.console import Console
 from checkdam.cli import number_format
 from checkdam.cli.demo import demo_processes
 from checkdam.cli.demo.child import ChildJob
-from checkdam.cli.error_messages import EXIT_FAILED, EXIT_TERMINATED, told_to_user
+from checkdam.cli.error_messages import EXIT_FAILED, EXIT_TERMINATED, errors_printed
 from checkdam.cli.inspect import look_into, show
 from checkdam.cli.options import VERBOSE
 from checkdam.cli.tables import console_for_output
@@ -43,7 +43,7 @@ def demo(ctx: click.Context, directory: Path | None, *, verbose: bool) -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that the demo cleans up on SIGTERM, too
     console = console_for_output()
-    with told_to_user(verbose=verbose), _place(directory) as place:
+    with errors_printed(verbose=verbose), _place(directory) as place:
         is_right = Demo(place, console).play()
     if directory is None:
         console.print("The files of the demo are removed; --dir DIRECTORY keeps them.")
@@ -88,7 +88,7 @@ class Demo:
             left = demo_processes.wait_until_gone(self._mark, 15.0)
             for pid in left:
                 demo_processes.kill(pid)
-        return self._compare(path) and not self._tell_leftovers(left)
+        return self._compare(path) and not self._report_leftovers(left)
 
     def _lay_out_text(self) -> int:
         lines = [line for line in _text().splitlines() if line]
@@ -123,7 +123,7 @@ class Demo:
         driver.kill()
         self._say(3, f"[red]kill -9[/] {driver.process.pid}: the driver is gone, and Spark with it")
         left = demo_processes.wait_until_gone(self._mark, 15.0)
-        if not self._tell_leftovers(left):
+        if not self._report_leftovers(left):
             self._note("its slots noticed and ended by themselves")
 
     def _resume(self) -> str:
@@ -141,7 +141,9 @@ class Demo:
     def _compare(self, path: str) -> bool:
         expected = plain_count()
         updates = read_updates(self._output)
-        wrong = {word for word in expected.keys() | updates.keys() if updates.get(word) != _once_each(expected[word])}
+        wrong = {
+            word for word in expected.keys() | updates.keys() if updates.get(word) != _counting_up_to(expected[word])
+        }
         console = self._console
         console.print()
         for word, count in expected.most_common(_SHOWN_WORDS):
@@ -180,7 +182,7 @@ class Demo:
             if int(completed[2]) >= epoch:
                 return int(completed[1])
 
-    def _tell_leftovers(self, pids: list[int]) -> bool:
+    def _report_leftovers(self, pids: list[int]) -> bool:
         if pids:
             self._console.print(f"[bold red]✗[/] processes left behind: {', '.join(map(str, pids))}")
         return bool(pids)
@@ -207,7 +209,7 @@ def read_updates(output: Path) -> dict[str, list[int]]:
     return {word: sorted(counts) for word, counts in updates.items()}
 
 
-def _once_each(count: int) -> list[int]:
+def _counting_up_to(count: int) -> list[int]:
     """Return all updates of a running count up to its end: each number once, none lost, none repeated."""
     return list(range(1, count + 1))
 

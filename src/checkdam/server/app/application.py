@@ -143,14 +143,14 @@ class _Gate:
         """Return None to let the request through, or a response that sets the cookie. Raise RestError to refuse it."""
         self._guard.check_host(request.headers)
         if self._guard.token is not None and request.method == "GET" and "token" in request.query_params:
-            return self._let_in(request)
+            return self._log_in(request)
         if not self._is_open(request.scope["path"]):
             self._guard.check_token(request.headers, request.cookies)
         return None
 
-    def _let_in(self, request: Request) -> Response:
+    def _log_in(self, request: Request) -> Response:
         """Exchange the token in the URL for a cookie and redirect to the URL without the token."""
-        self._guard.check_shown(request.query_params["token"])
+        self._guard.check_login(request.query_params["token"])
         rest = urlencode([each for each in request.query_params.multi_items() if each[0] != "token"])
         # Exactly one leading slash: browsers read "//" and "/\\" as the start of another host's URL.
         location = "/" + _raw_path(request.scope).lstrip("/\\") + ("?" + rest if rest else "")

@@ -125,7 +125,7 @@ class Guard:
         if not is_known and not _same(cookies.get(self.cookie_name, ""), self.session):
             raise _unauthorized('this server needs its token, sent as "Authorization: Bearer <token>".')
 
-    def check_shown(self, given: str) -> None:
+    def check_login(self, given: str) -> None:
         """Raise RestError 401 unless the token that a browser shows to get the cookie is right."""
         if self.token is None or not _same(given, self.token):
             raise _unauthorized("the token is wrong.")

@@ -89,7 +89,7 @@ class JobIndex:
                 return known  # fresh enough, or a listing is already in progress
             if look is None:
                 look = self._look = Future()
-                threading.Thread(target=self._look_at_all, args=[look], daemon=True, name="job-index").start()
+                threading.Thread(target=self._list_all, args=[look], daemon=True, name="job-index").start()
         try:
             return look.result(self._patience)
         except TimeoutError:
@@ -97,7 +97,7 @@ class JobIndex:
                 raise  # raised by the listing itself
             return known or {}
 
-    def _look_at_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
+    def _list_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
         began = self._clock.monotonic()
         try:
             found = {record.id: record for place in self._places for record in place.records()}
@@ -164,9 +164,9 @@ class _Place:
         places = {operator.uid: operator.id for operator in record.operators if operator.uid is not None}
         newer = {f.checkpoint.checkpoint_id: f for f in self._found(storage, files, settled)}
         known = [each for each in record.checkpoints if each.id not in newer]
-        told = [*(_as_left(each, files, is_alive=since is not None) for each in known)]
-        told += [checkpoint_record(each, places) for each in newer.values()]
-        record = _replace(record, checkpoints=tuple(sorted(told, key=lambda each: each.id, reverse=True)))
+        checkpoints = [_as_stored(each, files, is_alive=since is not None) for each in known]
+        checkpoints += [checkpoint_record(each, places) for each in newer.values()]
+        record = _replace(record, checkpoints=tuple(sorted(checkpoints, key=lambda each: each.id, reverse=True)))
         if since is not None:
             return _running(record, since)
         return _replace(_ended(record), slots=(), progress=None)
@@ -245,7 +245,7 @@ def _by_job(files: Sequence[FileStatus]) -> dict[str, _Files]:
     return jobs
 
 
-def _as_left(checkpoint: CheckpointRecord, files: _Files, *, is_alive: bool) -> CheckpointRecord:
+def _as_stored(checkpoint: CheckpointRecord, files: _Files, *, is_alive: bool) -> CheckpointRecord:
     if checkpoint.status is CheckpointStatus.IN_PROGRESS and not is_alive:
         return _replace(checkpoint, status=CheckpointStatus.FAILED, failure=_DRIVER_GONE)
     if checkpoint.status is CheckpointStatus.COMPLETED and not checkpoint.kind.is_savepoint:

@@ -75,7 +75,7 @@ class Operation:
     future: Future[Any]
     started_at: float  # monotonic seconds, as below
     ended_at: float | None = None
-    was_asked_for: bool = False
+    was_polled: bool = False
     was_fetched: bool = False  # its end has been reported to a client
 
     @property
@@ -119,7 +119,7 @@ class Operations:
             self._forget_old()
             operation = self._operations.get((kind, job_id, trigger_id))
             if operation is not None:
-                operation.was_asked_for = True
+                operation.was_polled = True
                 if operation.future.done():
                     operation.was_fetched = True
                     self._changed.notify_all()
@@ -135,7 +135,7 @@ class Operations:
         return [
             operation
             for operation in self._operations.values()
-            if not operation.was_fetched and (operation.was_asked_for or now - operation.started_at < _AWAITED_FOR)
+            if not operation.was_fetched and (operation.was_polled or now - operation.started_at < _AWAITED_FOR)
         ]
 
     def _ended(self, operation: Operation) -> None:

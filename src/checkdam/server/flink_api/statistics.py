@@ -93,8 +93,7 @@ def task_metrics(subtasks: Sequence[SubtaskFigures], running_ms: int) -> TaskMet
 
 def figures_of(record: JobRecord, operator: int, parallelism: int) -> tuple[SubtaskFigures, ...]:
     """Return one entry for each subtask, including those that have reported nothing yet."""
-    told = next((figures.subtasks for figures in record.figures if figures.operator == operator), ())
-    by_subtask = {figures.subtask: figures for figures in told}
+    by_subtask = {figures.subtask: figures for figures in operator_figures(record, operator).subtasks}
     return tuple(by_subtask.get(subtask) or SubtaskFigures(subtask) for subtask in range(parallelism))
 
 

@@ -268,9 +268,11 @@ def routes(
         return Endpoint(method, path, handler, summary, response=TriggerResponse, body=body, errors=(403,), **given)
 
     def status(path: str, kind: OperationKind, info: Any, result: str | None = None) -> Endpoint:
-        tell = partial(triggers.status, kind, info, result)
+        handler = partial(triggers.status, kind, info, result)
         answer = OperationStatus[info]
-        return Endpoint("GET", path + "/{triggerid}", tell, f"The status of a {kind}", response=answer, errors=(404,))
+        return Endpoint(
+            "GET", path + "/{triggerid}", handler, f"The status of a {kind}", response=answer, errors=(404,)
+        )
 
     def cancelling(method: str, path: str, handler: Callable[[ApiCall], Any], **more: Any) -> Endpoint:
         return Endpoint(

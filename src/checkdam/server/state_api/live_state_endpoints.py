@@ -137,8 +137,8 @@ class _Live:
             return keys, _map_key(state, request.map_key, key_from_json)
 
         state, keys, answers = await self._ask(call, question)
-        told = [_answer(state, key, answer) for key, answer in zip(keys, answers, strict=True)]
-        return KeyAnswers(min((each.epoch for each in answers), default=-1), told)
+        found = [_answer(state, key, answer) for key, answer in zip(keys, answers, strict=True)]
+        return KeyAnswers(min((each.epoch for each in answers), default=-1), found)
 
     def keys(self, call: ApiCall) -> Page:
         live, uid, name = self._state_of(call), call.path["uid"], call.path["name"]
@@ -161,10 +161,10 @@ class _Live:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[QueryAnswer]] = loop.create_future()
 
-        def tell(result: Any) -> None:
+        def settle_soon(result: Any) -> None:
             loop.call_soon_threadsafe(_settle, answer, result)
 
-        self._state_of(call).get_soon(call.path["uid"], call.path["name"], remembered, tell)
+        self._state_of(call).get_soon(call.path["uid"], call.path["name"], remembered, settle_soon)
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 answers = await answer

@@ -643,7 +643,7 @@ def test_a_program_that_was_told_to_go_begins_no_further_job(monkeypatch: pytest
     """SIGTERM came when its first job was about to end, and did."""
     told = threading.Event()
     told.set()
-    monkeypatch.setattr(signals, "_is_told_to_go", told)
+    monkeypatch.setattr(signals, "_is_terminating", told)
 
     with pytest.raises(SystemExit) as left:
         StreamExecutionEnvironment(Launch(Configuration())).execute("the next")
