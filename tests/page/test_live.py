@@ -79,7 +79,7 @@ def test_a_server_with_a_token_is_let_in_to_once_it_is_typed(visit: Any) -> None
         page.goto(server.url)
 
         page.get_by_role("textbox", name="Token").fill("open sesame")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Log in").click()
 
         expect(page.get_by_text("No job is running on this server.")).to_be_visible()
 
@@ -94,7 +94,7 @@ def test_an_unknown_job_is_told_in_words(words: Words, visit: Any) -> None:
 
 def test_an_answer_of_somebody_else_is_told_and_the_page_asks_again(words: Words, visit: Any) -> None:
     page = visit(words.url).open("jobs", JOB, "exceptions")
-    expect(page.get_by_text("The job has met no failure.")).to_be_visible()
+    expect(page.get_by_text("The job has had no failure.")).to_be_visible()
     answers: list[int] = []
 
     def proxied(route: Any) -> None:

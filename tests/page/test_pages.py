@@ -126,7 +126,7 @@ def test_the_timeline_names_the_slot_that_was_slow(history: str, visit: Any) -> 
     page = visit(history).open("jobs", JOB_ID, "checkpoints", "199")
 
     timeline = page.locator("figure.timeline")
-    expect(timeline.locator("figcaption")).to_contain_text("Slot 2 was the last")
+    expect(timeline.locator("figcaption")).to_contain_text("Slot 2 was the slowest")
     expect(timeline.locator("figcaption")).to_contain_text("total by customer")
     expect(timeline.locator(".row")).to_have_count(12)
     expect(timeline.locator(".row.slow")).to_have_count(3)

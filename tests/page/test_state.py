@@ -49,7 +49,7 @@ def test_a_key_that_is_not_there_is_no_error(words: Words, visit: Any) -> None:
 @pytest.mark.parametrize("source", ["live", "chk-6"])
 def test_keys_are_paged_through_and_none_comes_twice(words: Words, visit: Any, source: str) -> None:
     page = visit(words.url).open("jobs", JOB, "state", source, "counts", OP_STATE)
-    keys = page.get_by_role("region", name="Keys and what they hold").locator("tbody th")
+    keys = page.get_by_role("region", name="Keys and values").locator("tbody th")
     everything = {f'"{word}"' for epoch in words_of(6) for word in epoch}
     seen: list[str] = []
 

@@ -23,7 +23,7 @@ export function Actions({ job, directory }) {
     </button>`;
   const questions = { checkpoint: Checkpoint, savepoint: Savepoint, stop: Stop, rescale: Rescale, cancel: Cancel };
   const Asked = questions[asked];
-  return html`<div class="actions" role="group" aria-label="What can be done with this job">
+  return html`<div class="actions" role="group" aria-label="Actions on this job">
       ${button("checkpoint", "Checkpoint", isRunning)} ${button("savepoint", "Savepoint", isRunning)}
       ${button("rescale", "Rescale", isRunning)} ${button("stop", "Stop with savepoint", isRunning)}
       ${button("cancel", "Cancel", CANCELLABLE.has(job.state), "grave")}
@@ -34,7 +34,7 @@ export function Actions({ job, directory }) {
 function Checkpoint({ job, onClose }) {
   const go = (values) => operations.takeCheckpoint(job.jid, { full: values.full === "on" });
   return html`<${Question} title="Take a checkpoint" submit="Take checkpoint" onSubmit=${go} onClose=${onClose}>
-    <p>Cut at the next barrier, beside those that the job takes by itself.</p>
+    <p>Taken at the next barrier, in addition to the periodic checkpoints.</p>
     <label class="check"><input type="checkbox" name="full" /> Full: write all state anew, share no older file</label>
   <//>`;
 }
@@ -54,8 +54,8 @@ function Target({ directory }) {
     </label>
     <p id="target-hint" class="muted">
       ${directory
-        ? html`Left empty: <code>${directory}</code>, as configured.`
-        : "No directory is configured, so one must be named. The savepoint gets a directory of its own below it."}
+        ? html`Default: <code>${directory}</code>, as configured.`
+        : "No directory is configured: enter one. The savepoint gets its own directory below it."}
     </p>
     <label
       >Format
@@ -83,7 +83,7 @@ function Stop({ job, directory, onClose }) {
     onSubmit=${go}
     onClose=${onClose}
   >
-    <p>The job takes no more records, writes a savepoint, publishes its output and ends. If that fails it goes on.</p>
+    <p>The job reads no more records, writes a savepoint, publishes its output and ends. If the savepoint fails, the job continues.</p>
     <${Target} directory=${directory} />
     <label class="check">
       <input type="checkbox" name="drain" /> Drain: end event time first, so that every timer and window fires. Such a
@@ -97,7 +97,7 @@ function Rescale({ job, onClose }) {
   const limit = job.maxParallelism > 0 ? job.maxParallelism : undefined;
   const go = (values) => operations.rescale(job.jid, Number(values.parallelism));
   return html`<${Question} title="Rescale the job" submit="Rescale" onSubmit=${go} onClose=${onClose}>
-    <p>The job cuts its state between two epochs and goes on with another number of slots: nothing is lost or repeated.</p>
+    <p>The job takes a checkpoint and continues with another number of slots: no record is lost or repeated.</p>
     <label
       >Parallelism
       <input name="parallelism" type="number" min="1" max=${limit} step="1" value=${now} required inputmode="numeric" />
@@ -131,7 +131,7 @@ export function Operations({ jobId, progress }) {
         html`<div key=${operation.id} class="notice ${{ running: "calm", done: "good", failed: "bad" }[operation.state]}">
           ${operation.state === "running" && html`<span class="spinner" aria-hidden="true"></span>`}
           <span class="words">${operation.words}</span>
-          ${operation.details && html`<details><summary>What the server said</summary><pre>${operation.details}</pre></details>`}
+          ${operation.details && html`<details><summary>Full answer of the server</summary><pre>${operation.details}</pre></details>`}
           ${operation.state !== "running" &&
           html`<button type="button" class="small plain" onClick=${() => operations.dismiss(operation)}>
             Dismiss<span class="hidden">: ${operation.title}</span>

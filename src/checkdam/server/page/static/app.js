@@ -68,7 +68,7 @@ function Connection() {
   return html`<div role="alert">
     ${isGone &&
     html`<p class="notice bad gone">
-      <strong>The server does not answer.</strong> The job’s driver may have ended. What is shown is as of
+      <strong>The server does not answer.</strong> The job’s driver may have ended. The figures are as of
       ${" "}${format.clock(since)}; it is asked again and again, ever less often.
       ${" "}<button type="button" class="small" onClick=${refreshAll}>Try now</button>
     </p>`}
@@ -80,9 +80,9 @@ function Token() {
     setToken(token);
     location.reload();
   };
-  return html`<${Question} title="This server needs its token" submit="Go on" onSubmit=${go} onClose=${() => {}}>
+  return html`<${Question} title="This server needs a token" submit="Log in" onSubmit=${go} onClose=${() => {}}>
     <label>Token <input name="token" type="password" required autocomplete="current-password" /></label>
-    <p class="muted">It is what <code>rest.auth.token</code> was set to. It is kept until this tab is closed.</p>
+    <p class="muted">The token is the value of <code>rest.auth.token</code>. This tab keeps it until it is closed.</p>
   <//>`;
 }
 

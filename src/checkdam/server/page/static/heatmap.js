@@ -3,7 +3,7 @@
 import * as format from "./format.js";
 import { html, useMemo, useState } from "./html.js";
 import { useLive } from "./live.js";
-import { Table, Trouble, end } from "./widgets.js";
+import { Table, ErrorNotice, end } from "./widgets.js";
 
 const STEPS = 8;
 const MOST_CELLS = 512;
@@ -16,8 +16,8 @@ export function HeatMap({ at, asOf, parallelism }) {
   const groups = useMemo(() => (data ? everyGroup(data, parallelism) : null), [data, parallelism]);
   const cells = useMemo(() => (groups ? cellsOf(groups) : []), [groups]);
   const title = html`<h4>Size by key group ${asOf && html`<span class="muted small">as of ${asOf}</span>`}</h4>`;
-  if (!at) return html`${title}<p class="muted">Known as soon as a checkpoint is complete.</p>`;
-  if (error) return html`${title}<${Trouble} error=${error} />`;
+  if (!at) return html`${title}<p class="muted">Available after the first completed checkpoint.</p>`;
+  if (error) return html`${title}<${ErrorNotice} error=${error} />`;
   if (!groups) return html`${title}<p class="waiting">Loading…</p>`;
   if (!cells.length) return html`${title}<p class="muted">There are no key groups.</p>`;
   const most = Math.max(...cells.map((cell) => cell.weight));
@@ -65,14 +65,14 @@ const hasBytes = (groups) => groups.some((group) => group.bytes > 0);
 const weight = (group) => (group.bytes > 0 ? group.bytes : (group.entries ?? 0));
 const amount = (value, groups) => (hasBytes(groups) ? format.bytes(value) : format.plural(value, "entry").replace("entrys", "entries"));
 
-/** Those that hold nothing too: they are not told of, but they are there. */
+/** Returns all key groups, including empty ones, which the server leaves out. */
 function everyGroup(data, parallelism) {
-  const told = new Map(data["key-groups"].map((group) => [group["key-group"], group]));
-  const all = data["max-parallelism"] ?? Math.max(-1, ...told.keys()) + 1;
+  const known = new Map(data["key-groups"].map((group) => [group["key-group"], group]));
+  const all = data["max-parallelism"] ?? Math.max(-1, ...known.keys()) + 1;
   const subtasks = parallelism ?? Math.max(0, ...data["key-groups"].map((group) => group.subtask ?? 0)) + 1;
   return Array.from(
     { length: all },
-    (_, group) => told.get(group) ?? { "key-group": group, entries: 0, bytes: 0, subtask: Math.floor((group * subtasks) / all) },
+    (_, group) => known.get(group) ?? { "key-group": group, entries: 0, bytes: 0, subtask: Math.floor((group * subtasks) / all) },
   );
 }
 

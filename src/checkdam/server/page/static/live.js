@@ -6,7 +6,7 @@ import { useEffect, useState } from "./html.js";
 
 const SLOWEST = 30_000;
 const LONG_PATIENCE = 300_000; // for what is asked once, such as a comparison: asking again would begin it again
-const HIDDEN_TIMES = 10; // how much less often a page that nobody sees asks
+const HIDDEN_TIMES = 10; // how much less often a hidden page polls
 const KEPT = 200; // paths whose last answer is remembered
 
 let interval = 3000;
@@ -96,12 +96,12 @@ class Entry {
   }
 }
 
-/** A proxy may answer with a page of its own: that is told, and asked again. */
+/** Reads an answer. A proxy may answer with a page of its own: that is an error, and the request is repeated. */
 function parsed(text, path) {
   try {
     return parse(text, path);
   } catch {
-    throw new Refused(0, "What answered is not the server: it sent something that is not JSON.");
+    throw new Refused(0, "The answer is not JSON: it does not come from a Checkdam server.");
   }
 }
 

@@ -1,5 +1,5 @@
-// Long work asked for from the page: asked, watched to its end, told in words. Lives as long as the page, so leaving a
-// view does not lose a result.
+// Long work started from the page: started, polled until it ends, and shown in words. It lives as long as the page, so
+// leaving a view does not lose a result.
 
 import { address, ask, query, splitMessage, Unreachable } from "./api.js";
 import { refreshAll } from "./live.js";
@@ -14,10 +14,10 @@ function changed() {
 }
 
 export function useOperations(jobId) {
-  const [, tell] = useState({});
+  const [, render] = useState({});
   useEffect(() => {
-    listeners.add(tell);
-    return () => listeners.delete(tell);
+    listeners.add(render);
+    return () => listeners.delete(render);
   }, []);
   return operations.filter((operation) => operation.jobId === jobId);
 }
@@ -37,7 +37,7 @@ async function perform(what) {
   try {
     const status = await what.start();
     const outcome = status === null ? {} : await watch(status);
-    operation.words = what.tell(outcome);
+    operation.words = what.describe(outcome);
     operation.state = "done";
   } catch (failure) {
     operation.state = "failed";
@@ -68,7 +68,7 @@ async function watch(path) {
     } catch (failure) {
       if (!(failure instanceof Unreachable)) throw failure;
       misses += 1;
-      if (misses > 4) throw new Error("the server went away before it told the result");
+      if (misses > 4) throw new Error("the server ended before it sent the result");
     }
     await pause(delay);
     delay = Math.min(delay * 1.6, 2000);
@@ -95,7 +95,7 @@ export function takeCheckpoint(jobId, { full }) {
     jobId,
     title: full ? "Full checkpoint" : "Checkpoint",
     start: () => request(job(jobId, "checkpoints"), "POST", body, (id) => job(jobId, "checkpoints", id)),
-    tell: (outcome) => `Checkpoint ${outcome.checkpointId} is complete.`,
+    describe: (outcome) => `Checkpoint ${outcome.checkpointId} is complete.`,
   });
 }
 
@@ -105,7 +105,7 @@ export function takeSavepoint(jobId, { directory, format }) {
     jobId,
     title: "Savepoint",
     start: () => request(job(jobId, "savepoints"), "POST", body, (id) => job(jobId, "savepoints", id)),
-    tell: (outcome) => `Savepoint is complete: ${outcome.location}`,
+    describe: (outcome) => `Savepoint is complete: ${outcome.location}`,
   });
 }
 
@@ -115,7 +115,7 @@ export function stopWithSavepoint(jobId, { directory, format, drain }) {
     jobId,
     title: "Stop with savepoint",
     start: () => request(job(jobId, "stop"), "POST", body, (id) => job(jobId, "savepoints", id)),
-    tell: (outcome) => `The job has stopped. Its savepoint: ${outcome.location}`,
+    describe: (outcome) => `The job has stopped. Its savepoint: ${outcome.location}`,
   });
 }
 
@@ -125,7 +125,7 @@ export function rescale(jobId, parallelism) {
     jobId,
     title: `Rescaling to ${parallelism}`,
     start: () => request(path, "PATCH", undefined, (id) => job(jobId, "rescaling", id)),
-    tell: () => `The job runs with parallelism ${parallelism}.`,
+    describe: () => `The job runs with parallelism ${parallelism}.`,
   });
 }
 
@@ -134,7 +134,7 @@ export function cancel(jobId) {
     jobId,
     title: "Cancel",
     start: () => request(`${job(jobId)}${query({ mode: "cancel" })}`, "PATCH", undefined, () => null),
-    tell: () => "The job is being cancelled.",
+    describe: () => "The job is being cancelled.",
   });
 }
 
@@ -144,6 +144,6 @@ export function dispose(jobId, path) {
     title: "Disposal of the savepoint",
     start: () =>
       request("savepoint-disposal", "POST", { "savepoint-path": path }, (id) => address("savepoint-disposal", id)),
-    tell: () => `The savepoint ${path} is deleted.`,
+    describe: () => `The savepoint ${path} is deleted.`,
   });
 }

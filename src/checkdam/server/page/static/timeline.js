@@ -31,7 +31,7 @@ export function verdict(found, nameOf) {
   const { sync, async } = slowest.span;
   const cause = `most in ${nameOf(slowest.span.vertex)} (${format.duration(sync)} sync, ${format.duration(async)} async)`;
   const lead = next ? `, ${format.duration(slowest.end - next.end)} after the next` : "";
-  return { slot: slowest.slot, words: `Slot ${slowest.slot} was the last: ${format.duration(slowest.end)} after the trigger${lead}; ${cause}.` };
+  return { slot: slowest.slot, words: `Slot ${slowest.slot} was the slowest: ${format.duration(slowest.end)} after the trigger${lead}; ${cause}.` };
 }
 
 const work = (span) => span.sync + span.async;
@@ -52,13 +52,13 @@ function thinned(all) {
 
 export function Timeline({ checkpoint, parts, nameOf }) {
   const all = spans(parts);
-  const told = verdict(all, nameOf);
-  if (!told) return null;
+  const slowest = verdict(all, nameOf);
+  if (!slowest) return null;
   const rows = thinned(all);
   const whole = Math.max(1, checkpoint.end_to_end_duration, ...all.map((span) => span.end));
   const width = (ms) => ({ width: `${(100 * ms) / whole}%` });
   return html`<figure class="timeline" aria-labelledby="timeline-words">
-    <figcaption id="timeline-words"><strong>Timeline.</strong> ${told.words}</figcaption>
+    <figcaption id="timeline-words"><strong>Timeline.</strong> ${slowest.words}</figcaption>
     <div class="legend" aria-hidden="true">
       <span><i class="part wait"></i> until its turn</span> <span><i class="part sync"></i> synchronous</span>
       <span><i class="part async"></i> asynchronous</span> <span><i class="part ack"></i> until acknowledged</span>
@@ -68,7 +68,7 @@ export function Timeline({ checkpoint, parts, nameOf }) {
         const isFirst = at === 0 || rows[at - 1].slot !== span.slot;
         const rest = Math.max(0, span.end - span.wait - span.sync - span.async);
         const words = `slot ${span.slot}, ${nameOf(span.vertex)}: ${format.duration(span.end)}, sync ${format.duration(span.sync)}, async ${format.duration(span.async)}, ${format.bytes(span.bytes)}`;
-        return html`<div key=${`${span.slot} ${span.vertex}`} class="row ${isFirst ? "first" : ""} ${span.slot === told.slot ? "slow" : ""}" title=${words}>
+        return html`<div key=${`${span.slot} ${span.vertex}`} class="row ${isFirst ? "first" : ""} ${span.slot === slowest.slot ? "slow" : ""}" title=${words}>
           <span class="slot">${isFirst ? `slot ${span.slot}` : ""}</span>
           <span class="name">${nameOf(span.vertex)}</span>
           <span class="track">

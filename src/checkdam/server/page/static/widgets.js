@@ -12,17 +12,17 @@ export function Badge({ status }) {
 }
 
 /** A refusal of the server in words, what else it said folded away. */
-export function Trouble({ error, what }) {
+export function ErrorNotice({ error, what }) {
   if (!error) return null;
   return html`<div class="notice bad" role="alert">
     ${what && html`<strong>${what} </strong>`}<span class="words">${error.words ?? error.message}</span>
-    ${error.details && html`<details><summary>What the server said</summary><pre>${error.details}</pre></details>`}
+    ${error.details && html`<details><summary>Full answer of the server</summary><pre>${error.details}</pre></details>`}
   </div>`;
 }
 
 /** What to show while there is no data yet: nothing for a moment, so that a quick answer does not flicker. */
 export function Waiting({ error, what }) {
-  if (error) return html`<${Trouble} error=${error} what=${what} />`;
+  if (error) return html`<${ErrorNotice} error=${error} what=${what} />`;
   return html`<p class="waiting" role="status">Loading…</p>`;
 }
 

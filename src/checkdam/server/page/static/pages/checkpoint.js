@@ -52,7 +52,7 @@ export function Checkpoint({ jobId, id }) {
     />
     ${isKept &&
     html`<p>
-      <a href=${link("jobs", jobId, "state", nameOf(data.external_path))}>Look into its state</a> or
+      <a href=${link("jobs", jobId, "state", nameOf(data.external_path))}>Show its state</a> or
       ${" "}<a href=${link("jobs", jobId, "state", "compare", nameOf(data.external_path))}>compare it with another</a>.
     </p>`}
     ${parts && html`<${Timeline} checkpoint=${data} parts=${parts} nameOf=${nameOfVertex} />`}
@@ -84,7 +84,7 @@ function useParts(path, data) {
 
 function Operators({ data, parts, nameOf: nameOfVertex }) {
   const rows = Object.entries(data.tasks ?? {});
-  if (!rows.length) return html`<p class="muted">Nothing is known of the operators in this one.</p>`;
+  if (!rows.length) return html`<p class="muted">The operators of this checkpoint are not known.</p>`;
   return html`<section aria-labelledby="per-operator">
     <h3 id="per-operator">Operators and their subtasks</h3>
     <p class="muted">
@@ -109,7 +109,7 @@ function Operators({ data, parts, nameOf: nameOfVertex }) {
 }
 
 function Subtasks({ name, part }) {
-  if (!part) return html`<p class="muted">Its subtasks are no longer known.</p>`;
+  if (!part) return html`<p class="muted">Its subtasks are not known any more.</p>`;
   const head = ["Subtask", "Acknowledged", end("End to end"), end("Sync"), end("Async"), end("Alignment"), end("Start delay"), end("Checkpointed"), end("Full size")];
   return html`<${Table} label=${`Subtasks of ${name}`} head=${head}>
     ${part.subtasks.map((subtask) =>

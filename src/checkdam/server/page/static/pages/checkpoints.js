@@ -5,7 +5,7 @@ import * as format from "../format.js";
 import { html, useState } from "../html.js";
 import { useLive } from "../live.js";
 import { link } from "../router.js";
-import { Badge, Copied, Facts, Table, Tabs, Trouble, Waiting, end, useReady } from "../widgets.js";
+import { Badge, Copied, Facts, Table, Tabs, ErrorNotice, Waiting, end, useReady } from "../widgets.js";
 import { Checkpoint } from "./checkpoint.js";
 
 const NONE = "n/a";
@@ -22,12 +22,12 @@ export function Checkpoints({ jobId, rest, isEnded }) {
   const tabs = Object.entries(VIEWS).map(([id, [words]]) => [id, words, link("jobs", jobId, "checkpoints", id)]);
   const [, View] = VIEWS[view] ?? VIEWS.overview;
   return html`<h2>Checkpoints</h2>
-    <${Tabs} label="Of the checkpoints" tabs=${isOne ? [...tabs, [view, `Checkpoint ${view}`, link("jobs", jobId, "checkpoints", view)]] : tabs} current=${view} />
+    <${Tabs} label="Views of the checkpoints" tabs=${isOne ? [...tabs, [view, `Checkpoint ${view}`, link("jobs", jobId, "checkpoints", view)]] : tabs} current=${view} />
     ${isOne
       ? html`<${Checkpoint} key=${view} jobId=${jobId} id=${view} />`
       : data
         ? html`<${View} data=${data} jobId=${jobId} isEnded=${isEnded} />`
-        : html`<${Waiting} error=${error} what="No checkpoints can be shown." />`}`;
+        : html`<${Waiting} error=${error} what="The checkpoints cannot be shown." />`}`;
 }
 
 function Latest({ data, jobId }) {
@@ -154,7 +154,7 @@ function Summary({ data }) {
     ["Full data size", "state_size", format.bytes],
   ];
   if (!data.counts.completed) return html`<p class="muted">No checkpoint is complete yet.</p>`;
-  return html`<p class="muted">Of the completed checkpoints that are still remembered.</p>
+  return html`<p class="muted">Over the completed checkpoints in the history.</p>
     <${Table} label="Summary of completed checkpoints" head=${["", ...QUANTILES.map(([, words]) => end(words))]}>
       ${rows.map(
         ([words, field, show]) =>
@@ -169,7 +169,7 @@ function Summary({ data }) {
 
 function Settings({ jobId }) {
   const { data, error } = useLive(address("jobs", jobId, "checkpoints", "config"), Infinity);
-  if (error) return html`<${Trouble} error=${error} />`;
+  if (error) return html`<${ErrorNotice} error=${error} />`;
   if (!data) return html`<${Waiting} />`;
   const kept = data.externalization;
   const yes = (value) => (value ? "on" : "off");
@@ -180,13 +180,13 @@ function Settings({ jobId }) {
       ["Mode", from("mode", data.mode === "exactly_once" ? "Exactly once" : "At least once")],
       ["Interval", from("interval", data.interval > NO_INTERVAL || data.interval < 0 ? "no periodic checkpoints" : format.duration(data.interval))],
       ["Timeout", from("timeout", format.duration(data.timeout))],
-      ["Least pause between two", from("min_pause", format.duration(data.min_pause))],
-      ["At once, at most", from("max_concurrent", data.max_concurrent)],
+      ["Minimum pause", from("min_pause", format.duration(data.min_pause))],
+      ["Most in progress", from("max_concurrent", data.max_concurrent)],
       ["State backend", from("state_backend", data.state_backend)],
       ["Storage", data.checkpoint_storage],
       data.directory && ["Directory", from("directory", html`<code>${data.directory}</code>`)],
-      ["Kept after the job", from("externalization", kept?.enabled ? (kept.delete_on_cancellation ? "deleted on cancellation" : "retained on cancellation") : "not kept")],
-      data.num_retained && ["Kept of the completed ones", from("num_retained", data.num_retained)],
+      ["Retention", from("externalization", kept?.enabled ? (kept.delete_on_cancellation ? "deleted on cancellation" : "retained on cancellation") : "not kept")],
+      data.num_retained && ["Retained checkpoints", from("num_retained", data.num_retained)],
       ["Failures tolerated", from("tolerable_failed_checkpoints", data.tolerable_failed_checkpoints)],
       ["Unaligned checkpoints", yes(data.unaligned_checkpoints)],
       ["With finished tasks", yes(data.checkpoints_after_tasks_finish)],

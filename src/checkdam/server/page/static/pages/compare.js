@@ -34,7 +34,7 @@ export function Compare({ jobId, snapshots, isKnown, rest }) {
       <button type="button" onClick=${() => go(newer, older)}>Swap</button>
     </div>
     ${older === newer
-      ? html`<p class="muted">These are one and the same.</p>`
+      ? html`<p class="muted">Both are the same snapshot.</p>`
       : html`<${Difference} key=${`${older} ${newer}`} jobId=${jobId} older=${older} newer=${newer} />`}`;
 }
 
@@ -53,8 +53,8 @@ function Difference({ jobId, older, newer }) {
   const [limit, setLimit] = useState(LIMITS[0]);
   const path = address("jobs", jobId, "snapshots", older, "diff", newer) + query({ limit });
   const { data, error } = useLive(path, Infinity);
-  if (!data) return html`<${Waiting} error=${error} what="The two cannot be compared." />`;
-  if (!data.states.length) return html`<p class="muted">Neither holds keyed state.</p>`;
+  if (!data) return html`<${Waiting} error=${error} what="The snapshots cannot be compared." />`;
+  if (!data.states.length) return html`<p class="muted">Neither has keyed state.</p>`;
   const head = ["Operator uid", "State", end("Added"), end("Changed"), end("Removed"), end("Unchanged")];
   return html`<${Table} label="Differences by state" head=${head}>
       ${data.states.map(

@@ -22,7 +22,7 @@ export function Configuration({ jobId }) {
       ]}
     />
     <h3>Settings <span class="note">${format.number(settings.length)}</span></h3>
-    ${settings.length ? html`<${Settings} label="Settings" settings=${settings} />` : html`<p class="muted">Nothing is set; all has its default.</p>`}
+    ${settings.length ? html`<${Settings} label="Settings" settings=${settings} />` : html`<p class="muted">No setting is given: all have their defaults.</p>`}
     ${defaults.length
       ? html`<details>
           <summary>${format.number(defaults.length)} settings have their default</summary>

@@ -11,13 +11,13 @@ export function Exceptions({ jobId, isEnded }) {
   useReady(data !== undefined);
   if (!data) return html`<${Waiting} error=${error} what="The exceptions cannot be shown." />`;
   const { entries, truncated } = data.exceptionHistory;
-  if (!entries.length) return html`<h2>Exceptions</h2><p class="muted">The job has met no failure.</p>`;
+  if (!entries.length) return html`<h2>Exceptions</h2><p class="muted">The job has had no failure.</p>`;
   return html`<h2>Exceptions</h2>
     <p class="muted">${format.plural(entries.length, "failure")}, the newest first${truncated ? "; older ones are not kept" : ""}.</p>
     ${entries.map((entry, at) => html`<${Entry} key=${`${entry.timestamp}-${entry.exceptionName}`} entry=${entry} isOpen=${at === 0} />`)}`;
 }
 
-/** Flink's word for a place nobody knows. */
+/** Flink's word for an unknown place. */
 const isPlace = (endpoint) => endpoint && endpoint !== "(unassigned)";
 
 function Entry({ entry, isOpen }) {

@@ -47,18 +47,18 @@ function Row({ job, isLive }) {
 }
 
 function LastCheckpoint({ job, isLive }) {
-  const isTold = "last-checkpoint" in job;
-  const path = isTold ? null : address("jobs", job.jid, "checkpoints");
+  const isListed = "last-checkpoint" in job;
+  const path = isListed ? null : address("jobs", job.jid, "checkpoints");
   const { data, error } = useLive(path, isLive ? 2 : Infinity);
-  const latest = isTold ? job["last-checkpoint"] : told(data?.latest?.completed);
-  if (!latest) return html`<span class="muted">${data || error || isTold ? "none" : "…"}</span>`;
+  const latest = isListed ? job["last-checkpoint"] : checkpointFacts(data?.latest?.completed);
+  if (!latest) return html`<span class="muted">${data || error || isListed ? "none" : "…"}</span>`;
   return html`<a href=${link("jobs", job.jid, "checkpoints", latest.id)}>${latest.id}</a>${" "}
     <span class="muted"
       >at ${format.date(latest.timestamp)}, ${format.duration(latest.duration)}, ${format.bytes(latest.state_size)}</span
     >`;
 }
 
-const told = (checkpoint) =>
+const checkpointFacts = (checkpoint) =>
   checkpoint && {
     id: checkpoint.id,
     timestamp: checkpoint.latest_ack_timestamp,

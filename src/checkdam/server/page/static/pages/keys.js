@@ -3,7 +3,7 @@
 import { ask, query } from "../api.js";
 import * as format from "../format.js";
 import { html, useEffect, useState } from "../html.js";
-import { Table, Trouble, Value, end } from "../widgets.js";
+import { Table, ErrorNotice, Value, end } from "../widgets.js";
 
 const LIMIT = 50;
 
@@ -31,7 +31,7 @@ export function Keys({ at, isLive }) {
   }, [at, cursor, round]);
   const isOld = page?.cursor !== cursor; // the page asked for is still on its way
   return html`<h4>Keys</h4>
-    <${Trouble} error=${error} />
+    <${ErrorNotice} error=${error} />
     ${page &&
     html`<div class="bar">
         <button type="button" disabled=${isOld || pages.length === 1} onClick=${() => setPages(pages.slice(0, -1))}>Previous</button>
@@ -44,7 +44,7 @@ export function Keys({ at, isLive }) {
         >
       </div>
       ${page.entries.length > 0 &&
-      html`<${Table} label="Keys and what they hold" head=${["Key", "Value", end("Key group")]}>
+      html`<${Table} label="Keys and values" head=${["Key", "Value", end("Key group")]}>
         ${page.entries.map(
           (entry) =>
             html`<tr key=${format.json(entry.key)}>

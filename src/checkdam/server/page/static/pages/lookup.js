@@ -4,7 +4,7 @@ import { query } from "../api.js";
 import * as format from "../format.js";
 import { html, useId, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { Trouble, Value } from "../widgets.js";
+import { ErrorNotice, Value } from "../widgets.js";
 
 export function Lookup({ at, state, isLive }) {
   const [asked, setAsked] = useState(null);
@@ -32,7 +32,7 @@ export function Lookup({ at, state, isLive }) {
 
 function Answer({ path, asked, isLive }) {
   const { data, error } = useLive(path, isLive ? 1 : Infinity);
-  if (error) return html`<${Trouble} error=${error} />`;
+  if (error) return html`<${ErrorNotice} error=${error} />`;
   if (!data) return html`<p class="waiting">Looking…</p>`;
   const where = [
     data["key-group"] !== undefined && `key group ${data["key-group"]}`,

@@ -23,7 +23,7 @@ export function Overview({ job, jobId, rest, isEnded }) {
       <h2 id="graph-head">Graph</h2>
       ${job.vertices.length
         ? html`<${Graph} job=${job} chosen=${chosen} hrefOf=${hrefOf} />`
-        : html`<p class="muted">Nothing is known of this job’s operators.</p>`}
+        : html`<p class="muted">The operators of this job are not known.</p>`}
     </section>
     ${job.vertices.length > 0 && html`<${Operators} job=${job} jobId=${jobId} chosen=${chosen} isEnded=${isEnded} />`}
     <${Plots} job=${job} jobId=${jobId} />

@@ -13,7 +13,7 @@ export function Savepoints({ jobId, isEnded }) {
   const [asked, setAsked] = useState(null);
   useReady(data !== undefined);
   if (!data) return html`<${Waiting} error=${error} what="The savepoints cannot be listed." />`;
-  const head = ["Savepoint", "Kind", "Completed", end("Size"), "Path", "What to do with it"];
+  const head = ["Savepoint", "Kind", "Completed", end("Size"), "Path", "Actions"];
   return html`<h2>Savepoints</h2>
     ${data.savepoints.length === 0
       ? html`<p class="muted">No savepoint of this job is known.</p>`
@@ -29,10 +29,10 @@ export function Savepoints({ jobId, isEnded }) {
                 <td data-label="Completed">${format.date(savepoint.completed_timestamp)}</td>
                 <td data-label="Size" class="end">${format.bytes(savepoint.state_size)}</td>
                 <td data-label="Path">${savepoint.path ? html`<${Copied} text=${savepoint.path} />` : "-"}</td>
-                <td data-label="What to do with it">
+                <td data-label="Actions">
                   ${!savepoint.exists
                     ? html`<span class="muted">deleted</span>`
-                    : html`<a href=${link("jobs", jobId, "state", nameOf(savepoint.path))}>Look into its state</a>${" "}
+                    : html`<a href=${link("jobs", jobId, "state", nameOf(savepoint.path))}>Show its state</a>${" "}
                         <button type="button" class="small" onClick=${() => setAsked(savepoint.path)}>Dispose…</button>`}
                 </td>
               </tr>`,
@@ -46,7 +46,7 @@ export function Savepoints({ jobId, isEnded }) {
       onSubmit=${() => operations.dispose(jobId, asked)}
       onClose=${() => setAsked(null)}
     >
-      <p>Its files are deleted for good; a job can no longer be started from it.</p>
+      <p>Its files are deleted; no job can start from it any more.</p>
       <p><code class="value">${asked}</code></p>
     <//>`}`;
 }

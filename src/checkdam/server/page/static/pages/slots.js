@@ -13,7 +13,7 @@ export function Slots() {
   const overview = useLive("overview").data;
   useReady(data !== undefined);
   if (!data) return html`<h1 tabindex="-1">Slots</h1><${Waiting} error=${error} what="The slots cannot be listed." />`;
-  const head = ["Slot", "Job", end("Subtask"), end("Process"), end("Tasks"), end("Memory in use"), end("Last heard"), "Where"];
+  const head = ["Slot", "Job", end("Subtask"), end("Process"), end("Tasks"), end("Memory in use"), end("Last heartbeat"), "Where"];
   return html`<h1 tabindex="-1">Slots</h1>
     ${overview &&
     html`<${Facts}

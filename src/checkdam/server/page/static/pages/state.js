@@ -30,7 +30,7 @@ export function State({ jobId, rest, job, isEnded }) {
       : html`<${Source} jobId=${jobId} source=${source} snapshots=${snapshots} isEnded=${isEnded} />
           ${source
             ? html`<${Inside} key=${source} jobId=${jobId} source=${source} uid=${uid} name=${name} snapshots=${snapshots} />`
-            : html`<p class="muted">${listed ? "No checkpoint or savepoint of this job is left to look into." : "Loading…"}</p>`}`}`;
+            : html`<p class="muted">${listed ? "This job has no readable checkpoint or savepoint." : "Loading…"}</p>`}`}`;
 }
 
 function Source({ jobId, source, snapshots, isEnded }) {
@@ -61,7 +61,7 @@ function Inside({ jobId, source, uid, name, snapshots }) {
   const operator = data.operators.find((each) => each.uid === uid);
   const state = operator?.states.find((each) => each.name === name);
   return html`<p class="muted">
-      ${source === LIVE ? "As of the end of epoch" : "Cut at the end of epoch"} ${format.number(data.epoch)}.
+      ${source === LIVE ? "As of the end of epoch" : "Taken at the end of epoch"} ${format.number(data.epoch)}.
       ${error ? html` <span class="words">${error.words}</span>` : null}
     </p>
     <${States} jobId=${jobId} source=${source} operators=${data.operators} uid=${uid} name=${name} />
