@@ -122,7 +122,14 @@ class _AddedOperator:
         self._change(max_parallelism=checked_number("set_max_parallelism", max_parallelism))
         return self
 
+    _settings_belong_to: tuple[str, str] | None = (
+        None  # of a stream that is no operator: its title, and where to set them
+    )
+
     def _change(self, **changes: Any) -> None:
+        if self._settings_belong_to is not None:
+            title, operator = self._settings_belong_to
+            raise JobGraphError(f"{title} has no uid, name or parallelism", hint=f"Set it on the operator {operator}.")
         operators = self._environment._operators
         operators[self._operator_id] = replace(operators[self._operator_id], **changes)
 
@@ -378,28 +385,20 @@ class DataStream(Stream[T], _AddedOperator):
 class _Union(DataStream[T]):
     """Several streams read as one; not an operator, so it has no name or uid."""
 
-    def _change(self, **changes: Any) -> None:
-        raise JobGraphError("a union has no uid, name or parallelism", hint="Set it on the operator after the union.")
+    _settings_belong_to = "a union", "after the union"
 
 
 class _SideOutput(DataStream[T]):
     """The side output of a function; part of its operator, so it has no settings."""
 
-    def _change(self, **changes: Any) -> None:
-        raise JobGraphError(
-            "a side output has no uid, name or parallelism", hint="Set it on the operator that emits it."
-        )
+    _settings_belong_to = "a side output", "that emits it"
 
 
 class _Rebalanced(DataStream[T]):
     """Records on their way to any subtask of the next operator; not an operator, so it has no name or uid."""
 
     _is_rebalanced = True
-
-    def _change(self, **changes: Any) -> None:
-        raise JobGraphError(
-            "rebalance has no uid, name or parallelism", hint="Set it on the operator after rebalance()."
-        )
+    _settings_belong_to = "rebalance", "after rebalance()"
 
     def _check_has_side_outputs(self) -> None:
         raise JobGraphError("rebalance has no side outputs", hint="Call get_side_output(tag) before rebalance().")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 
 from checkdam.config import CHECKPOINT_DIR, Configuration
 from checkdam.ids import JobId
@@ -90,5 +89,5 @@ class Hosting:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
@@ -67,6 +66,6 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._status is not None:
             self._status.stop()

@@ -99,15 +99,14 @@ def _query_parameter(query: Query) -> dict[str, Any]:
 
 def routes(others: Iterable[Endpoint]) -> list[Endpoint]:
     """Return the endpoint that serves the description of these endpoints and of itself."""
-    own: list[Endpoint] = []
     described = [*others]
 
     @functools.cache  # the endpoints of a server never change
     def described_once() -> dict[str, Any]:
-        return document([*described, *own])
+        return document([*described, own])
 
     def serve(_: ApiCall) -> dict[str, Any]:
         return described_once()
 
-    own.append(Endpoint("GET", "/openapi.json", serve, "This description", response=dict[str, Any], tag="cluster"))
-    return own
+    own = Endpoint("GET", "/openapi.json", serve, "This description", response=dict[str, Any], tag="cluster")
+    return [own]

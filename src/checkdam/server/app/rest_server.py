@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from types import TracebackType
 
 import uvicorn
 from starlette.applications import Starlette
@@ -127,7 +126,7 @@ class RestServer:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _app(self) -> Starlette:

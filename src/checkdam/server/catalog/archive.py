@@ -67,19 +67,7 @@ class JobArchive:
         """Save the job's current record, replacing an earlier one. Raise StorageError."""
         self._storage.write(_path(record.id), msgspec.json.encode(_shortened(record)))
 
-    def load(self, job_id: str) -> JobRecord | None:
-        """Return the record of a job; None if there is no readable one. Raise StorageError."""
-        path = _path(job_id)
-        if not _ENTRY.fullmatch(path):
-            return None
-        status = self._storage.status(path)
-        return None if status is None else self._entry(status)
-
-    def all(self) -> list[JobRecord]:
-        """Return every archived job, in no order. Raise StorageError if the directory cannot be listed."""
-        return self.of(self._storage.list(DIRECTORY))
-
-    def of(self, files: Sequence[FileStatus]) -> list[JobRecord]:
+    def among(self, files: Sequence[FileStatus]) -> list[JobRecord]:
         """Return the jobs among these files of the storage; files that are not entries are skipped."""
         entries = [status for status in files if _ENTRY.fullmatch(status.path)]
         entries.sort(key=lambda status: status.modified_at, reverse=True)

@@ -135,7 +135,7 @@ class _Place:
             self._storage = open_storage(self._uri)
             self._archive = JobArchive(self._storage)
         files = self._storage.list("")
-        archived = {record.id: record for record in self._archive.of(files)}
+        archived = {record.id: record for record in self._archive.among(files)}
         jobs = _by_job(files)
         paths = {status.path for job in jobs.values() for status in job.metadata.values()}
         self._read = {path: read for path, read in self._read.items() if path in paths}

@@ -228,17 +228,17 @@ def _statistics(jobs: Jobs, call: ApiCall) -> CheckpointingStatistics:
             statistics(c.duration for c in completed),
         ),
         Latest(
-            _entry_or_none(record, [c for c in completed if not c.kind.is_savepoint]),
-            _entry_or_none(record, record.savepoints or [c for c in completed if c.kind.is_savepoint]),
-            _entry_or_none(record, [c for c in record.checkpoints if c.status is CheckpointStatus.FAILED]),
+            _first_entry([c for c in completed if not c.kind.is_savepoint]),
+            _first_entry(record.savepoints or [c for c in completed if c.kind.is_savepoint]),
+            _first_entry([c for c in record.checkpoints if c.status is CheckpointStatus.FAILED]),
             _restored(record),
         ),
-        [_entry(record, checkpoint, {}) for checkpoint in record.checkpoints],
+        [_entry(checkpoint, {}) for checkpoint in record.checkpoints],
     )
 
 
-def _entry_or_none(record: JobRecord, found: Sequence[CheckpointRecord]) -> Entry | None:
-    return _entry(record, found[0], {}) if found else None
+def _first_entry(found: Sequence[CheckpointRecord]) -> Entry | None:
+    return _entry(found[0], {}) if found else None
 
 
 def _restored(record: JobRecord) -> RestoredCheckpoint | None:
@@ -249,7 +249,7 @@ def _restored(record: JobRecord) -> RestoredCheckpoint | None:
     return RestoredCheckpoint(restored.checkpoint_id, restored.restored_at, restored.is_savepoint, path)
 
 
-def _entry(record: JobRecord, checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
+def _entry(checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
     acknowledged = [subtask for operator in checkpoint.operators for subtask in operator.subtasks]
     latest = max((subtask.acknowledged_at for subtask in acknowledged), default=NEVER)
     is_done = checkpoint.status is CheckpointStatus.COMPLETED
@@ -289,7 +289,7 @@ def _details(jobs: Jobs, call: ApiCall) -> Entry:
         for part in checkpoint.operators
         if part.operator in vertices
     }
-    return _entry(record, checkpoint, tasks)
+    return _entry(checkpoint, tasks)
 
 
 def _find(record: JobRecord, checkpoint_id: int) -> CheckpointRecord:
