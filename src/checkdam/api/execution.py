@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from checkdam.api.hosting import hosted
 from checkdam.api.launch import Launch
+from checkdam.clock import SystemClock
 from checkdam.config import Configuration
 from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.driver.restore import Restored
 from checkdam.runtime.execution_target import ExecutionTarget
 from checkdam.runtime.job import Job
+from checkdam.runtime.job_control import RunningJob
 from checkdam.runtime.job_result import JobResult
+from checkdam.runtime.live_state.state_queries import LiveState
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.job_monitor import JobMonitor
+from checkdam.runtime.monitor.listeners import JointListener
 
 
 class JobExecution:
@@ -34,19 +39,18 @@ class JobExecution:
         launch, restored = self._launch, self.restored
         resumes = restored is not None and restored.claim
         try:
-            with self._running as prepared, hosted(launch, prepared.job, self.settings) as served:
-                master = served.by(
-                    JobMaster(
-                        prepared.job,
-                        prepared.engines,
-                        restored=None if resumes else restored,
-                        listener=served.listener,
-                        clock=prepared.clock,
-                        resumes=resumes,
-                        take_over=launch.take_over,
-                        machinery=prepared.machinery,
-                    )
+            with self._running as prepared, hosted(launch, prepared.job, self.settings) as (listener, hand_over):
+                master = JobMaster(
+                    prepared.job,
+                    prepared.engines,
+                    restored=None if resumes else restored,
+                    listener=listener,
+                    clock=prepared.clock,
+                    resumes=resumes,
+                    take_over=launch.take_over,
+                    machinery=prepared.machinery,
                 )
+                hand_over(master)
                 with around(master):
                     return master.run()
         finally:
@@ -55,3 +59,30 @@ class JobExecution:
     def ended_with(self, result: JobResult) -> None:
         """Record the job's result for the launch, as the outcome of the program."""
         self._launch.results.append(result)
+
+
+@contextmanager
+def hosted(
+    launch: Launch, job: Job, configuration: Configuration
+) -> Iterator[tuple[JobListener, Callable[[JobMaster], None]]]:
+    """Yield the job's listener, and a function that hands the job to its host, which is notified of the job's end.
+
+    Without a host, only the launch's own listener is notified.
+    """
+    host = launch.host
+    if host is None:
+        yield launch.listener, lambda master: None
+        return
+    monitor = JobMonitor(job, SystemClock(), configuration=configuration)
+    is_handed_over = False
+
+    def hand_over(master: JobMaster) -> None:
+        nonlocal is_handed_over
+        is_handed_over = True
+        host.job_started(RunningJob(job.job_id, job.name, master, LiveState(master.live_slots), monitor))
+
+    try:
+        yield JointListener(launch.listener, monitor, *launch.watchers(job, monitor)), hand_over
+    finally:
+        if is_handed_over:
+            host.job_ended(job.job_id)

@@ -1,4 +1,4 @@
-"""Whoever serves a job hears of its start and of its end, whatever that was."""
+"""The host of a job is notified of its start and of its end, however it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.word_count import WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
-from checkdam.api.hosting import hosted
+from checkdam.api.execution import hosted
 from checkdam.api.launch import Launch
 from checkdam.config import REST_PORT, WEB_CHECKPOINTS_HISTORY, Configuration, Origin, Setting
 from checkdam.errors import CheckdamError
@@ -47,8 +47,10 @@ class Watching(JobListener):
 
 
 def run(launch: Launch, job: Job, troubles: Sequence[Trouble] = ()) -> None:
-    with hosted(launch, job, launch.configuration) as served:
-        served.by(JobMaster(job, LocalEngine(job.plan, troubles).adopt, listener=served.listener)).run()
+    with hosted(launch, job, launch.configuration) as (listener, hand_over):
+        master = JobMaster(job, LocalEngine(job.plan, troubles).adopt, listener=listener)
+        hand_over(master)
+        master.run()
 
 
 @pytest.fixture
@@ -109,8 +111,8 @@ def test_watchers_hear_of_each_event_when_the_monitor_has(job: Job) -> None:
 def test_without_a_host_nobody_watches(job: Job) -> None:
     launch = Launch(Configuration())
 
-    with hosted(launch, job, launch.configuration) as served:
-        assert served.listener is launch.listener
+    with hosted(launch, job, launch.configuration) as (listener, _):
+        assert listener is launch.listener
 
 
 class Told(JobListener):
