@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,7 +17,7 @@ from checkdam.api.launch import JobToExamine, Launch
 from checkdam.cli.error_messages import EXIT_FAILED, errors_printed, say
 from checkdam.cli.job_file import run_printing_errors
 from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, SOURCE_POSITION, VERBOSE, load_configuration
-from checkdam.cli.tables import print_json
+from checkdam.cli.tables import print_json, table_of
 from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
@@ -160,10 +159,7 @@ def show(reports: Sequence[StateReport]) -> None:
 
 
 def _table(reports: Sequence[StateReport]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("uid", "operator", "state", "kind", "on restore"):
-        table.add_column(name, no_wrap=name == "on restore", overflow="fold")
-    table.add_column("why", overflow="fold")
+    table = table_of("uid", "operator", "state", "kind", "on restore", "why", whole={"on restore"})
     for _, of_operator in groupby(reports, key=lambda report: report.uid):
         own: tuple[str, str] | None = None
         for report in of_operator:

@@ -32,18 +32,18 @@ class LastCheckpoint(msgspec.Struct, frozen=True):
     state_size: int
 
 
-class JobOverview(msgspec.Struct, frozen=True, rename="kebab"):
+class JobOverview(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     jid: str
     name: str
     state: JobStatus
-    job_type: str = msgspec.field(name="jobType")
-    scheduler_type: str = msgspec.field(name="schedulerType")
+    job_type: str = msgspec.field(default="STREAMING", name="jobType")
+    scheduler_type: str = msgspec.field(default="Adaptive", name="schedulerType")
     start_time: int
     end_time: int
     duration: int
     last_modification: int
     tasks: dict[str, int]
-    pending_operators: int
+    pending_operators: int = 0
     parallelism: int  # this and the following are ours
     last_checkpoint: LastCheckpoint | None
     restarts: int
@@ -59,14 +59,11 @@ def job_overview(record: JobRecord, now: int) -> JobOverview:
         jid=record.id,
         name=record.name,
         state=record.status,
-        job_type="STREAMING",
-        scheduler_type="Adaptive",
         start_time=record.started_at,
         end_time=record.ended_at,
         duration=duration(record, now),
         last_modification=max(record.timestamps.values(), default=record.started_at),
         tasks={"total": states.total(), **{state.lower(): states[state] for state in STATES}},
-        pending_operators=0,
         parallelism=record.parallelism,
         last_checkpoint=_last_checkpoint(record),
         restarts=record.restarts,
@@ -74,11 +71,9 @@ def job_overview(record: JobRecord, now: int) -> JobOverview:
 
 
 def _last_checkpoint(record: JobRecord) -> LastCheckpoint | None:
-    for checkpoint in record.checkpoints:
-        if checkpoint.status is CheckpointStatus.COMPLETED and not checkpoint.kind.is_savepoint:
-            return LastCheckpoint(
-                checkpoint.id, checkpoint.finished_at, int(checkpoint.duration), checkpoint.state_bytes
-            )
+    for each in record.checkpoints:
+        if each.status is CheckpointStatus.COMPLETED and not each.kind.is_savepoint:
+            return LastCheckpoint(each.id, each.finished_at, int(each.duration), each.state_bytes)
     return None
 
 

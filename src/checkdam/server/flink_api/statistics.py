@@ -26,18 +26,18 @@ class Statistics(msgspec.Struct, frozen=True):
     p999: Percentile
 
 
-class TaskMetrics(msgspec.Struct, frozen=True, rename="kebab"):
+class TaskMetrics(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     """Input and output of a subtask, or of all subtasks of a vertex."""
 
     read_bytes: int
-    read_bytes_complete: bool
+    read_bytes_complete: bool = True
     write_bytes: int
-    write_bytes_complete: bool
+    write_bytes_complete: bool = True
     read_records: int
-    read_records_complete: bool
+    read_records_complete: bool = True
     write_records: int
-    write_records_complete: bool
-    accumulated_backpressured_time: int
+    write_records_complete: bool = True
+    accumulated_backpressured_time: int = 0
     accumulated_idle_time: int
     accumulated_busy_time: float
 
@@ -78,14 +78,9 @@ def task_metrics(subtasks: Sequence[SubtaskFigures], running_ms: int) -> TaskMet
     busy = sum(subtask.busy_ms for subtask in subtasks)
     return TaskMetrics(
         read_bytes=sum(subtask.bytes_in for subtask in subtasks),
-        read_bytes_complete=True,
         write_bytes=sum(subtask.bytes_out for subtask in subtasks),
-        write_bytes_complete=True,
         read_records=sum(subtask.records_in for subtask in subtasks),
-        read_records_complete=True,
         write_records=sum(subtask.records_out for subtask in subtasks),
-        write_records_complete=True,
-        accumulated_backpressured_time=0,
         accumulated_idle_time=max(0, running_ms * len(subtasks) - int(busy)),
         accumulated_busy_time=float(busy),
     )
