@@ -1,6 +1,5 @@
 // All jobs that the server knows: those that run, those that have ended.
 
-import { address } from "../api.js";
 import * as format from "../format.js";
 import { html } from "../html.js";
 import { useLive } from "../live.js";
@@ -19,49 +18,38 @@ export function Jobs() {
   return html`<h1 tabindex="-1">Jobs</h1>
     <section aria-labelledby="running">
       <h2 id="running">Running <span class="note">${running.length}</span></h2>
-      <${List} jobs=${running} label="Running jobs" empty="No job is running on this server." isLive=${true} />
+      <${List} jobs=${running} label="Running jobs" empty="No job is running on this server." />
     </section>
     <section aria-labelledby="ended">
       <h2 id="ended">Not running <span class="note">${ended.length}</span></h2>
-      <${List} jobs=${ended} label="Jobs that are not running" empty="No job has ended yet." isLive=${false} />
+      <${List} jobs=${ended} label="Jobs that are not running" empty="No job has ended yet." />
     </section>`;
 }
 
-function List({ jobs, label, empty, isLive }) {
+function List({ jobs, label, empty }) {
   if (!jobs.length) return html`<p class="muted">${empty}</p>`;
   const head = ["Name", "State", "Started", end("Duration"), "Last checkpoint", "Job id"];
   return html`<${Table} label=${label} head=${head} isStacked=${true}>
-    ${jobs.map((job) => html`<${Row} key=${job.jid} job=${job} isLive=${isLive} />`)}
+    ${jobs.map((job) => html`<${Row} key=${job.jid} job=${job} />`)}
   <//>`;
 }
 
-function Row({ job, isLive }) {
+function Row({ job }) {
   return html`<tr>
     <th scope="row" data-label="Name"><a href=${link("jobs", job.jid)}>${job.name}</a></th>
     <td data-label="State"><${Badge} status=${job.state} /></td>
     <td data-label="Started">${format.date(job["start-time"])}</td>
     <td data-label="Duration" class="end">${format.duration(job.duration)}</td>
-    <td data-label="Last checkpoint"><${LastCheckpoint} job=${job} isLive=${isLive} /></td>
+    <td data-label="Last checkpoint"><${LastCheckpoint} job=${job} /></td>
     <td data-label="Job id"><code>${job.jid}</code></td>
   </tr>`;
 }
 
-function LastCheckpoint({ job, isLive }) {
-  const isListed = "last-checkpoint" in job;
-  const path = isListed ? null : address("jobs", job.jid, "checkpoints");
-  const { data, error } = useLive(path, isLive ? 2 : Infinity);
-  const latest = isListed ? job["last-checkpoint"] : checkpointFacts(data?.latest?.completed);
-  if (!latest) return html`<span class="muted">${data || error || isListed ? "none" : "…"}</span>`;
+function LastCheckpoint({ job }) {
+  const latest = job["last-checkpoint"];
+  if (!latest) return html`<span class="muted">none</span>`;
   return html`<a href=${link("jobs", job.jid, "checkpoints", latest.id)}>${latest.id}</a>${" "}
     <span class="muted"
       >at ${format.date(latest.timestamp)}, ${format.duration(latest.duration)}, ${format.bytes(latest.state_size)}</span
     >`;
 }
-
-const checkpointFacts = (checkpoint) =>
-  checkpoint && {
-    id: checkpoint.id,
-    timestamp: checkpoint.latest_ack_timestamp,
-    duration: checkpoint.end_to_end_duration,
-    state_size: checkpoint.state_size,
-  };
