@@ -363,7 +363,7 @@ def test_no_tick_takes_the_place_of_what_is_there_from_the_start() -> None:
     def look(engine: LocalEngine, moment: Moment) -> None:
         attempt = running._master._running if running._master is not None else None
         assert attempt is not None
-        due.append(attempt._until_extra())
+        due.append(attempt.epochs.seconds_until_extra())
 
     def build(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
         environment.add_source(Endless(), output_type=int).uid("endless").filter(lambda _: False).print()

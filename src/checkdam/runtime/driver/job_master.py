@@ -522,7 +522,7 @@ class JobMaster:
                 raise EndRequested(self._asked_end)
             run.run()
         except RestoreError as error:
-            if run.has_begun and not isinstance(error, StateNotRestorableError):
+            if run.state.has_begun and not isinstance(error, StateNotRestorableError):
                 # The checkpoint is not at fault here: an older one would not help.
                 raise JobFailedError(str(error)) from error
             raise
@@ -533,9 +533,9 @@ class JobMaster:
         finally:
             with self._asking:
                 self._running = None
-            self._is_done = run.is_done
-            if run.is_done:  # otherwise the attempt has told the requester why the stop failed
-                self._stopped_with = run.stopped_with
+            self._is_done = run.state.is_done
+            if run.state.is_done:  # otherwise the attempt has told the requester why the stop failed
+                self._stopped_with = run.state.stopped_with
             run.dispose()
             self._next_id = coordinator.next_id
             self._check_given_up()

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import Protocol
 
-from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.savepoints import SavepointDirectory
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.config import SUSPEND_GRACE_PERIOD
 from checkdam.errors import CheckdamError, JobControlError, JobFailedError, SavepointError
-from checkdam.ids import Epoch
 from checkdam.runtime.answers import new_answer
-from checkdam.runtime.driver.checkpointing import Checkpointing, SavepointOrder
+from checkdam.runtime.driver.attempt_state import AttemptState
+from checkdam.runtime.driver.checkpointing import Checkpointing, SavepointOrder, Surroundings
+from checkdam.runtime.driver.epoch_runner import EpochRunner
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
+from checkdam.runtime.driver.final_checkpoint import FinalCheckpoint
 from checkdam.runtime.driver.job_requests import (
     CheckpointRequest,
     EndRequested,
@@ -33,7 +33,6 @@ from checkdam.runtime.driver.job_requests import (
     SuspendRequest,
 )
 from checkdam.runtime.job import Job
-from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.job_records import SnapshotKind
 
 PLACES = Lane("looking for the place of a savepoint", threads=1000)
@@ -42,55 +41,32 @@ ABANDONED = Lane("removing the place of a savepoint", threads=1000)
 _ABANDONING_SECONDS = 5.0
 
 
-class ServedAttempt(Protocol):
-    """The part of an attempt that serving requests needs."""
-
-    last_epoch: Epoch
-    may_trigger: bool
-    is_ending: bool
-    stopped_with: tuple[StopRequest, str] | None
-    has_begun: bool
-
-    @property
-    def is_over(self) -> bool: ...
-
-    def hold(self, holder: str) -> None: ...
-
-    def release(self) -> None: ...
-
-    def fail(self, failure: BaseException) -> bool: ...
-
-    def kill(self) -> None: ...
-
-    def drain(self, then: Callable[[], None]) -> None: ...
-
-    def cover(self, then: Callable[[BaseException | None], None], *, is_held: bool = True) -> None: ...
-
-    def unless_over(self, then: Callable[[], None]) -> Callable[[], None]: ...
-
-    def interrupt_engine(self) -> None: ...
-
-
 class RequestServer:
     """Serves requests in order of arrival, but a request does not wait for a blocked one it is independent of."""
 
     def __init__(
         self,
-        attempt: ServedAttempt,
         job: Job,
+        around: Surroundings,
+        state: AttemptState,
         requests: Requests,
+        epochs: EpochRunner,
         checkpoints: Checkpointing,
-        coordinator: CheckpointCoordinator,
-        listener: JobListener,
+        final_checkpoint: FinalCheckpoint,
         loop: EventLoop,
+        kill: Callable[[], None],
     ) -> None:
-        self._attempt = attempt
         self._job = job
+        self._coordinator = around.coordinator
+        self._listener = around.listener
+        self._engine = around.engine
+        self._state = state
         self._requests = requests
+        self._epochs = epochs
         self._checkpoints = checkpoints
-        self._coordinator = coordinator
-        self._listener = listener
+        self._final_checkpoint = final_checkpoint
         self._loop = loop
+        self._kill = kill
         self._orders: dict[SavepointRequest | StopRequest, SavepointOrder | None] = {}  # None: directory in the making
         self._give_up_served: Callable[[BaseException], None] | None = None  # refuses the request being served
 
@@ -114,7 +90,7 @@ class RequestServer:
 
     def _can_begin(self, request: Request) -> bool:
         """Return whether a request can be served now. None can before epoch 0, which belongs to static sources."""
-        if self._attempt.last_epoch < 0:
+        if self._epochs.last_epoch < 0:
             return False
         if isinstance(request, SuspendRequest):
             return True  # does not wait for a savepoint in progress, which ends with the attempt
@@ -128,17 +104,17 @@ class RequestServer:
         self._requests.take(request)
         match request:
             case CheckpointRequest():
-                self._attempt.hold("a barrier")
+                self._state.hold("a barrier")
                 self._checkpoints.trigger(
-                    self._attempt.last_epoch,
-                    self._attempt.release,
+                    self._epochs.last_epoch,
+                    self._state.release,
                     full=request.full,
                     since=request.asked,
                     answer=request.answer,
                 )
             case SavepointRequest():
-                self._attempt.hold("the barrier of a savepoint")
-                self._checkpoints.savepoint(self._attempt.last_epoch, self._take_order(request), self._attempt.release)
+                self._state.hold("the barrier of a savepoint")
+                self._checkpoints.savepoint(self._epochs.last_epoch, self._take_order(request), self._state.release)
             case StopRequest():
                 self._stop(request, self._take_order(request))
             case RescaleRequest():
@@ -159,7 +135,7 @@ class RequestServer:
             f'looking at "{request.target}"',
             lambda: SavepointDirectory.prepare(request.target, self._job.job_id),
         )
-        if self._attempt.is_over:  # the loop may be closed, and not handle this
+        if self._state.is_over:  # the loop may be closed, and not handle this
             directory.abandon()
             raise JobControlError("the job has ended")
         return directory
@@ -176,7 +152,7 @@ class RequestServer:
             kind = SnapshotKind.SYNC_SAVEPOINT if is_stop else SnapshotKind.SAVEPOINT
             answer = new_answer() if is_stop else request.answer
             order = SavepointOrder(done.result(), request.format, kind, answer)
-            if self._attempt.is_over:
+            if self._state.is_over:
                 self._abandon(order)
             else:
                 self._orders[request] = order
@@ -203,16 +179,16 @@ class RequestServer:
     def _stop(self, request: StopRequest, order: SavepointOrder) -> None:
         """Drain if requested, take a savepoint, and end the job after it. No epoch runs meanwhile."""
         saved = order.answer
-        if self._attempt.is_ending:
+        if self._state.is_ending:
             self._abandon(order)
             self._requests.failed(request, _as_control_error("the job was not stopped", _used_up()))
             return
-        self._attempt.hold("a stop")
+        self._state.hold("a stop")
 
         def take_savepoint() -> None:
             self._give_up_served = give_up_savepoint
-            self._checkpoints.savepoint(self._attempt.last_epoch, order, lambda: None)
-            saved.add_done_callback(lambda _: self._loop.post(self._attempt.unless_over(is_saved)))
+            self._checkpoints.savepoint(self._epochs.last_epoch, order, lambda: None)
+            saved.add_done_callback(lambda _: self._loop.post(self._state.unless_over(is_saved)))
 
         def is_saved() -> None:
             failure = saved.exception()
@@ -222,9 +198,9 @@ class RequestServer:
                 return
             if request.drain:
                 # Event time has ended for every operator: the job can only resume from the last checkpoint.
-                self._attempt.fail(JobFailedError(f"stop with savepoint failed after event time had ended: {failure}"))
+                self._state.fail(JobFailedError(f"stop with savepoint failed after event time had ended: {failure}"))
             self._requests.failed(request, _as_control_error("the job was not stopped", failure))
-            self._attempt.release()
+            self._state.release()
 
         def give_up_before(failure: BaseException) -> None:
             self._abandon(order)
@@ -237,16 +213,16 @@ class RequestServer:
 
         if request.drain:
             self._give_up_served = give_up_before
-            self._attempt.may_trigger = False  # if the savepoint fails, the job must not resume from a later checkpoint
-            self._attempt.drain(take_savepoint)
+            self._epochs.may_trigger = False  # if the savepoint fails, the job must not resume from a later checkpoint
+            self._epochs.drain(take_savepoint)
         else:
             take_savepoint()
 
     def _end_with(self, request: StopRequest, path: str) -> None:
         """Run no more epochs: the savepoint at this path is the job's last."""
-        self._attempt.stopped_with = request, path
-        self._attempt.release()
-        self._attempt.interrupt_engine()
+        self._state.stopped_with = request, path
+        self._state.release()
+        self._engine.interrupt()
 
     def _rescale(self, request: RescaleRequest) -> None:
         """Take a checkpoint if one is needed, and end the attempt after it."""
@@ -260,25 +236,25 @@ class RequestServer:
         def covered(failure: BaseException | None) -> None:
             self._give_up_served = None
             if failure is None:
-                self._attempt.fail(Rescaled(request))
+                self._state.fail(Rescaled(request))
             else:
                 failed(failure)
-                self._attempt.release()
+                self._state.release()
 
-        if self._attempt.is_ending:
+        if self._state.is_ending:
             failed(_used_up())
             return
-        self._attempt.hold("a rescale")
+        self._state.hold("a rescale")
         self._give_up_served = failed
-        self._attempt.cover(covered)
+        self._final_checkpoint.cover(covered)
 
     def begin_suspension(self, grace: timedelta) -> None:
         suspended = EndRequested(JobEnd.SUSPENDED)
-        if self._attempt.is_over:
+        if self._state.is_over:
             return
-        if not self._attempt.has_begun:  # nothing has happened since the checkpoint it starts from
-            self._attempt.fail(suspended)
-            self._attempt.kill()
+        if not self._state.has_begun:  # nothing has happened since the checkpoint it starts from
+            self._state.fail(suspended)
+            self._kill()
             return
         what = f"suspending: a last checkpoint, within {grace.total_seconds():g} s"
         self._checkpoints.tell(partial(self._listener.progressed, what))
@@ -286,8 +262,8 @@ class RequestServer:
         self._requests.add(SuspendRequest())
 
     def _grace_ended(self, grace: timedelta) -> None:
-        if self._attempt.fail(EndRequested(JobEnd.SUSPENDED)):
-            self._attempt.kill()
+        if self._state.fail(EndRequested(JobEnd.SUSPENDED)):
+            self._kill()
             allowed = f"{grace.total_seconds():g} s ({SUSPEND_GRACE_PERIOD.key})"
             self._checkpoints.tell(
                 partial(self._listener.last_checkpoint_missed, f"it was not complete within {allowed}")
@@ -298,15 +274,15 @@ class RequestServer:
 
         A job that is about to end continues to do so: its final checkpoint is in progress, or its savepoint complete.
         """
-        if self._attempt.is_ending or self._attempt.stopped_with is not None:
+        if self._state.is_ending or self._state.stopped_with is not None:
             return
-        self._attempt.hold("a suspension")
+        self._state.hold("a suspension")
 
         def covered(failure: BaseException | None) -> None:
-            if self._attempt.fail(EndRequested(JobEnd.SUSPENDED)) and failure is not None:
+            if self._state.fail(EndRequested(JobEnd.SUSPENDED)) and failure is not None:
                 self._checkpoints.tell(partial(self._listener.last_checkpoint_missed, str(failure)))
 
-        self._attempt.cover(covered)
+        self._final_checkpoint.cover(covered)
 
 
 def _used_up() -> JobControlError:

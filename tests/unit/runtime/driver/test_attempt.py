@@ -15,8 +15,8 @@ from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointingMode, JobEnd
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.driver import attempt
-from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.driver.epoch_input import OfferedEpoch
+from checkdam.runtime.driver.epoch_runner import EpochRunner
 from checkdam.runtime.driver.event_loop import EventLoop
 from checkdam.runtime.source_position import decode_position
 from checkdam.testing.gate import Gate
@@ -68,13 +68,13 @@ def test_a_fault_of_the_driver_while_an_epoch_waits_fails_over_and_answers(monke
     def rescale(engine: LocalEngine, moment: Moment) -> None:
         asked.append(job.control.rescale(1))
 
-    def note_offer(self: AttemptRun, epoch: OfferedEpoch) -> None:
+    def note_offer(self: EpochRunner, epoch: OfferedEpoch) -> None:
         offer(self, epoch)
         if asked:
             offered.set()
 
-    offer = AttemptRun.epoch_offered
-    monkeypatch.setattr(AttemptRun, "epoch_offered", note_offer)
+    offer = EpochRunner.epoch_offered
+    monkeypatch.setattr(EpochRunner, "epoch_offered", note_offer)
     monkeypatch.setattr(CheckpointStore, "has", has_or_raises)
     words = WordCount([["a"], ["b"], ["c"], ["d"]])
     job = words.job(troubles=[Trouble(Step.BEFORE_EPOCH, rescale, number=3)], lockstep=False)

@@ -17,7 +17,7 @@ from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import JobControlError, JobGraphError, SlotLostError, UsageError
-from checkdam.runtime.driver.attempt import AttemptRun
+from checkdam.runtime.driver.final_checkpoint import FinalCheckpoint
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
@@ -276,16 +276,16 @@ def test_a_job_that_fails_for_good_says_so_step_by_step() -> None:
 
 
 def test_a_cancel_in_the_moment_of_the_cut_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    cover = AttemptRun.cover
+    cover = FinalCheckpoint.cover
 
-    def cover_and_cancel(self: AttemptRun, then: Any, **options: Any) -> None:
+    def cover_and_cancel(self: FinalCheckpoint, then: Any, **options: Any) -> None:
         def covered(failure: BaseException | None) -> None:
             job.cancel()
             self._loop.post(lambda: then(failure))
 
         cover(self, covered, **options)
 
-    monkeypatch.setattr(AttemptRun, "cover", cover_and_cancel)
+    monkeypatch.setattr(FinalCheckpoint, "cover", cover_and_cancel)
     job, asked = rescaling(WordCount(EPOCHS), {3: 3})
 
     heard = job.run()

@@ -34,7 +34,7 @@ from checkdam.errors import CheckdamError, StorageError
 from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
-from checkdam.runtime.driver.attempt import AttemptRun
+from checkdam.runtime.driver.final_checkpoint import FinalCheckpoint
 from checkdam.runtime.job_control import RunningJob, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import CheckpointStatus
@@ -504,10 +504,10 @@ def test_a_stop_that_outlasts_the_grace_period_is_refused() -> None:
 def test_a_rescaling_that_has_cut_its_checkpoint_leaves_the_rest_to_the_next_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    words, cover = WordCount(EPOCHS), AttemptRun.cover
+    words, cover = WordCount(EPOCHS), FinalCheckpoint.cover
     asked: list[Future[Any]] = []
 
-    def cover_and_suspend(self: AttemptRun, then: Any, **options: Any) -> None:
+    def cover_and_suspend(self: FinalCheckpoint, then: Any, **options: Any) -> None:
         def covered(failure: BaseException | None) -> None:
             job.suspend()
             then(failure)
@@ -518,7 +518,7 @@ def test_a_rescaling_that_has_cut_its_checkpoint_leaves_the_rest_to_the_next_dri
         asked.append(job.control.rescale(3))
         engine.wait_for(NEVER)
 
-    monkeypatch.setattr(AttemptRun, "cover", cover_and_suspend)
+    monkeypatch.setattr(FinalCheckpoint, "cover", cover_and_suspend)
     job = words.job(checkpoints=DEFAULT, troubles=[Trouble(Step.BEFORE_EPOCH, rescale, number=3)])
     heard = job.run()
     monkeypatch.undo()

@@ -101,7 +101,7 @@ def test_an_epoch_under_way_when_the_input_ends_is_waited_for(
         under_way.set()
         attempt = job._master._running if job._master is not None else None
         assert attempt is not None
-        while not attempt._is_input_over and not attempt._ended:
+        while not attempt.epochs.is_input_over and not attempt.state.has_ended:
             is_waited_for.wait(0.001)  # never set: a short breath
         run_extra(self, slots, run_epoch)
 
