@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
-from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.decisions import (
     AbortCheckpoint,
@@ -37,11 +36,11 @@ from checkdam.errors import (
     JobFailedError,
     OutputLostError,
     SlotLostError,
-    StorageError,
     StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.driver.checkpoint_assembly import checkpoint_stats, completed_checkpoint
+from checkdam.runtime.driver.checkpoint_writer import CheckpointWriter, IncompleteCheckpoint, WrittenCheckpoint
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
 from checkdam.runtime.driver.outputs import Outputs
 from checkdam.runtime.driver.slot_group import SlotGroup
@@ -97,22 +96,6 @@ class _DriverState:
     watermarks: Mapping[int, int]
 
 
-@dataclass(frozen=True)
-class _Incomplete:
-    """A checkpoint refers to files that are gone."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A checkpoint whose metadata is durable."""
-
-    checkpoint: CompletedCheckpoint
-    path: str
-    metadata_bytes: int
-
-
 class Checkpointing:
     """The checkpoints and savepoints of one attempt."""
 
@@ -130,15 +113,15 @@ class Checkpointing:
         self._group = group
         self._loop = loop
         self._fail = fail
+        self._writer = CheckpointWriter(around.store, around.outputs, job.checkpoints.timeout, loop)
         self._states: dict[CheckpointId, _DriverState] = {}
-        self._written: dict[CheckpointId, _Written] = {}
+        self._written: dict[CheckpointId, WrittenCheckpoint] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._orders: dict[CheckpointId, SavepointOrder] = {}
         self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
         self._never_sent: set[CheckpointId] = set()  # timed out before the epoch ended: unknown to the slots
         self._slots_ended = False
         self._takes_reports = True
-        self._has_undiscarded = False  # set by the committer: metadata of a dropped checkpoint may still exist
         self.event_time: Mapping[int, int] = {}  # per assigner, as of the last epoch
         self.watermarks: Mapping[int, int] = {}  # per operator, likewise
 
@@ -287,15 +270,7 @@ class Checkpointing:
                 self._perform(self._coordinator.decline(checkpoint_id, subtask, str(reason)))
 
         files = frozenset(file for newest in self._coordinator.retained[-1:] for file in newest.files())
-        self._loop.start(LOOKS, partial(self._missing, files), looked)
-
-    def _missing(self, files: frozenset[StateFile]) -> str | None:
-        if self._around.store is None or not files:
-            return None
-        try:
-            return self._around.store.missing(files)
-        except StorageError:
-            return None  # then writing fails too, and reports the failure
+        self._loop.start(LOOKS, partial(self._writer.missing, files), looked)
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -313,7 +288,7 @@ class Checkpointing:
                 case AbortCheckpoint():
                     self._abort(action)
                 case DeleteFiles(files):
-                    self._on(COMMITTER, partial(self._delete, files))
+                    self._on(COMMITTER, partial(self._writer.delete, files))
                 case FailJob(reason):
                     self._fail(JobFailedError(reason))
                 case _:
@@ -327,13 +302,13 @@ class Checkpointing:
             self._job, acknowledged, state.position, now, state.event_time, state.watermarks, self._around.term
         )
 
-        def written(done: Future[_Written | _Incomplete | CheckdamError]) -> None:
+        def written(done: Future[WrittenCheckpoint | IncompleteCheckpoint | CheckdamError]) -> None:
             failure = done.exception()
             if failure is not None:
                 self._fail(failure)
                 return
             outcome = done.result()
-            if isinstance(outcome, _Incomplete):
+            if isinstance(outcome, IncompleteCheckpoint):
                 self._perform(self._coordinator.files_missing(checkpoint_id, outcome.reason))
             elif isinstance(outcome, CheckdamError):
                 self._metadata_failed(checkpoint_id, outcome, is_savepoint=order is not None)
@@ -344,44 +319,13 @@ class Checkpointing:
                 self._perform(self._coordinator.metadata_written(checkpoint_id))
 
         if order is None:
-            self._loop.start(COMMITTER, partial(self._write_checkpoint, checkpoint), written)
+            self._loop.start(COMMITTER, partial(self._writer.write, checkpoint), written)
         else:
             checkpoint = replace(checkpoint, savepoint_format=order.format)
-            self._loop.start(SAVEPOINT, partial(self._write_savepoint, checkpoint, order), written)
-
-    def _write_checkpoint(self, checkpoint: CompletedCheckpoint) -> _Written | _Incomplete | CheckdamError:
-        """Write a checkpoint's metadata. A raised error ends the attempt; a returned one fails only this checkpoint."""
-        store = self._store
-        try:
-            missing = store.missing(checkpoint.files())
-            if missing is not None:
-                return _Incomplete(f"its {missing}")
-            self._around.outputs.verify((entry.uid, entry.committables) for entry in checkpoint.operators)
-            path = store.write(checkpoint)
-        except (OutputLostError, StorageError) as error:
-            return error
-        metadata_bytes = store.metadata_bytes
-        store.check()  # before publishing: a driver that takes over from now on has seen the checkpoint
-        return _Written(checkpoint, path, metadata_bytes)
-
-    def _write_savepoint(self, checkpoint: CompletedCheckpoint, order: SavepointOrder) -> _Written | CheckdamError:
-        """Write the metadata of a savepoint. Its output is not published: the job's own checkpoints do that."""
-        outputs = self._around.outputs
-        try:
-            self._at_storage(lambda: outputs.note(checkpoint))
-            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))
-            path, metadata_bytes = self._in_time(order.directory.uri, lambda: order.directory.complete(checkpoint))
-            self._at_storage(lambda: outputs.verify_savepoint(checkpoint))  # writing may have taken long
-            self._at_storage(outputs.check_term)  # a driver that has taken over might not keep the output
-        except CheckdamError as error:
-            return error
-        finally:
-            outputs.savepoint_ended(checkpoint.checkpoint_id)
-        outputs.promise(checkpoint)
-        return _Written(checkpoint, path, metadata_bytes)
+            self._loop.start(SAVEPOINT, partial(self._writer.write_savepoint, checkpoint, order.directory), written)
 
     def _savepoint_written(
-        self, acknowledged: AcknowledgedCheckpoint, written: _Written, order: SavepointOrder
+        self, acknowledged: AcknowledgedCheckpoint, written: WrittenCheckpoint, order: SavepointOrder
     ) -> None:
         checkpoint_id = acknowledged.checkpoint_id
         del self._written[checkpoint_id], self._orders[checkpoint_id]
@@ -403,13 +347,6 @@ class Checkpointing:
         oldest = next((each.checkpoint_id for each in self._coordinator.retained), None)
         checkpoint = self._written[checkpoint_id].checkpoint
 
-        def commit() -> None:
-            try:
-                self._around.outputs.publish(checkpoint, oldest)
-            except OutputLostError:
-                self._store.check()
-                raise
-
         def committed(done: Future[None]) -> None:
             failure = done.exception()
             if isinstance(failure, OutputLostError):
@@ -420,7 +357,7 @@ class Checkpointing:
             else:
                 self._perform(self._coordinator.output_committed(checkpoint_id))
 
-        self._loop.start(COMMITTER, commit, committed)
+        self._loop.start(COMMITTER, partial(self._writer.publish, checkpoint, oldest), committed)
 
     def _notify_completed(self, checkpoint_id: CheckpointId, *, is_savepoint: bool) -> None:
         """Notify the slots: at the next barrier they must build on this checkpoint."""
@@ -440,31 +377,24 @@ class Checkpointing:
         self._tell_completed(acknowledged, written, SnapshotKind.CHECKPOINT)
         self._on(COMMITTER, lambda: self._notify(lambda slot: slot.completed(checkpoint_id)), notified)
 
-    def _tell_completed(self, acknowledged: AcknowledgedCheckpoint, written: _Written, kind: SnapshotKind) -> None:
+    def _tell_completed(
+        self, acknowledged: AcknowledgedCheckpoint, written: WrittenCheckpoint, kind: SnapshotKind
+    ) -> None:
         stats = checkpoint_stats(acknowledged, written.checkpoint, written.path)
         stats = replace(stats, kind=kind, metadata_bytes=written.metadata_bytes)
         self.tell(partial(self._around.listener.checkpoint_completed, stats))
 
     def _discard(self, checkpoint_ids: Sequence[CheckpointId], files: Sequence[StateFile]) -> None:
-        def discard() -> None:
-            self._store.check()
-            self._has_undiscarded = True
-            for checkpoint_id in checkpoint_ids:
-                self._store.discard(checkpoint_id)
-            self._has_undiscarded = False
-            self._store.delete_files(files)
-
         told = partial(self._around.listener.checkpoints_discarded, checkpoint_ids)
-        self._on(COMMITTER, discard, lambda: self.tell(told))
+        self._on(COMMITTER, partial(self._writer.discard, checkpoint_ids, files), lambda: self.tell(told))
 
     def _remove_metadata(self, checkpoint_id: CheckpointId) -> None:
         self._written.pop(checkpoint_id)
-
-        def remove() -> None:
-            self._store.check()  # else another driver may have gone on from it
-            self._store.discard(checkpoint_id)
-
-        self._on(COMMITTER, remove, lambda: self._perform(self._coordinator.metadata_removed(checkpoint_id)))
+        self._on(
+            COMMITTER,
+            partial(self._writer.remove, checkpoint_id),
+            lambda: self._perform(self._coordinator.metadata_removed(checkpoint_id)),
+        )
 
     # -- aborts -------------------------------------------------------------------------------------------------
 
@@ -495,51 +425,31 @@ class Checkpointing:
         if action.checkpoint_id not in self._never_sent:
             self._notify(lambda slot: slot.aborted(action.checkpoint_id))
         if action.new_files and action.checkpoint_id not in self._maybe_complete:
-            self._delete(action.new_files)
+            self._writer.delete(action.new_files)
 
     def _abort_savepoint(self, checkpoint_id: CheckpointId, order: SavepointOrder) -> str | None:
         """Remove what was written. Return the path of what could not be removed, if any."""
-        left: str | None = None
         try:
             self._notify(lambda slot: slot.aborted(checkpoint_id))
         finally:
-            try:
-                self._in_time(order.directory.uri, order.directory.abandon)
-            except CheckdamError as error:  # the directory is the user's: trouble there must not affect the job
-                left = f"and something of it is still at {order.directory.uri}: {error}"
+            left = self._writer.abandon_savepoint(order.directory)
         return left
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def look_for_newest(self, then: Callable[[bool], None]) -> None:
         """Find out whether files of the newest completed checkpoint are gone; False if storage does not answer."""
-        newest, store = self._coordinator.retained[-1:], self._around.store
-        if store is None or not newest:
+        newest = self._coordinator.retained[-1:]
+        if self._around.store is None or not newest:
             self._loop.post(partial(then, False))  # noqa: FBT003  nothing is gone
             return
-        checkpoint_id, files = newest[0].checkpoint_id, newest[0].files()
+        look = partial(self._writer.is_gone, newest[0].checkpoint_id, newest[0].files())
+        self._loop.start(LOOKS, look, lambda done: then(done.result()))
 
-        def look() -> bool:
-            return not store.has(checkpoint_id) or store.missing(files) is not None
-
-        def in_time() -> bool:
-            try:
-                seconds = self._job.checkpoints.timeout.total_seconds()
-                return self._loop.within(seconds, f"looking at checkpoint {checkpoint_id}", look)
-            except (StorageError, TimeoutError):
-                return False
-
-        self._loop.start(LOOKS, in_time, lambda done: then(done.result()))
-
-    def commit_without_checkpoint(self, epoch: Epoch) -> None:
+    def publish_without_checkpoint(self, epoch: Epoch, once: CheckpointId) -> None:
         """Publish the output of a bounded job at its end, if checkpoints are off. Runs on a lane."""
-        once = self._coordinator.take_id()
         self._group.call(lambda slot: slot.seal(once, epoch))
-        snapshots = self._group.call(lambda slot: slot.snapshot(once))
-        found = [(operator.uid, operator.committables) for each in snapshots for operator in each.operators]
-        self._around.outputs.verify(found)
-        for uid, committables in found:
-            self._around.outputs.commit(uid, committables)
+        self._writer.publish_without_checkpoint(self._group.call(lambda slot: slot.snapshot(once)))
 
     def slots_ended(self) -> None:
         """Stop notifying the slots of checkpoints."""
@@ -582,35 +492,9 @@ class Checkpointing:
 
         self._loop.start(lane, work, done)
 
-    @property
-    def _store(self) -> CheckpointStore:
-        assert self._around.store is not None
-        return self._around.store
-
     def _notify(self, call: Callable[[Slot], None]) -> None:
         if not self._slots_ended:
             self._group.call(call)
-
-    def _delete(self, files: Sequence[StateFile]) -> None:
-        if self._has_undiscarded:
-            return  # a checkpoint that could not be discarded may need them: the next attempt sweeps by what is there
-        self._store.check()
-        self._store.delete_files(files)
-
-    def _at_storage(self, work: Callable[[], T]) -> T:
-        """Access, for a savepoint, the storage of the job's checkpoints."""
-        return self._in_time(self._around.store.uri if self._around.store is not None else "the storage", work)
-
-    def _in_time(self, uri: str, work: Callable[[], T]) -> T:
-        """Do work that must not take longer than the checkpoint timeout.
-
-        Raises:
-            StorageUncertainError: the storage does not answer.
-        """
-        try:
-            return self._loop.within(self._job.checkpoints.timeout.total_seconds(), "writing a savepoint", work)
-        except TimeoutError as error:
-            raise StorageUncertainError(f"{uri} does not answer: {error}") from error
 
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)

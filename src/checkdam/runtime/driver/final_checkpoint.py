@@ -118,10 +118,11 @@ class FinalCheckpoint:
 
     def _publish_without_checkpoint(self, finish: Callable[[], None]) -> None:
         self._state.hold("publishing the last output")
+        epoch, once = self._epochs.last_epoch, self._coordinator.take_id()
 
         def publish() -> None:
             with self._hangs.expecting_progress("publishing the last output"):
-                self._checkpoints.commit_without_checkpoint(self._epochs.last_epoch)
+                self._checkpoints.publish_without_checkpoint(epoch, once)
 
         self._state.do(SLOTS, publish, finish)
 
