@@ -95,7 +95,15 @@ class SimulatedLoop(EventLoop):
             self._posted.append(event)
         return not self._is_closed
 
-    def start(self, lane: Lane, work: Callable[[], T], then: Callable[[Future[T]], None]) -> None:
+    def start(
+        self,
+        lane: Lane,
+        work: Callable[[], T],
+        then: Callable[[Future[T]], object],
+        if_closed: Callable[[Future[T]], object] = lambda done: None,
+    ) -> bool:
+        if self._is_closed:
+            return False
         self._under_way[lane] += 1
         queue = self._queues.setdefault(lane, deque())
 
@@ -108,10 +116,12 @@ class SimulatedLoop(EventLoop):
             except BaseException as failure:  # noqa: BLE001  any exception is the outcome of the work
                 done.set_exception(failure)
             queue.remove(started)
-            self.post(lambda: self._end(lane, then, done))
+            if not self.post(lambda: self._end(lane, then, done)):
+                if_closed(done)
 
         started = Work(lane.name, do)
         queue.append(started)
+        return True
 
     def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
         return work()
@@ -119,10 +129,11 @@ class SimulatedLoop(EventLoop):
     def stall(self, *lanes: Lane) -> Stall | None:
         return None
 
-    def close(self) -> None:
-        self._is_closed = True
-        while self._posted:
-            self._posted.popleft()()
+    def _is_quiet(self, *lanes: Lane) -> bool:
+        return not self._posted and self.is_idle(*lanes)
+
+    def close(self, *lanes: Lane) -> None:
+        super().close(*lanes)
         left = [work.name for queue in self._queues.values() for work in queue]
         if left:
             self._scheduler.note(f"left under way: {left}")

@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], object], what: str = "it never came") -> 
 
 
 def is_quiet(job: LocalJob) -> bool:
-    return not job._master._running.pending.has_ready_sources  # type: ignore[union-attr]
+    return not job._master._running.epochs.pending.has_ready_sources  # type: ignore[union-attr]
 
 
 def test_records_go_on_while_the_source_waits_and_no_epoch_runs_without_cause() -> None:

@@ -19,8 +19,8 @@ from checkdam.errors import CheckdamError, JobControlError, JobFailedError, Save
 from checkdam.ids import Attempt as AttemptId
 from checkdam.ids import Epoch
 from checkdam.runtime.answers import refuse
-from checkdam.runtime.driver.attempt_state import AttemptState
-from checkdam.runtime.driver.checkpointing import COMMITTER, LISTENER, SAVEPOINT, SLOTS, Checkpointing, Surroundings
+from checkdam.runtime.driver.attempt_state import LISTENER, AttemptState
+from checkdam.runtime.driver.checkpointing import COMMITTER, SAVEPOINT, SLOTS, Checkpointing, Surroundings
 from checkdam.runtime.driver.epoch_input import EXTRA, INPUT, EngineInput, EpochInput, EpochListener
 from checkdam.runtime.driver.epoch_runner import EpochRunner
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
@@ -82,13 +82,11 @@ class AttemptRun:
         self._restored = restored
         self._around = around
         self._engine = around.engine
-        self._listener = around.listener
         self._loop = loop = machinery.loop()
         loop.advance, loop.failed = self._advance, self._handler_failed
         self._group = machinery.group(job.plan.slots)
-        self.state = AttemptState(loop, self._interrupt_all)
-        self.checkpoints = Checkpointing(job, around, self._group, loop, self.state.fail)
-        self._tell = self.checkpoints.tell
+        self.state = AttemptState(loop, around.listener, self._interrupt_all)
+        self.checkpoints = Checkpointing(job, around, self.state, self._group, loop)
         if restored is not None:
             self.checkpoints.event_time = restored.event_time(job.plan)
             self.checkpoints.watermarks = restored.watermarks(job.plan)
@@ -202,8 +200,8 @@ class AttemptRun:
         self._detector.watch(group.slots)  # from now on, since a slot that gets no calls ends
         if self.state.is_over:  # stopped before there was anything to stop
             return
-        self._tell(partial(self._listener.slots_started, [self._record_of(slot) for slot in group.slots]))
-        self._tell_restoring("restoring")
+        self.state.reports.slots_started([self._record_of(slot) for slot in group.slots])
+        self._report_restoring("restoring")
         last_epoch, next_id = self.epochs.last_epoch, self.coordinator.next_id
         setups = {
             slot.subtask: slot_setup(self.job, self._attempt, slot.subtask, self._restored, last_epoch, next_id)
@@ -211,12 +209,12 @@ class AttemptRun:
         }
         self.state.do(STARTING, lambda: group.call(lambda slot: slot.configure(setups[slot.subtask])), self._configured)
 
-    def _tell_restoring(self, what: str | None) -> None:
+    def _report_restoring(self, what: str | None) -> None:
         if self._restored is not None:
-            self._tell(partial(self._listener.progressed, what))
+            self.state.reports.progressed(what)
 
     def _configured(self) -> None:
-        self._tell_restoring(None)
+        self._report_restoring(None)
         self._hangs.begun()
         self.state.has_begun = True
         self.state.do(STARTING, self._resume, self._begin)
@@ -272,13 +270,12 @@ class AttemptRun:
         if not loop.run(lambda: loop.is_idle(SAVEPOINT), _SAVEPOINT_SECONDS):
             places = ", ".join(self.checkpoints.places)
             reason = f"the place of a savepoint does not answer, and something may be left there: {places}"
-            self._tell(partial(self._listener.left_behind, SavepointError(reason)))
+            self.state.reports.left_behind(SavepointError(reason))
         loop.run(lambda: loop.is_idle(COMMITTER))
         self.checkpoints.refuse_rest()
         self._group.disconnect()
         self._refuse_requests()
-        loop.run(lambda: loop.is_idle(LISTENER, ABANDONED))
-        loop.close()
+        loop.close(LISTENER, ABANDONED)
         self._answer_settlers()
 
     def _refuse_requests(self) -> None:

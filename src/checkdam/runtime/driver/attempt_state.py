@@ -7,18 +7,23 @@ from concurrent.futures import Future
 
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
 from checkdam.runtime.driver.job_requests import StopRequest
+from checkdam.runtime.monitor.job_events import JobListener
+from checkdam.runtime.monitor.listeners import DeferredListener
+
+LISTENER = Lane("calling the listener")
 
 
 class AttemptState:
-    """The state of one attempt. Only the loop of the attempt changes it.
+    """The state of one attempt. Only the loop of the attempt changes it; any thread may report to the listener.
 
     At most one activity at a time may use all slots: an epoch, a barrier, or a request that ends the attempt. It is the
     *holder*; nothing else begins until the holder releases the slots.
     """
 
-    def __init__(self, loop: EventLoop, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, loop: EventLoop, listener: JobListener, on_failure: Callable[[BaseException], None]) -> None:
         self._loop = loop
         self._on_failure = on_failure
+        self.reports: JobListener = DeferredListener(listener, self.report)
         self._holder: str | None = None
         self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self.failure: BaseException | None = None
@@ -65,9 +70,16 @@ class AttemptState:
                 return True
         return False
 
-    def do(self, lane: Lane, work: Callable[[], object], then: Callable[[], None]) -> None:
-        """Do work that the attempt depends on: a failure ends the attempt."""
-        self._loop.start(lane, work, lambda done: self.go_on(done, then))
+    def do(self, lane: Lane, work: Callable[[], object], then: Callable[[], None]) -> bool:
+        """Do work that the attempt depends on: a failure ends the attempt. Return False if the loop is closed."""
+        return self._loop.start(lane, work, lambda done: self.go_on(done, then))
+
+    def report(self, event: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
+        """Call the listener, in the order of these calls. A slow listener delays no decision.
+
+        Any thread may call this. Return False if the attempt is over and its loop closed: there was no call.
+        """
+        return self.do(LISTENER, event, then)
 
     def go_on(self, done: Future[object] | Future[None], then: Callable[[], None]) -> None:
         """Call `then` after work that succeeded, unless the attempt is over. A failure ends the attempt."""

@@ -39,6 +39,7 @@ from checkdam.errors import (
     StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.driver.attempt_state import AttemptState
 from checkdam.runtime.driver.checkpoint_assembly import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.driver.checkpoint_writer import CheckpointWriter, IncompleteCheckpoint, WrittenCheckpoint
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
@@ -58,7 +59,6 @@ SAVEPOINT = Lane("writing a savepoint")
 SLOTS = Lane("calling the slots")
 SNAPSHOTS = Lane("waiting for a snapshot", threads=1000)
 LOOKS = Lane("looking at the storage", threads=1000)
-LISTENER = Lane("telling what happens")
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,18 @@ class Checkpointing:
         self,
         job: Job,
         around: Surroundings,
+        state: AttemptState,
         group: SlotGroup,
         loop: EventLoop,
-        fail: Callable[[BaseException], object],
     ) -> None:
         self._job = job
         self._around = around
         self._coordinator = around.coordinator
         self._group = group
         self._loop = loop
-        self._fail = fail
+        self._state = state
+        self._reports = state.reports
+        self._fail = state.fail
         self._writer = CheckpointWriter(around.store, around.outputs, job.checkpoints.timeout, loop)
         self._states: dict[CheckpointId, _DriverState] = {}
         self._written: dict[CheckpointId, WrittenCheckpoint] = {}
@@ -182,7 +184,7 @@ class Checkpointing:
                 self._never_sent.add(action.checkpoint_id)
                 since = self._around.clock.now() - self._job.checkpoints.timeout
                 trigger = CheckpointTriggered(action.checkpoint_id, epoch, SnapshotKind.CHECKPOINT, at=since)
-                self.tell(partial(self._around.listener.checkpoint_triggered, trigger))
+                self._reports.checkpoint_triggered(trigger)
         self._perform([*expired, *waited])
 
     def _send(self, actions: Sequence[Action], then: Callable[[], None]) -> None:
@@ -203,7 +205,7 @@ class Checkpointing:
             is_full=order is not None or trigger.full,
             at=None if trigger.is_savepoint else trigger.triggered_at,
         )
-        self.tell(partial(self._around.listener.checkpoint_triggered, told))
+        self._reports.checkpoint_triggered(told)
 
         def seal() -> bytes:
             position = self._around.engine.position()
@@ -248,14 +250,14 @@ class Checkpointing:
         elif self._takes_reports:
             snapshot = done.result()
             actions = self._coordinator.acknowledge(snapshot)
-            self.tell(partial(self._around.listener.checkpoint_acknowledged, snapshot))
+            self._reports.checkpoint_acknowledged(snapshot)
             if checkpoint_id in self._orders:
                 self._tell_progress(checkpoint_id, self._coordinator.savepoint_acknowledged)
             self._perform(actions)
 
     def _tell_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
         what = f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots"
-        self.tell(partial(self._around.listener.progressed, what))
+        self._reports.progressed(what)
 
     def _decline(self, checkpoint_id: CheckpointId, subtask: SubtaskIndex, reason: Exception) -> None:
         """Abort a checkpoint that a subtask cannot take. If files it builds on are gone, the next one is full."""
@@ -329,7 +331,7 @@ class Checkpointing:
     ) -> None:
         checkpoint_id = acknowledged.checkpoint_id
         del self._written[checkpoint_id], self._orders[checkpoint_id]
-        self.tell(partial(self._around.listener.progressed, None))
+        self._reports.progressed(None)
         self._tell_completed(acknowledged, written, order.kind)
         self._answer(checkpoint_id, written.path)
 
@@ -382,11 +384,14 @@ class Checkpointing:
     ) -> None:
         stats = checkpoint_stats(acknowledged, written.checkpoint, written.path)
         stats = replace(stats, kind=kind, metadata_bytes=written.metadata_bytes)
-        self.tell(partial(self._around.listener.checkpoint_completed, stats))
+        self._reports.checkpoint_completed(stats)
 
     def _discard(self, checkpoint_ids: Sequence[CheckpointId], files: Sequence[StateFile]) -> None:
-        told = partial(self._around.listener.checkpoints_discarded, checkpoint_ids)
-        self._on(COMMITTER, partial(self._writer.discard, checkpoint_ids, files), lambda: self.tell(told))
+        self._on(
+            COMMITTER,
+            partial(self._writer.discard, checkpoint_ids, files),
+            lambda: self._reports.checkpoints_discarded(checkpoint_ids),
+        )
 
     def _remove_metadata(self, checkpoint_id: CheckpointId) -> None:
         self._written.pop(checkpoint_id)
@@ -403,8 +408,8 @@ class Checkpointing:
         self._states.pop(checkpoint_id, None)
         order = self._orders.get(checkpoint_id)
         if order is not None:
-            self.tell(partial(self._around.listener.progressed, None))
-        self.tell(partial(self._around.listener.checkpoint_failed, checkpoint_id, action.reason))
+            self._reports.progressed(None)
+        self._reports.checkpoint_failed(checkpoint_id, action.reason)
         kind = "checkpoint" if order is None else "savepoint"
 
         def aborted(done: Future[str | None]) -> None:
@@ -476,10 +481,6 @@ class Checkpointing:
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def tell(self, told: Callable[[], None], then: Callable[[], None] = lambda: None) -> None:
-        """Notify the listener, in the order of these calls. A slow listener delays no decision."""
-        self._on(LISTENER, told, then)
-
     def _on(self, lane: Lane, work: Callable[[], object], then: Callable[[], None] = lambda: None) -> None:
         """Do work that must succeed: a failure ends the attempt, and the next one cleans up."""
 
@@ -499,9 +500,9 @@ class Checkpointing:
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            self.tell(lambda: answer.set_result(value))  # after all earlier notifications
+            self._state.report(partial(answer.set_result, value))  # after all earlier notifications
 
     def _refuse(self, checkpoint_id: CheckpointId, reason: str) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            self.tell(lambda: answer.set_exception(JobControlError(reason)))
+            self._state.report(partial(answer.set_exception, JobControlError(reason)))

@@ -146,17 +146,17 @@ class EpochRunner:
         self, epoch: OfferedEpoch, number: Epoch, reports: Sequence[EpochReport], counts: Mapping[int, OperatorCounts]
     ) -> None:
         self.last_epoch, self.has_advanced = number, True
-        known, listener = self._checkpoints, self._around.listener
+        known = self._checkpoints
         known.event_time = furthest(known.event_time, *(report.event_time for report in reports))
         known.watermarks = furthest(known.watermarks, *(report.watermarks for report in reports))
         self.pending.epoch_ended(reports)
         lines = [line for report in reports for line in report.printed]
         if lines:
-            self._checkpoints.tell(partial(listener.printed, lines))
+            self._state.reports.printed(lines)
 
         def report() -> None:
             stats = epoch_stats(self._job.plan, number, reports, counts, time.perf_counter() - self._current_began)
-            self._checkpoints.tell(partial(listener.epoch_ended, stats), self._state.unless_over(trigger))
+            self._state.report(partial(self._around.listener.epoch_ended, stats), trigger)
 
         def trigger() -> None:
             if self.may_trigger:

@@ -51,7 +51,7 @@ class Timer:
 
 
 class EventLoop:
-    """Handles one event after another. Any thread may call `post`; only the loop's own may call the rest."""
+    """Handles one event after another. Any thread may call `post` and `start`; only the loop's own calls the rest."""
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -73,16 +73,35 @@ class EventLoop:
                 self._events.put(event)
             return not self._is_closed
 
-    def start(self, lane: Lane, work: Callable[[], T], then: Callable[[Future[T]], None]) -> None:
-        """Do work on a lane, in order of arrival; `then` gets the outcome as an event."""
-        self._under_way[lane] += 1
-        context = contextvars.copy_context()
-        self._workers(lane).submit(context.run, work).add_done_callback(
-            lambda done: self.post(lambda: self._end(lane, then, done)) and None
-        )
+    def start(
+        self,
+        lane: Lane,
+        work: Callable[[], T],
+        then: Callable[[Future[T]], object],
+        if_closed: Callable[[Future[T]], object] = lambda done: None,
+    ) -> bool:
+        """Do work on a lane, in order of arrival; `then` gets the outcome as an event.
 
-    def _end(self, lane: Lane, then: Callable[[Future[T]], None], done: Future[T]) -> None:
-        self._under_way[lane] -= 1
+        If the loop has closed before the work ends, `if_closed` gets the outcome instead, in the thread of the lane.
+        Return False if the loop is closed already: the work is not done.
+        """
+        context = contextvars.copy_context()
+        with self._posting:
+            if self._is_closed:
+                return False
+            self._under_way[lane] += 1
+            started = self._workers(lane).submit(context.run, work)
+
+        def ended(done: Future[T]) -> None:
+            if not self.post(lambda: self._end(lane, then, done)):
+                if_closed(done)
+
+        started.add_done_callback(ended)
+        return True
+
+    def _end(self, lane: Lane, then: Callable[[Future[T]], object], done: Future[T]) -> None:
+        with self._posting:
+            self._under_way[lane] -= 1
         then(done)
 
     def after(self, seconds: float, event: Event) -> Timer:
@@ -133,14 +152,20 @@ class EventLoop:
             return heapq.heappop(self._timers)[2].event
         return None
 
-    def close(self) -> None:
-        """Handle the events posted so far and refuse later ones. Idle threads of the lanes end."""
-        with self._posting:
-            self._is_closed = True
-        while not self._events.empty():
-            self._handle(self._events.get())
+    def close(self, *lanes: Lane) -> None:
+        """Handle events until there are none and these lanes are idle, and refuse later ones.
+
+        Idle threads of all lanes end.
+        """
+        while not self._is_closed:
+            self.run(lambda: self._is_quiet(*lanes))
+            with self._posting:
+                self._is_closed = self._is_quiet(*lanes)
         for workers in self._lanes.values():
             workers.shut_down()
+
+    def _is_quiet(self, *lanes: Lane) -> bool:
+        return self._events.empty() and self.is_idle(*lanes)
 
     def stall(self, *lanes: Lane) -> Stall | None:
         """Describe the work on these lanes: one that moves if one does, else the one that stood still for longest.

@@ -55,7 +55,7 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.job_result import JobResult
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import JobListener
-from checkdam.runtime.monitor.listeners import TimedListener
+from checkdam.runtime.monitor.listeners import DeferredListener, TimedListener
 from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.storage.contract import Storage
@@ -94,7 +94,8 @@ class JobMaster:
         self._engines = engines
         self._engine = engines(job.plan)
         self._given = restored
-        self._listener = TimedListener(listener or JobListener())
+        self._timed_listener = TimedListener(listener or JobListener())
+        self._listener = DeferredListener(self._timed_listener, self._report)
         self._clock = clock or SystemClock()
         self._storage = storage or (open_storage(job.storage) if job.storage else None)
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
@@ -105,6 +106,7 @@ class JobMaster:
         self._has_run = False  # whether some attempt has restored its state
         self._term: Term | None = None
         self._asking = threading.Lock()
+        self._entering = threading.RLock()  # statuses are reported in the order in which the job enters them
         self._running: AttemptRun | None = None
         self._status = JobStatus.INITIALIZING
         self._rescaling: tuple[RescaleRequest, Job] | None = None  # in progress, with the job as it was before
@@ -215,11 +217,18 @@ class JobMaster:
 
     def _enter(self, status: JobStatus) -> None:
         """Change the status. A job that is being cancelled stays so until it has ended; an ended job never changes."""
-        with self._asking:
-            if self._status.has_ended or (self._status is JobStatus.CANCELLING and not status.has_ended):
-                return
-            self._status = status
-        self._listener.status_changed(status)
+        with self._entering:
+            with self._asking:
+                if self._status.has_ended or (self._status is JobStatus.CANCELLING and not status.has_ended):
+                    return
+                self._status = status
+            self._listener.status_changed(status)
+
+    def _report(self, event: Callable[[], None]) -> None:
+        """Call the listener after all that the attempt has reported; at once if there is none."""
+        attempt = self._last_run
+        if attempt is None or not attempt.state.report(event):
+            event()
 
     # -- from start to end --------------------------------------------------------------------------------------
 
@@ -235,7 +244,7 @@ class JobMaster:
         """Report the end of the job to callers and listeners. The hanging thread does nothing more when it wakes."""
         with self._asking:
             self._given_up, self._status = failure, JobStatus.FAILED
-        listener = self._listener.silence()
+        listener = self._timed_listener.silence()
         listener.failed(failure)
         if self._last_run is not None:
             self._last_run.requests.close(failure)
@@ -421,11 +430,9 @@ class JobMaster:
         if self._rescaling is not None:
             request, _ = self._rescaling
             self._rescaling = None
-            try:
-                self._listener.progressed(None)
-                self._listener.rescaled(request.job.parallelism, None)
-            finally:
-                request.answer.set_result(None)
+            self._listener.progressed(None)
+            self._listener.rescaled(request.job.parallelism, None)
+            self._report(partial(request.answer.set_result, None))
 
     def _give_up_rescaling(self, failure: CheckdamError) -> bool:
         """Return to the old parallelism if the job could not start at the new one."""
@@ -505,7 +512,7 @@ class JobMaster:
             self._store,
             coordinator,
             self._outputs,
-            self._listener,
+            self._timed_listener,
             self._clock,
             self._term.number if self._term is not None else 0,
             begun=lambda: self._has_begun(restored, newer),

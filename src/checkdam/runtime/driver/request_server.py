@@ -58,9 +58,9 @@ class RequestServer:
     ) -> None:
         self._job = job
         self._coordinator = around.coordinator
-        self._listener = around.listener
         self._engine = around.engine
         self._state = state
+        self._reports = state.reports
         self._requests = requests
         self._epochs = epochs
         self._checkpoints = checkpoints
@@ -171,8 +171,7 @@ class RequestServer:
         def abandoned(done: Future[None]) -> None:
             reason = done.exception()
             if reason is not None:
-                told = reason if isinstance(reason, CheckdamError) else SavepointError(str(reason))
-                self._checkpoints.tell(partial(self._listener.left_behind, told))
+                self._reports.left_behind(reason if isinstance(reason, CheckdamError) else SavepointError(str(reason)))
 
         self._loop.start(ABANDONED, abandon, abandoned)
 
@@ -226,12 +225,12 @@ class RequestServer:
 
     def _rescale(self, request: RescaleRequest) -> None:
         """Take a checkpoint if one is needed, and end the attempt after it."""
-        self._checkpoints.tell(partial(self._listener.rescaling, request.job.parallelism))
+        self._reports.rescaling(request.job.parallelism)
 
         def failed(failure: BaseException) -> None:
             reason = _as_control_error("the job was not rescaled", failure)
-            self._checkpoints.tell(partial(self._listener.rescaled, request.job.parallelism, reason))
-            self._requests.failed(request, reason)
+            self._reports.rescaled(request.job.parallelism, reason)
+            self._state.report(partial(self._requests.failed, request, reason))
 
         def covered(failure: BaseException | None) -> None:
             self._give_up_served = None
@@ -257,7 +256,7 @@ class RequestServer:
             self._kill()
             return
         what = f"suspending: a last checkpoint, within {grace.total_seconds():g} s"
-        self._checkpoints.tell(partial(self._listener.progressed, what))
+        self._reports.progressed(what)
         self._loop.after(grace.total_seconds(), partial(self._grace_ended, grace))
         self._requests.add(SuspendRequest())
 
@@ -265,9 +264,7 @@ class RequestServer:
         if self._state.fail(EndRequested(JobEnd.SUSPENDED)):
             self._kill()
             allowed = f"{grace.total_seconds():g} s ({SUSPEND_GRACE_PERIOD.key})"
-            self._checkpoints.tell(
-                partial(self._listener.last_checkpoint_missed, f"it was not complete within {allowed}")
-            )
+            self._reports.last_checkpoint_missed(f"it was not complete within {allowed}")
 
     def _suspend(self) -> None:
         """Take a last checkpoint and end the attempt, even if the checkpoint fails.
@@ -280,7 +277,7 @@ class RequestServer:
 
         def covered(failure: BaseException | None) -> None:
             if self._state.fail(EndRequested(JobEnd.SUSPENDED)) and failure is not None:
-                self._checkpoints.tell(partial(self._listener.last_checkpoint_missed, str(failure)))
+                self._reports.last_checkpoint_missed(str(failure))
 
         self._final_checkpoint.cover(covered)
 

@@ -1,9 +1,10 @@
-"""Listeners made of others: several as one, and one whose time is measured."""
+"""Listeners made of others: several as one, one whose time is measured, and one that is called later."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -70,3 +71,16 @@ class TimedListener(JobListener):
         finally:
             with self._lock:
                 self._under_way -= 1
+
+
+class DeferredListener(JobListener):
+    """Turns every event into a call of a listener, for `report` to make when it is time."""
+
+    def __init__(self, listener: JobListener, report: Callable[[Callable[[], None]], object]) -> None:
+        self._listener = listener
+        self._report = report
+        for event in EVENTS:
+            setattr(self, event, partial(self._defer, event))
+
+    def _defer(self, event: str, *arguments: Any) -> None:
+        self._report(partial(getattr(self._listener, event), *arguments))

@@ -18,11 +18,12 @@ from checkdam.runtime.driver import attempt
 from checkdam.runtime.driver.epoch_input import OfferedEpoch
 from checkdam.runtime.driver.epoch_runner import EpochRunner
 from checkdam.runtime.driver.event_loop import EventLoop
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.source_position import decode_position
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH
-from checkdam.testing.trouble import Moment, Step, Trouble, wait_for
+from checkdam.testing.trouble import Moment, Step, Trouble, signal, wait_for
 
 EPOCHS = [["a"], ["b"], ["c"]]
 
@@ -120,3 +121,39 @@ def test_an_interruption_of_the_program_ends_the_attempt_and_its_slots(monkeypat
 
     with pytest.raises(KeyboardInterrupt):
         job.run()
+
+
+def test_a_slow_listener_gets_slots_started_before_the_status_running() -> None:
+    in_epoch, order = threading.Event(), list[str]()
+
+    def slots_started(slots: Any) -> None:
+        assert in_epoch.wait(60)
+        order.append("slots started")
+
+    words = WordCount(EPOCHS)
+    job = words.job(troubles=[Trouble(Step.BEFORE_LEVEL, signal(in_epoch), number=1)], lockstep=False)
+    job.heard.slots_started = slots_started  # type: ignore[method-assign]
+    job.heard.status_changed = order.append  # type: ignore[method-assign, assignment]
+
+    job.run()
+
+    assert order.index("slots started") < order.index(JobStatus.RUNNING)
+
+
+def test_a_cancel_neither_waits_for_a_slow_listener_nor_overtakes_earlier_events() -> None:
+    is_cancelled, order = threading.Event(), list[str]()
+
+    def slots_started(slots: Any) -> None:
+        assert is_cancelled.wait(60)
+        order.append("slots started")
+
+    def cancel(engine: LocalEngine, moment: Moment) -> None:
+        job.cancel()
+        is_cancelled.set()
+
+    job = WordCount(EPOCHS).job(troubles=[Trouble(Step.BEFORE_LEVEL, cancel, number=1)], lockstep=False)
+    job.heard.slots_started = slots_started  # type: ignore[method-assign]
+    job.heard.status_changed = order.append  # type: ignore[method-assign, assignment]
+
+    assert job.run().end is JobEnd.CANCELLED
+    assert order[-4:] == ["slots started", JobStatus.RUNNING, JobStatus.CANCELLING, JobStatus.CANCELED]
