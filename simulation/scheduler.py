@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +122,13 @@ class SimulatedLoop(EventLoop):
         queue.append(started)
         return True
 
-    def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
+    def within(
+        self,
+        seconds: float,
+        what: str,
+        work: Callable[[], T],
+        if_late: Callable[[Future[T]], object] = lambda done: None,
+    ) -> T:
         return work()
 
     def stall(self, *lanes: Lane) -> Stall | None:
@@ -172,8 +177,6 @@ class SimulatedLoop(EventLoop):
 
     def _moments(self, works: Sequence[Work], wait: float | None, end: float | None) -> list[float]:
         now = self._now()
-        while self._timers and self._timers[0][2].event is None:
-            heapq.heappop(self._timers)
         moments = [self._timers[0][0]] if self._timers else []
         moments += [] if wait is None else [now + max(wait, 0.001)]
         moments += [] if end is None else [end]

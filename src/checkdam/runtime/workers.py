@@ -99,11 +99,16 @@ class Workers:
                 self._idle += 1
 
 
-def within(seconds: float, what: str, work: Callable[[], T]) -> T:
+def within(
+    seconds: float,
+    what: str,
+    work: Callable[[], T],
+    if_late: Callable[[Future[T]], object] = lambda done: None,
+) -> T:
     """Do work that may hang for ever, in a thread of its own.
 
     Raises:
-        TimeoutError: the work did not end in time; it continues, and its result is lost.
+        TimeoutError: the work did not end in time; it continues, and `if_late` gets its outcome.
     """
     done: Future[T] = Future()
     here = contextvars.copy_context()
@@ -111,7 +116,8 @@ def within(seconds: float, what: str, work: Callable[[], T]) -> T:
     threading.Thread(target=lambda: settle(done, lambda: here.run(work)), daemon=True, name=what).start()
     try:
         return done.result(seconds)
-    except TimeoutError:
-        if done.done():
-            raise  # the work's own TimeoutError
+    except TimeoutError as timeout:
+        if done.done() and done.exception() is timeout:
+            raise  # the work's own
+        done.add_done_callback(if_late)
         raise TimeoutError(f"{what} has not ended within {seconds:g} s") from None

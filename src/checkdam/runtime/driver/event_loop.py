@@ -40,16 +40,6 @@ def _raise(failure: BaseException) -> None:
     raise failure
 
 
-class Timer:
-    """An event at a later time, unless it is cancelled."""
-
-    def __init__(self, event: Event) -> None:
-        self.event: Event | None = event
-
-    def cancel(self) -> None:
-        self.event = None
-
-
 class EventLoop:
     """Handles one event after another. Any thread may call `post` and `start`; only the loop's own calls the rest."""
 
@@ -59,7 +49,7 @@ class EventLoop:
         self._is_closed = False
         self._lanes: dict[Lane, Workers] = {}
         self._under_way: Counter[Lane] = Counter()
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, Event]] = []
         self._order = itertools.count()
         self.advance: Callable[[], float | None] = lambda: None
         """Called after each event: begins what can begin, and returns the seconds until more may be due."""
@@ -104,11 +94,9 @@ class EventLoop:
             self._under_way[lane] -= 1
         then(done)
 
-    def after(self, seconds: float, event: Event) -> Timer:
+    def after(self, seconds: float, event: Event) -> None:
         """Handle an event after this time, regardless of the job's clock."""
-        timer = Timer(event)
-        heapq.heappush(self._timers, (self._now() + seconds, next(self._order), timer))
-        return timer
+        heapq.heappush(self._timers, (self._now() + seconds, next(self._order), event))
 
     def is_idle(self, *lanes: Lane) -> bool:
         """Return whether all work of these lanes is done and its outcome handled."""
@@ -135,8 +123,9 @@ class EventLoop:
 
     def _next(self, wait: float | None, end: float | None) -> Event | None:
         """Wait for the next event; return None if there is none within `wait` or before `end`."""
-        while self._timers and self._timers[0][2].event is None:
-            heapq.heappop(self._timers)
+        due = self._due_timer()  # first, so that no stream of events delays it
+        if due is not None:
+            return due
         now = self._now()
         moments = [self._timers[0][0]] if self._timers else []
         moments += [] if wait is None else [now + max(wait, _SHORTEST_WAIT)]
@@ -148,9 +137,8 @@ class EventLoop:
             return self._due_timer()
 
     def _due_timer(self) -> Event | None:
-        if self._timers and self._timers[0][0] <= self._now():
-            return heapq.heappop(self._timers)[2].event
-        return None
+        is_due = self._timers and self._timers[0][0] <= self._now()
+        return heapq.heappop(self._timers)[2] if is_due else None
 
     def close(self, *lanes: Lane) -> None:
         """Handle events until there are none and these lanes are idle, and refuse later ones.
@@ -177,13 +165,19 @@ class EventLoop:
         moving = [stall for stall in stalls if stall.seconds == 0.0]
         return moving[0] if moving else max(stalls, key=lambda stall: stall.seconds, default=None)
 
-    def within(self, seconds: float, what: str, work: Callable[[], T]) -> T:
+    def within(
+        self,
+        seconds: float,
+        what: str,
+        work: Callable[[], T],
+        if_late: Callable[[Future[T]], object] = lambda done: None,
+    ) -> T:
         """Do work that may hang for ever, on behalf of work on a lane.
 
         Raises:
-            TimeoutError: the work did not end in time; it continues, and its result is lost.
+            TimeoutError: the work did not end in time; it continues, and `if_late` gets its outcome.
         """
-        return within(seconds, what, work)
+        return within(seconds, what, work, if_late)
 
     def _workers(self, lane: Lane) -> Workers:
         workers = self._lanes.get(lane)

@@ -6,6 +6,7 @@ rescale or a suspension holds them until its checkpoint is durable: no epoch may
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -34,6 +35,8 @@ from checkdam.runtime.driver.job_requests import (
 )
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_records import SnapshotKind
+
+_log = logging.getLogger(__name__)
 
 PLACES = Lane("looking for the place of a savepoint", threads=1000)
 ABANDONED = Lane("removing the place of a savepoint", threads=1000)
@@ -127,18 +130,16 @@ class RequestServer:
         for request in self._requests.waiting():
             if isinstance(request, SavepointRequest | StopRequest) and request not in self._orders:
                 self._orders[request] = None
-                self._loop.start(PLACES, partial(self._prepare, request), partial(self._prepared, request))
+                prepare, prepared = partial(self._prepare, request), partial(self._prepared, request)
+                self._loop.start(PLACES, prepare, prepared, if_closed=_abandon_late)
 
     def _prepare(self, request: SavepointRequest | StopRequest) -> SavepointDirectory:
-        directory = self._loop.within(
+        return self._loop.within(
             self._job.checkpoints.timeout.total_seconds(),
             f'looking at "{request.target}"',
             lambda: SavepointDirectory.prepare(request.target, self._job.job_id),
+            if_late=_abandon_late,
         )
-        if self._state.is_over:  # the loop may be closed, and not handle this
-            directory.abandon()
-            raise JobControlError("the job has ended")
-        return directory
 
     def _prepared(self, request: SavepointRequest | StopRequest, done: Future[SavepointDirectory]) -> None:
         del self._orders[request]
@@ -280,6 +281,15 @@ class RequestServer:
                 self._reports.last_checkpoint_missed(str(failure))
 
         self._final_checkpoint.cover(covered)
+
+
+def _abandon_late(prepared: Future[SavepointDirectory]) -> None:
+    """Remove a directory that was made too late for its request, which is refused already."""
+    if prepared.exception() is None:
+        try:
+            prepared.result().abandon()
+        except CheckdamError as reason:
+            _log.warning("the directory of a refused savepoint is left: %s", reason)
 
 
 def _used_up() -> JobControlError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from concurrent.futures import Future
 
@@ -35,13 +36,24 @@ def test_a_lane_of_one_thread_keeps_the_order_and_others_do_not_wait() -> None:
     assert order.index("first") < order.index("second")
 
 
-def test_a_wait_ends_with_its_time_and_a_cancelled_timer_never_comes() -> None:
+def test_a_wait_ends_with_its_time() -> None:
     loop, fired = EventLoop(), list[str]()
-    loop.after(0.0, lambda: fired.append("kept"))
-    loop.after(0.0, lambda: fired.append("cancelled")).cancel()
+    loop.after(0.0, lambda: fired.append("fired"))
 
     assert not loop.run(lambda: False, 0.05)
-    assert fired == ["kept"]
+    assert fired == ["fired"]
+
+
+def test_a_stream_of_events_delays_no_timer() -> None:
+    loop, fired = EventLoop(), list[bool]()
+    loop.after(0.0, lambda: fired.append(True))
+
+    def next_event() -> None:
+        loop.post(next_event)
+
+    next_event()
+
+    assert loop.run(lambda: bool(fired), 60)
 
 
 def test_what_a_handler_raises_is_told_and_the_loop_goes_on() -> None:
@@ -63,3 +75,27 @@ def test_a_closed_loop_handles_what_was_posted_and_refuses_the_rest() -> None:
 
     assert handled == [1]
     assert not loop.post(lambda: handled.append(2))
+    assert not loop.start(SERIAL, lambda: handled.append(2), lambda _: None)
+
+
+def test_a_loop_closes_only_when_the_work_that_its_last_events_begin_is_done() -> None:
+    loop, handled = EventLoop(), list[str]()
+    loop.post(lambda: loop.start(SERIAL, lambda: None, lambda _: handled.append("outcome")))
+
+    loop.close(SERIAL)
+
+    assert handled == ["outcome"]
+
+
+def test_work_that_outlasts_the_loop_reports_in_its_own_thread() -> None:
+    loop, go_on, outcomes = EventLoop(), threading.Event(), queue.SimpleQueue[str]()
+
+    def work() -> str:
+        assert go_on.wait(60)
+        return "late"
+
+    loop.start(SERIAL, work, lambda _: outcomes.put("event"), lambda done: outcomes.put(done.result()))
+    loop.close()
+    go_on.set()
+
+    assert outcomes.get(timeout=60) == "late"

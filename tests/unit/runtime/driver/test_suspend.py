@@ -468,6 +468,40 @@ def test_a_savepoint_whose_place_does_not_answer_keeps_nothing_else_waiting(monk
     assert words.output() == words.expected_output()
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["after the end of the job", "after its own timeout"])
+def test_a_place_that_is_made_too_late_for_its_savepoint_does_not_stay(
+    is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, asked, go_on, removed = SavepointPlace(), threading.Event(), threading.Event(), threading.Event()
+    prepare, abandon = SavepointDirectory.prepare, SavepointDirectory.abandon
+
+    def prepare_late(*arguments: Any) -> SavepointDirectory:
+        asked.set()
+        assert go_on.wait(60)
+        return prepare(*arguments)
+
+    def abandon_and_signal(self: SavepointDirectory) -> None:
+        abandon(self)
+        removed.set()
+
+    monkeypatch.setattr(SavepointDirectory, "prepare", prepare_late)
+    monkeypatch.setattr(SavepointDirectory, "abandon", abandon_and_signal)
+    timeout = timedelta(milliseconds=10) if is_late else timedelta(minutes=10)
+    job = WordCount(EPOCHS).job(until=Gate(), checkpoints=replace(ON_REQUEST, timeout=timeout))
+    savepoint = job.start().trigger_savepoint(place.uri, CANONICAL)
+    assert asked.wait(60)
+    if is_late:
+        assert "has not ended within" in str(savepoint.exception(60))
+    job.cancel()
+    job.join()
+
+    go_on.set()
+
+    assert removed.wait(60)
+    assert place.files() == []
+    assert is_late or str(savepoint.exception(60)) == "the job was cancelled"
+
+
 def test_a_stop_under_way_is_completed_first() -> None:
     words, place, gate, written = WordCount(EPOCHS), SavepointPlace(), Gate(), threading.Event()
     slow = Trouble(Step.WRITING_SAVEPOINT, wait_for(written))
