@@ -30,6 +30,12 @@ def refused(reason: CheckdamError) -> Future[Any]:
     return answer
 
 
+def give(answer: Future[T], value: T) -> None:
+    """Set the answer, unless it is already set: a job that was given up has refused all."""
+    with suppress(InvalidStateError):
+        answer.set_result(value)
+
+
 def refuse(answer: Future[Any], reason: CheckdamError) -> None:
     """Fail the answer, unless it is already set: several parties may refuse when an attempt ends."""
     with suppress(InvalidStateError):

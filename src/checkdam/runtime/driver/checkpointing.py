@@ -39,6 +39,7 @@ from checkdam.errors import (
     StorageUncertainError,
 )
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.answers import give, refuse
 from checkdam.runtime.driver.attempt_state import AttemptState
 from checkdam.runtime.driver.checkpoint_assembly import checkpoint_stats, completed_checkpoint
 from checkdam.runtime.driver.checkpoint_writer import CheckpointWriter, IncompleteCheckpoint, WrittenCheckpoint
@@ -500,9 +501,9 @@ class Checkpointing:
     def _answer(self, checkpoint_id: CheckpointId, value: object) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            self._state.report(partial(answer.set_result, value))  # after all earlier notifications
+            self._state.report(partial(give, answer, value))  # after all earlier notifications
 
     def _refuse(self, checkpoint_id: CheckpointId, reason: str) -> None:
         answer = self._answers.pop(checkpoint_id, None)
         if answer is not None:
-            self._state.report(partial(answer.set_exception, JobControlError(reason)))
+            self._state.report(partial(refuse, answer, JobControlError(reason)))

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
@@ -32,7 +33,7 @@ from checkdam.errors import (
 )
 from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, new_attempt
-from checkdam.runtime.answers import answered, refuse, refused
+from checkdam.runtime.answers import answered, give, refuse, refused
 from checkdam.runtime.driver.attempt import AttemptRun, Machinery
 from checkdam.runtime.driver.checkpointing import Surroundings
 from checkdam.runtime.driver.cleanup import Remains
@@ -107,6 +108,7 @@ class JobMaster:
         self._term: Term | None = None
         self._asking = threading.Lock()
         self._entering = threading.RLock()  # statuses are reported in the order in which the job enters them
+        self._unanswered: set[Future[Any]] = set()
         self._running: AttemptRun | None = None
         self._status = JobStatus.INITIALIZING
         self._rescaling: tuple[RescaleRequest, Job] | None = None  # in progress, with the job as it was before
@@ -204,6 +206,8 @@ class JobMaster:
         return is_first
 
     def _ask(self, request: Request) -> None:
+        self._unanswered.add(request.answer)
+        request.answer.add_done_callback(self._unanswered.discard)
         with self._asking:
             running = self._running
         if running is not None:
@@ -248,6 +252,8 @@ class JobMaster:
         listener.failed(failure)
         if self._last_run is not None:
             self._last_run.requests.close(failure)
+        for answer in self._unanswered.copy():  # also of requests that are being served
+            refuse(answer, failure)
         listener.status_changed(JobStatus.FAILED)
         listener.job_ended(JobEnd.FAILED, None)
 
@@ -294,7 +300,7 @@ class JobMaster:
         finally:
             if self._stopped_with is not None:
                 request, path = self._stopped_with
-                request.answer.set_result(path)
+                give(request.answer, path)
 
     def _fail(self, failure: Exception) -> None:
         try:
@@ -306,9 +312,8 @@ class JobMaster:
         finally:
             if self._stopped_with is not None:
                 request, path = self._stopped_with
-                request.answer.set_exception(
-                    JobControlError(f"the savepoint {path} is complete and all output published; then: {failure}")
-                )
+                reason = f"the savepoint {path} is complete and all output published; then: {failure}"
+                refuse(request.answer, JobControlError(reason))
 
     def _stand_down(self, fenced: FencedError) -> None:
         """End without touching any file of the job: another driver owns it."""
@@ -432,7 +437,7 @@ class JobMaster:
             self._rescaling = None
             self._listener.progressed(None)
             self._listener.rescaled(request.job.parallelism, None)
-            self._report(partial(request.answer.set_result, None))
+            self._report(partial(give, request.answer, None))
 
     def _give_up_rescaling(self, failure: CheckdamError) -> bool:
         """Return to the old parallelism if the job could not start at the new one."""
@@ -446,7 +451,7 @@ class JobMaster:
             self._listener.rescaled(request.job.parallelism, reason)
             self._change_to(before)
         finally:
-            request.answer.set_exception(reason)
+            refuse(request.answer, reason)
         return True
 
     # -- one attempt --------------------------------------------------------------------------------------------

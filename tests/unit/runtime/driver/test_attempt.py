@@ -15,14 +15,17 @@ from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.settings import CheckpointingMode, JobEnd
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.driver import attempt
+from checkdam.runtime.driver.attempt import AttemptRun
 from checkdam.runtime.driver.epoch_input import OfferedEpoch
 from checkdam.runtime.driver.epoch_runner import EpochRunner
 from checkdam.runtime.driver.event_loop import EventLoop
+from checkdam.runtime.driver.request_server import RequestServer
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.source_position import decode_position
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH
+from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.trouble import Moment, Step, Trouble, signal, wait_for
 
 EPOCHS = [["a"], ["b"], ["c"]]
@@ -157,3 +160,31 @@ def test_a_cancel_neither_waits_for_a_slow_listener_nor_overtakes_earlier_events
 
     assert job.run().end is JobEnd.CANCELLED
     assert order[-4:] == ["slots started", JobStatus.RUNNING, JobStatus.CANCELLING, JobStatus.CANCELED]
+
+
+def test_a_deadline_that_passes_while_the_loop_begins_things_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, is_written, is_armed, waits = ManualClock(), threading.Event(), threading.Event(), list[float | None]()
+    advance, look = AttemptRun._advance, RequestServer.look_for_places
+
+    def advance_and_note(self: AttemptRun) -> float | None:
+        if self.coordinator.in_progress and not waits:
+            is_armed.set()
+        wait = advance(self)
+        if is_armed.is_set():
+            is_armed.clear()
+            waits.append(wait)
+        return wait
+
+    def look_while_time_passes(self: RequestServer) -> None:
+        look(self)
+        if is_armed.is_set():
+            clock.advance(EVERY_EPOCH.timeout)
+            is_written.set()
+
+    monkeypatch.setattr(AttemptRun, "_advance", advance_and_note)
+    monkeypatch.setattr(RequestServer, "look_for_places", look_while_time_passes)
+    slow = Trouble(Step.WRITING, wait_for(is_written), number=1)
+    checkpoints = replace(EVERY_EPOCH, tolerable_failures=100)
+    WordCount(EPOCHS).job(checkpoints=checkpoints, troubles=[slow], clock=clock, lockstep=False).run()
+
+    assert waits[0] is not None

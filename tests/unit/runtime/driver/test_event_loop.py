@@ -67,6 +67,28 @@ def test_what_a_handler_raises_is_told_and_the_loop_goes_on() -> None:
     assert [type(each) for each in failures] == [ZeroDivisionError]
 
 
+def test_work_that_moves_is_named_before_work_that_stands_still() -> None:
+    loop, go_on, begun = EventLoop(), threading.Event(), threading.Barrier(2)
+
+    def work() -> None:
+        begun.wait(60)
+        go_on.wait(60)
+
+    loop.start(SERIAL, work, lambda _: None)
+    begun.wait(60)
+    while (stall := loop.stall(SERIAL, BESIDE)) is None or stall.seconds == 0.0:
+        pass
+    loop.start(BESIDE, work, lambda _: None)
+    begun.wait(60)
+
+    moving = loop.stall(SERIAL, BESIDE)
+
+    assert moving is not None
+    assert (moving.work, moving.seconds) == (BESIDE.name, 0.0)
+    go_on.set()
+    loop.close(SERIAL, BESIDE)
+
+
 def test_a_closed_loop_handles_what_was_posted_and_refuses_the_rest() -> None:
     loop, handled = EventLoop(), list[int]()
     loop.post(lambda: handled.append(1))

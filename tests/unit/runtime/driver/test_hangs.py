@@ -30,6 +30,7 @@ from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, Heard, LocalJob
+from checkdam.testing.local_slot import LocalSlot
 from checkdam.testing.trouble import Moment, Step, Trouble, kill_slot, wait_for
 
 FAST = Heartbeat(timedelta(milliseconds=20), timedelta(seconds=10))
@@ -202,6 +203,61 @@ def test_a_job_that_was_given_up_stays_so_when_the_storage_answers() -> None:
     assert not thread.is_alive()
     assert (job.heard.statuses, len(job.heard.completed), len(job.heard.epochs)) == heard
     assert (job.heard.restarts, job.heard.end) == ([], JobEnd.FAILED)
+
+
+def test_a_job_that_was_given_up_refuses_the_requests_that_it_serves() -> None:
+    words, gate = WordCount([["a"], ["b"], ["c"]]), threading.Event()
+    hang = Trouble(Step.BEFORE_METADATA, wait_for(gate), number=1)
+    job = words.job(
+        troubles=[hang], lockstep=False, checkpoints=CheckpointConfig(), until=Gate(), cancellation_timeout=SOON
+    )
+    asked = job.start().trigger_checkpoint()
+    assert hang.happened.wait(60)
+
+    job.cancel()
+
+    try:
+        with pytest.raises(GivenUpError):
+            job.join()
+        assert isinstance(asked.exception(0), GivenUpError)
+    finally:
+        gate.set()
+
+
+def test_a_job_whose_slots_cannot_be_killed_is_given_up_and_names_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = threading.Event()
+
+    def kill_never(self: LocalSlot) -> None:
+        gate.wait(60)
+
+    monkeypatch.setattr(LocalSlot, "kill", kill_never)
+    job = WordCount([["a"]]).job(until=Gate(), parallelism=1, cancellation_timeout=SOON)
+    job.start()
+
+    job.cancel()
+
+    try:
+        with pytest.raises(GivenUpError, match="killing slots has stood still for"):
+            job.join()
+    finally:
+        gate.set()
+
+
+def test_a_failover_does_not_wait_for_the_watch_of_a_lost_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, ended = threading.Event(), list[bool]()
+
+    def watch(self: LocalSlot, on_beat: object) -> None:
+        ended.append(gate.wait(20))
+
+    monkeypatch.setattr(LocalSlot, "hold", watch)
+    words = WordCount([["a"], ["b"], ["c"]])
+
+    heard = words.job(troubles=[Trouble(Step.BEFORE_LEVEL, kill_slot(), number=2)]).run()
+
+    assert (len(heard.restarts), heard.end, ended) == (1, JobEnd.FINISHED, [])
+    gate.set()
 
 
 def test_a_cancel_while_slots_start_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
