@@ -103,7 +103,7 @@ class Traps(PrintingListener):
         from checkdam.checkpoint.checkpoint_store import CheckpointStore
         from checkdam.runtime.slot.slot_client import RemoteSlot
 
-        write, seal, snapshot = CheckpointStore.write, RemoteSlot.seal, RemoteSlot.snapshot
+        write, seal, snapshot = CheckpointStore.write, RemoteSlot.begin_snapshot, RemoteSlot.snapshot
 
         def trapped_write(store: CheckpointStore, *arguments: Any, **options: Any) -> Any:
             self._reach(When.BEFORE_METADATA)
@@ -121,7 +121,7 @@ class Traps(PrintingListener):
 
         for owner, name, trapped in (
             (CheckpointStore, "write", trapped_write),
-            (RemoteSlot, "seal", trapped_seal),
+            (RemoteSlot, "begin_snapshot", trapped_seal),
             (RemoteSlot, "snapshot", trapped_snapshot),
         ):
             setattr(owner, name, trapped)

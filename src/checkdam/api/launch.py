@@ -17,7 +17,7 @@ from checkdam.runtime.source_position import SourceStart
 if TYPE_CHECKING:
     from checkdam.runtime.execution_target import ExecutionTarget
     from checkdam.runtime.job import Job
-    from checkdam.runtime.job_control import JobHost, JobMonitor
+    from checkdam.runtime.job_control import JobHost, WatchedJob
     from checkdam.runtime.job_result import JobResult
     from checkdam.runtime.monitor.job_events import JobListener
 
@@ -64,7 +64,7 @@ class Launch:
     """Called with the job instead of running it; ends the program there."""
     host: JobHost | None = None
     """Serves the job while it runs."""
-    watchers: Callable[[Job, JobMonitor], Sequence[JobListener]] = lambda job, monitor: ()
+    watchers: Callable[[Job, WatchedJob], Sequence[JobListener]] = lambda job, monitor: ()
     """More listeners for a served job, notified of each event after the monitor."""
 
     target: ExecutionTarget | None = None

@@ -159,7 +159,7 @@ def to_metadata(checkpoint: CompletedCheckpoint) -> bytes:
             "can be written",
             hint="Most of it is the position of the sources: file sources remember every file they have read.",
         )
-    return _sealed(data)
+    return _with_digest(data)
 
 
 def _properties(checkpoint: CompletedCheckpoint) -> bytes:
@@ -428,7 +428,7 @@ def _digest(data: bytes) -> bytes:
     return hasher.digest()
 
 
-def _sealed(data: bytes) -> bytes:
+def _with_digest(data: bytes) -> bytes:
     return data[:_DIGEST_AT] + _digest(data) + data[_DIGEST_AT + _DIGEST_BYTES :]
 
 

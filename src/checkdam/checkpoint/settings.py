@@ -70,7 +70,7 @@ def restore_mode(text: str) -> RestoreMode:
         return RestoreMode[name]
     if name == "LEGACY":
         raise ConfigError(
-            "restore mode LEGACY is not supported: in it nobody owns the files that the job goes on to share",
+            "restore mode LEGACY is not supported: in it the files that the job continues to share have no owner",
             hint="Use no_claim to leave the snapshot alone, or claim to let the job have it.",
         )
     raise ConfigError(f'there is no restore mode "{text}"', hint="Use no_claim or claim.")

@@ -10,9 +10,9 @@ from pathlib import Path
 from checkdam.config import CHECKPOINT_DIR, Configuration
 from checkdam.ids import JobId
 from checkdam.runtime.job import Job
-from checkdam.runtime.job_control import JobMonitor, RunningJob
+from checkdam.runtime.job_control import RunningJob, WatchedJob
 from checkdam.runtime.monitor.job_events import JobListener
-from checkdam.runtime.monitor.job_monitor import JobMonitor as MonitorOfJob
+from checkdam.runtime.monitor.job_monitor import JobMonitor
 from checkdam.runtime.monitor.job_records import JobRecord
 from checkdam.server.app.rest_server import RestServer
 from checkdam.server.catalog import registry
@@ -63,9 +63,9 @@ class Hosting:
     def job_ended(self, job_id: JobId) -> None:
         self._server.job_ended(job_id)
 
-    def watchers(self, job: Job, monitor: JobMonitor) -> Sequence[JobListener]:
+    def watchers(self, job: Job, monitor: WatchedJob) -> Sequence[JobListener]:
         """Return the listeners after the monitor: the one that archives the job next to its checkpoints."""
-        if isinstance(monitor, MonitorOfJob):
+        if isinstance(monitor, JobMonitor):
             monitor.serve_at(self.url)
         archive = archiving(job.checkpoints.storage, monitor)
         return [archive] if archive is not None else []

@@ -30,7 +30,7 @@ from checkdam.config import (
 )
 from checkdam.errors import JobFileError
 from checkdam.runtime.job import Job
-from checkdam.runtime.job_control import JobMonitor
+from checkdam.runtime.job_control import WatchedJob
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.source_position import parse_source_start
 
@@ -167,7 +167,7 @@ def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
 
     with Hosting(launch.configuration) as host:
 
-        def watchers(job: Job, monitor: JobMonitor) -> Sequence[JobListener]:
+        def watchers(job: Job, monitor: WatchedJob) -> Sequence[JobListener]:
             reporter.serving(host.url)  # not earlier: a faulty program has nothing to show
             return host.watchers(job, monitor)
 

@@ -37,7 +37,7 @@ class Slot(Protocol):
     def end_of_input(self) -> None:
         """End event time with the next epoch: no more records will come."""
 
-    def seal(
+    def begin_snapshot(
         self,
         checkpoint_id: CheckpointId,
         epoch: Epoch,

@@ -110,10 +110,12 @@ class RunningJob:
     name: str
     control: JobControl
     queries: StateQueries
-    monitor: JobMonitor
+    monitor: WatchedJob
 
 
-class JobMonitor(Protocol):
+class WatchedJob(Protocol):
+    """A running or ended job whose records can be read."""
+
     def record(self) -> JobRecord:
         """Return everything known about the job now; cheap enough to call with every request."""
 

@@ -289,7 +289,7 @@ class FunctionHarness:
         checkpoint_id = CheckpointId(next(self._checkpoints))
         now = self.clock.now()
         for slot in self._slots:
-            slot.seal(checkpoint_id, self._epoch, savepoint=directory.target(SavepointFormat.CANONICAL))
+            slot.begin_snapshot(checkpoint_id, self._epoch, savepoint=directory.target(SavepointFormat.CANONICAL))
         snapshots = {slot.subtask: slot.snapshot(checkpoint_id) for slot in self._slots}
         acknowledged = AcknowledgedCheckpoint(checkpoint_id, self._epoch, now, snapshots)
         position = self._engine.position()

@@ -103,7 +103,7 @@ class LocalSlot:
         with self._lock:
             self._alive().end_of_input()
 
-    def seal(
+    def begin_snapshot(
         self,
         checkpoint_id: CheckpointId,
         epoch: Epoch,
@@ -114,8 +114,9 @@ class LocalSlot:
         self._life.last_checkpoint = checkpoint_id
         self._engine.begun(checkpoint_id)
         self._at(Step.BEFORE_SNAPSHOT, checkpoint_id)
-        with self._lock, self._watch.working("seal"), watched_by(self._life):  # it opens the storage of a savepoint
-            seconds = self._alive().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
+        # It opens the storage of a savepoint
+        with self._lock, self._watch.working("begin_snapshot"), watched_by(self._life):
+            seconds = self._alive().begin_snapshot(checkpoint_id, epoch, savepoint=savepoint, full=full)
         self._at(Step.BEFORE_WRITING, checkpoint_id)
         self._life.check()
         return seconds

@@ -16,7 +16,7 @@ from checkdam.errors import CheckdamError
 from checkdam.ids import JobId
 from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.job import Job
-from checkdam.runtime.job_control import JobMonitor, RunningJob
+from checkdam.runtime.job_control import RunningJob, WatchedJob
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.restart import NoRestart
@@ -38,7 +38,7 @@ class Host:
 
 
 class Watching(JobListener):
-    def __init__(self, monitor: JobMonitor) -> None:
+    def __init__(self, monitor: WatchedJob) -> None:
         self._monitor = monitor
         self.seen: list[JobStatus] = []
 
@@ -94,7 +94,7 @@ def test_a_host_never_hears_of_a_job_that_could_not_be_made(job: Job) -> None:
 def test_watchers_hear_of_each_event_when_the_monitor_has(job: Job) -> None:
     watching: list[Watching] = []
 
-    def watchers(job: Job, monitor: JobMonitor) -> list[Watching]:
+    def watchers(job: Job, monitor: WatchedJob) -> list[Watching]:
         watching.append(Watching(monitor))
         return watching
 

@@ -198,7 +198,7 @@ class Checkpointing:
         checkpoint_id, order = trigger.checkpoint_id, self._orders.get(trigger.checkpoint_id)
         if order is not None:
             self._around.outputs.savepoint_begins(checkpoint_id)
-        told = CheckpointTriggered(
+        triggered = CheckpointTriggered(
             checkpoint_id,
             trigger.epoch,
             order.kind if order else SnapshotKind.CHECKPOINT,
@@ -206,14 +206,14 @@ class Checkpointing:
             is_full=order is not None or trigger.full,
             at=None if trigger.is_savepoint else trigger.triggered_at,
         )
-        self._reports.checkpoint_triggered(told)
+        self._reports.checkpoint_triggered(triggered)
 
-        def seal() -> bytes:
+        def send() -> bytes:
             position = self._around.engine.position()
-            self._group.call(lambda slot: self._seal(slot, trigger, order))
+            self._group.call(lambda slot: self._begin_snapshot(slot, trigger, order))
             return position
 
-        def sealed(done: Future[bytes]) -> None:
+        def sent(done: Future[bytes]) -> None:
             failure = done.exception()
             if isinstance(failure, SlotLostError) or not isinstance(failure, Exception | None):
                 self._fail(failure)
@@ -226,17 +226,17 @@ class Checkpointing:
                 self._on(COMMITTER, lambda: self._notify(lambda slot: slot.aborted(checkpoint_id)))
             then()
 
-        self._loop.start(SLOTS, seal, sealed)
+        self._loop.start(SLOTS, send, sent)
 
-    def _seal(self, slot: Slot, trigger: TriggerCheckpoint, order: SavepointOrder | None) -> None:
+    def _begin_snapshot(self, slot: Slot, trigger: TriggerCheckpoint, order: SavepointOrder | None) -> None:
         target = None if order is None else order.directory.target(order.format)
-        slot.seal(trigger.checkpoint_id, trigger.epoch, savepoint=target, full=trigger.full)
+        slot.begin_snapshot(trigger.checkpoint_id, trigger.epoch, savepoint=target, full=trigger.full)
 
     # -- from snapshots to a complete checkpoint ----------------------------------------------------------------
 
     def _await_snapshots(self, checkpoint_id: CheckpointId, order: SavepointOrder | None) -> None:
         if order is not None:
-            self._tell_progress(checkpoint_id, 0)
+            self._report_progress(checkpoint_id, 0)
         for slot in self._group.slots:  # one thread per slot: a slot whose storage hangs does not delay the others
             self._loop.start(
                 SNAPSHOTS, partial(slot.snapshot, checkpoint_id), partial(self._snapshot_taken, slot, checkpoint_id)
@@ -253,10 +253,10 @@ class Checkpointing:
             actions = self._coordinator.acknowledge(snapshot)
             self._reports.checkpoint_acknowledged(snapshot)
             if checkpoint_id in self._orders:
-                self._tell_progress(checkpoint_id, self._coordinator.savepoint_acknowledged)
+                self._report_progress(checkpoint_id, self._coordinator.savepoint_acknowledged)
             self._perform(actions)
 
-    def _tell_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
+    def _report_progress(self, checkpoint_id: CheckpointId, slots: int) -> None:
         what = f"savepoint {checkpoint_id}: {slots} of {len(self._group.slots)} slots"
         self._reports.progressed(what)
 
@@ -333,7 +333,7 @@ class Checkpointing:
         checkpoint_id = acknowledged.checkpoint_id
         del self._written[checkpoint_id], self._orders[checkpoint_id]
         self._reports.progressed(None)
-        self._tell_completed(acknowledged, written, order.kind)
+        self._report_completed(acknowledged, written, order.kind)
         self._answer(checkpoint_id, written.path)
 
     def _metadata_failed(self, checkpoint_id: CheckpointId, error: CheckdamError, *, is_savepoint: bool) -> None:
@@ -377,10 +377,10 @@ class Checkpointing:
         written = self._written.pop(checkpoint_id)
         acknowledged = self._coordinator.being_written
         assert acknowledged is not None
-        self._tell_completed(acknowledged, written, SnapshotKind.CHECKPOINT)
+        self._report_completed(acknowledged, written, SnapshotKind.CHECKPOINT)
         self._on(COMMITTER, lambda: self._notify(lambda slot: slot.completed(checkpoint_id)), notified)
 
-    def _tell_completed(
+    def _report_completed(
         self, acknowledged: AcknowledgedCheckpoint, written: WrittenCheckpoint, kind: SnapshotKind
     ) -> None:
         stats = checkpoint_stats(acknowledged, written.checkpoint, written.path)
@@ -454,7 +454,7 @@ class Checkpointing:
 
     def publish_without_checkpoint(self, epoch: Epoch, once: CheckpointId) -> None:
         """Publish the output of a bounded job at its end, if checkpoints are off. Runs on a lane."""
-        self._group.call(lambda slot: slot.seal(once, epoch))
+        self._group.call(lambda slot: slot.begin_snapshot(once, epoch))
         self._writer.publish_without_checkpoint(self._group.call(lambda slot: slot.snapshot(once)))
 
     def slots_ended(self) -> None:

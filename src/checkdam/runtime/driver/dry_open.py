@@ -153,7 +153,7 @@ class _RecordingStore:
         """Do nothing: there are no epochs."""
 
     def publish(self, epoch: Epoch) -> None:
-        raise AssertionError("nothing runs, so nobody reads it")
+        raise AssertionError("nothing runs, so nothing reads it")
 
     def unpublish(self) -> None:
         """Do nothing: nothing was published."""

@@ -50,10 +50,10 @@ class PendingEpoch:
         return max(0, self._next_due - to_milliseconds(self._clock.now())) / 1000
 
 
-def furthest(*told: Mapping[int, int]) -> dict[int, int]:
+def furthest(*known: Mapping[int, int]) -> dict[int, int]:
     """Return the largest timestamp of each operator."""
     result: dict[int, int] = {}
-    for each in told:
+    for each in known:
         for of, timestamp in each.items():
             result[of] = max(timestamp, result.get(of, timestamp))
     return result

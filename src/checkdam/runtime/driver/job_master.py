@@ -546,7 +546,7 @@ class JobMaster:
             with self._asking:
                 self._running = None
             self._is_done = run.state.is_done
-            if run.state.is_done:  # otherwise the attempt has told the requester why the stop failed
+            if run.state.is_done:  # otherwise the attempt has refused the stop
                 self._stopped_with = run.state.stopped_with
             run.dispose()
             self._next_id = coordinator.next_id

@@ -128,7 +128,7 @@ class SlotQueries:
             if self._seconds() > deadline:
                 raise StateNotReadyError(
                     f"slot {self._subtask} is in an epoch that has not ended for {self._patience_seconds:g} s",
-                    hint="Its state is told from the end of that epoch on: ask again.",
+                    hint="Its state can be queried from the end of that epoch on: ask again.",
                 )
 
     def _publish(self, epoch: Epoch) -> None:

@@ -31,7 +31,7 @@ from checkdam.runtime.live_state.query_messages import (
 
 _PATIENCE_SECONDS = 30.0
 
-Told = Callable[[Any], None]
+Reply = Callable[[Any], None]
 """Receives the result, or a CheckdamError in its place."""
 
 Question = Callable[[QueriedState], tuple[Sequence[Any], Any]]
@@ -70,7 +70,7 @@ class LiveState:
         answers: list[QueryAnswer] = _value(result)
         return answers
 
-    def get_soon(self, uid: str, name: str, question: Question, told: Told) -> None:
+    def get_soon(self, uid: str, name: str, question: Question, reply: Reply) -> None:
         """Pass on one answer per key. Raises nothing: errors of the query are passed on too.
 
         `question` returns the keys, and the map key if any, once the key type of the state is known.
@@ -78,11 +78,11 @@ class LiveState:
 
         def ask(attempt: _Attempt, state: QueriedState) -> None:
             keys, map_key = question(state)
-            attempt.get(state, keys, None if map_key is None else state.encoded_map_key(map_key), told)
+            attempt.get(state, keys, None if map_key is None else state.encoded_map_key(map_key), reply)
 
-        self._state_soon(uid, name, told, ask)
+        self._state_soon(uid, name, reply, ask)
 
-    def _state_soon(self, uid: str, name: str, told: Told, then: Callable[[_Attempt, QueriedState], None]) -> None:
+    def _state_soon(self, uid: str, name: str, reply: Reply, then: Callable[[_Attempt, QueriedState], None]) -> None:
         """Call `then` when the type of a state is known: at once, except for the first query of an attempt."""
         try:
             attempt = self._current()
@@ -92,7 +92,7 @@ class LiveState:
                 return
             attempt.operator(uid)
         except CheckdamError as error:
-            told(error)
+            reply(error)
             return
 
         def listed(result: Any) -> None:
@@ -101,7 +101,7 @@ class LiveState:
                     raise result
                 then(attempt, attempt.state(uid, name))
             except CheckdamError as error:
-                told(error)
+                reply(error)
 
         attempt.list_states(listed)
 
@@ -169,7 +169,7 @@ class _Attempt:
             raise unknown_state(uid, name, [known for of, known in self.states if of == uid])
         return self.states[uid, name]
 
-    def list_states(self, told: Told) -> None:
+    def list_states(self, reply: Reply) -> None:
         """Ask every slot for its states, and record those not known yet."""
 
         def learn(found: Any) -> None:
@@ -182,14 +182,14 @@ class _Attempt:
                         self.states[place] = QueriedState(self._plan, self.operator(facts.uid), facts)
             except CheckdamError as error:
                 found = error
-            told(found)
+            reply(found)
 
         self._ask_all([(channel, ListStates()) for channel in self.channels], learn)
 
-    def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, told: Told) -> None:
+    def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, reply: Reply) -> None:
         """Query keys, with one call per slot."""
         if len(keys) == 1:
-            self._get_one(state, keys[0], map_key, told)
+            self._get_one(state, keys[0], map_key, reply)
             return
         encoded = [state.encoded(key) for key in keys]
         groups = [state.key_group_of(key) for key in keys]
@@ -197,8 +197,8 @@ class _Attempt:
         for place, group in enumerate(groups):
             places.setdefault(state.subtask_of(group), []).append(place)
 
-        def told_all(found: Any) -> None:
-            told(found if isinstance(found, CheckdamError) else joined(found))
+        def reply_all(found: Any) -> None:
+            reply(found if isinstance(found, CheckdamError) else joined(found))
 
         def joined(found: list[FoundKeys]) -> Any:
             answers: list[Any] = [None] * len(keys)
@@ -215,29 +215,29 @@ class _Attempt:
                 (self.channels[subtask], GetKeys(state.uid, state.name, [encoded[at] for at in asked], map_key))
                 for subtask, asked in places.items()
             ],
-            told_all,
+            reply_all,
         )
 
-    def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, told: Told) -> None:
+    def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, reply: Reply) -> None:
         """Query one key: a shortcut for the most frequent query."""
         encoded, group = state.encoded(key), state.key_group_of(key)
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused):
-                told(answer.error())
+                reply(answer.error())
                 return
             assert isinstance(answer, FoundKeys)
             try:
-                told(state.answers((group,), answer))
+                reply(state.answers((group,), answer))
             except CheckdamError as error:
-                told(error)
+                reply(error)
 
         self.channels[state.subtask_of(group)].ask(GetKeys(state.uid, state.name, [encoded], map_key), answered)
 
-    def _ask_all(self, asks: list[tuple[SlotChannel, Ask]], told: Told) -> None:
+    def _ask_all(self, asks: list[tuple[SlotChannel, Ask]], reply: Reply) -> None:
         """Pass on all answers in the order of the queries, or the first error, when the last one has arrived."""
         if not asks:
-            told([])
+            reply([])
             return
         answers: list[Any] = [None] * len(asks)
         left = len(asks)
@@ -250,7 +250,7 @@ class _Attempt:
                 left -= 1
                 if left:
                     return
-            told(next((each.error() for each in answers if isinstance(each, Refused)), answers))
+            reply(next((each.error() for each in answers if isinstance(each, Refused)), answers))
 
         for place, (channel, ask) in enumerate(asks):
             channel.ask(ask, lambda answer, place=place: take(place, answer))  # type: ignore[misc]
@@ -258,14 +258,14 @@ class _Attempt:
 
 def _value(result: Future[Any]) -> Any:
     try:
-        told = result.result(_PATIENCE_SECONDS)
+        reply = result.result(_PATIENCE_SECONDS)
     except TimeoutError:
-        told = StateNotReadyError("a slot has not answered in time", hint="Ask again.")
-    if isinstance(told, Refused):
-        told = told.error()
-    if isinstance(told, CheckdamError):
-        raise told
-    return told
+        reply = StateNotReadyError("a slot has not answered in time", hint="Ask again.")
+    if isinstance(reply, Refused):
+        reply = reply.error()
+    if isinstance(reply, CheckdamError):
+        raise reply
+    return reply
 
 
 def _cursor(subtask: int, after: bytes) -> str:

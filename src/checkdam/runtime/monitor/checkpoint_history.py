@@ -73,12 +73,12 @@ class CheckpointHistory:
             else each
             for each in record.operators
         )
-        told = [subtask for operator in operators for subtask in operator.subtasks]
+        subtasks = [subtask for operator in operators for subtask in operator.subtasks]
         self._kept[record.id] = _replace(
             record,
             operators=operators,
-            checkpointed_bytes=sum(subtask.checkpointed_bytes for subtask in told),
-            state_bytes=sum(subtask.state_bytes for subtask in told),
+            checkpointed_bytes=sum(subtask.checkpointed_bytes for subtask in subtasks),
+            state_bytes=sum(subtask.state_bytes for subtask in subtasks),
         )
 
     def completed(self, stats: CheckpointStats, at: int) -> None:

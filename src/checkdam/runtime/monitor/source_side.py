@@ -19,18 +19,18 @@ def source_side_counts(plan: JobPlan, stats: EpochStats) -> Mapping[int, Operato
     counts = dict(stats.source_side)
     behind: dict[int, int] = {}  # by operator, the records that it passed on
     for operator in reversed(plan.source_side):
-        told = counts.get(operator.id)
+        known = counts.get(operator.id)
         edges = [received[edge.id] for edge in plan.edges if edge.source == operator.id and edge.id in received]
-        if told is None:
+        if known is None:
             records = max([behind.get(operator.id, 0), *(edge.records for edge in edges)])
-            told = OperatorCounts(
+            known = OperatorCounts(
                 records_in=0 if operator.is_source else records,
                 records_out=records,
                 bytes_out=sum(edge.bytes for edge in edges),
             )
-            counts[operator.id] = told
+            counts[operator.id] = known
         for upstream in operator.inputs:
-            behind[upstream] = max(behind.get(upstream, 0), told.records_in)
+            behind[upstream] = max(behind.get(upstream, 0), known.records_in)
     return counts
 
 

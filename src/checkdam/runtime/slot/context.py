@@ -193,7 +193,7 @@ class _OfBroadcast:
         return found
 
 
-class BroadcastContext(_OfBroadcast, RecordContext):
+class UnkeyedBroadcastContext(_OfBroadcast, RecordContext):
     """Passed to a function on a side without keys of an operator with broadcast state."""
 
     __slots__ = ("_broadcast", "_keyed")

@@ -247,12 +247,12 @@ class AssignTimestamps(Process):
         return batch.with_timestamps(timestamps)
 
 
-def _milliseconds(told: Any) -> int:
+def _milliseconds(timestamp: Any) -> int:
     """Convert a timestamp returned by the user's function; naive datetimes are taken as UTC."""
-    if type(told) is int:
-        if not MIN_WATERMARK < told < MAX_WATERMARK:
-            raise ValueError(f"timestamp {told} is not a time in milliseconds: it does not fit into 64 bits")
-        return told
-    if isinstance(told, datetime):
-        return to_milliseconds(told if told.tzinfo is not None else told.replace(tzinfo=UTC))
-    raise TypeError(f"a timestamp is an int in milliseconds since 1970 or a datetime, not {told!r}")
+    if type(timestamp) is int:
+        if not MIN_WATERMARK < timestamp < MAX_WATERMARK:
+            raise ValueError(f"timestamp {timestamp} is not a time in milliseconds: it does not fit into 64 bits")
+        return timestamp
+    if isinstance(timestamp, datetime):
+        return to_milliseconds(timestamp if timestamp.tzinfo is not None else timestamp.replace(tzinfo=UTC))
+    raise TypeError(f"a timestamp is an int in milliseconds since 1970 or a datetime, not {timestamp!r}")

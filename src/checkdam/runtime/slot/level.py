@@ -63,7 +63,7 @@ class RunningOperator:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldBatch:
     """Records held back until all broadcast records of the epoch have arrived."""
 
     batch: Batch
@@ -84,7 +84,7 @@ class RunningLevel:
     _downstream: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _aside: dict[tuple[int, str], int] = field(default_factory=dict)  # operator of a side output, by tag
     _leaving: dict[int, list[tuple[Edge, Callable[[Batch], Iterator[pa.RecordBatch]]]]] = field(default_factory=dict)
-    _held: dict[int, list[_Held]] = field(default_factory=dict)
+    _held: dict[int, list[_HeldBatch]] = field(default_factory=dict)
     _received: dict[int, EdgeCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class RunningLevel:
         running = self.operators[operator]
         running.records_in += len(batch)
         if side == 0 and operator in self._held:
-            self._held[operator].append(_Held(batch, keys))
+            self._held[operator].append(_HeldBatch(batch, keys))
         else:
             yield from self._given(operator, running.work(running.process, batch, keys, side))
 
@@ -173,11 +173,11 @@ class RunningLevel:
             if isinstance(self.event_time, EventTime):
                 yield from self._given(op, running.work(process.advance, self.event_time.watermark_of(op)))
         if self.event_time is not None and self.wire_out is not None and self.wire_out.controlled:
-            told = self.event_time.control()
-            if told:
-                yield self.wire_out.pack_control(told, self.behind)
+            control = self.event_time.control()
+            if control:
+                yield self.wire_out.pack_control(control, self.behind)
 
-    def _take_held(self, operator: int) -> list[_Held]:
+    def _take_held(self, operator: int) -> list[_HeldBatch]:
         held = self._held.get(operator)
         if not held:
             return []

@@ -32,7 +32,6 @@ from checkdam.graph.operators import (
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.aggregate import aggregate_process
 from checkdam.runtime.slot.context import (
-    BroadcastContext,
     FunctionContext,
     GeneratorContext,
     InitializationContext,
@@ -42,6 +41,7 @@ from checkdam.runtime.slot.context import (
     OperatorTime,
     RecordContext,
     TimerContext,
+    UnkeyedBroadcastContext,
 )
 from checkdam.runtime.slot.event_time import AssignTimestamps
 from checkdam.runtime.slot.keyed_functions import Call, DueTimers, KeyedProcess, as_flat
@@ -207,7 +207,7 @@ def _unkeyed(
         return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time), where=_where(operator))
     service = _no_timers(operator, time)
     if broadcast:
-        seen = BroadcastContext(_read_only(broadcast), states, time, service, outputs)
+        seen = UnkeyedBroadcastContext(_read_only(broadcast), states, time, service, outputs)
         main = UnkeyedProcess(operator, time, call, seen, outputs)
         return BroadcastProcess(main, _broadcast_side(operator, states, around, broadcast, outputs))
     if isinstance(operator.kind, ProcessKind):
@@ -228,7 +228,7 @@ def _broadcast_side(
         f"operator {operator.title} uses timers in process_broadcast_element, where there is no key for them",
         hint="Use them in process_element or on_timer.",
     )
-    ctx = BroadcastContext(broadcast, states, time, service, outputs)
+    ctx = UnkeyedBroadcastContext(broadcast, states, time, service, outputs)
     return UnkeyedProcess(operator, time, operator.function.process_broadcast_element, ctx, outputs)
 
 

@@ -30,7 +30,7 @@ from checkdam.storage.contract import Storage
 
 
 @dataclass(frozen=True)
-class Slot:
+class SlotResources:
     """The resources that all operators of a slot share."""
 
     setup: SlotSetup
@@ -43,7 +43,7 @@ class Slot:
 class OpenOperator:
     """One operator of a slot with its resources. `closings` releases what `open` acquired, even if it failed."""
 
-    def __init__(self, operator: Operator, slot: Slot) -> None:
+    def __init__(self, operator: Operator, slot: SlotResources) -> None:
         self.operator = own_copy(operator)
         self.uid = operator.uid or OperatorUid(f"operator-{operator.id}")  # without a uid it has nothing that is kept
         self._slot = slot

@@ -36,14 +36,14 @@ def check_keys(values: Batch, keys: Batch, operator: Operator | str) -> None:
         raise refused_none(operator, keys.rows[at], values.rows[at])
     if has_floats(of) and any(map(_has_nan, columns)):
         at = next(at for at, key in enumerate(keys.rows) if has_nan(of, key))
-        told = f"the key is {keys.rows[at]!r}, and NaN cannot be a key"
-        raise user_error(operator, values.rows[at], StateAccessError(told, hint=_KEY_HINT))
+        reason = f"the key is {keys.rows[at]!r}, and NaN cannot be a key"
+        raise user_error(operator, values.rows[at], StateAccessError(reason, hint=_KEY_HINT))
 
 
 def refused_none(operator: Operator | str, key: Any, record: Any) -> CheckdamError:
     """Return the error for a record whose key is None, or has None in a part that is not optional."""
-    told = "the key is None" if key is None else f"the key is {key!r}, and None is in a part that is not optional"
-    return user_error(operator, record, StateAccessError(told, hint=_KEY_HINT))
+    reason = "the key is None" if key is None else f"the key is {key!r}, and None is in a part that is not optional"
+    return user_error(operator, record, StateAccessError(reason, hint=_KEY_HINT))
 
 
 def _has_stray_none(of: TypeInfo, columns: Sequence[pa.Array]) -> bool:

@@ -37,8 +37,8 @@ class SideOutputs:
             return {}
         rows, stamps = self._rows, self._stamps
         self._rows, self._stamps = {}, {}
-        return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_told(stamps[tag])) for tag in rows}
+        return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_if_any(stamps[tag])) for tag in rows}
 
 
-def _told(stamps: list[int | None]) -> list[int | None] | None:
+def _if_any(stamps: list[int | None]) -> list[int | None] | None:
     return stamps if any(stamp is not None for stamp in stamps) else None

@@ -90,7 +90,7 @@ class RemoteSlot:
     def end_of_input(self) -> None:
         self._call("end_of_input")
 
-    def seal(
+    def begin_snapshot(
         self,
         checkpoint_id: CheckpointId,
         epoch: Epoch,

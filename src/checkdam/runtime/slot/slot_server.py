@@ -64,7 +64,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             "configure": self._on_configure,
             "end_epoch": self._on_end_epoch,
             "end_of_input": self._on_end_of_input,
-            "seal": self._on_seal,
+            "seal": self._on_begin_snapshot,
             "snapshot": self._on_snapshot,
             "completed": self._on_completed,
             "aborted": self._on_aborted,
@@ -165,9 +165,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         with self._at_work("end_of_input"):
             self._configured().end_of_input()
 
-    def _on_seal(self, checkpoint_id: Any, epoch: Epoch, savepoint: Any, full: bool) -> float:  # noqa: FBT001
-        with self._at_work("seal"):
-            return self._configured().seal(checkpoint_id, epoch, savepoint=savepoint, full=full)
+    def _on_begin_snapshot(self, checkpoint_id: Any, epoch: Epoch, savepoint: Any, full: bool) -> float:  # noqa: FBT001
+        with self._at_work("begin_snapshot"):
+            return self._configured().begin_snapshot(checkpoint_id, epoch, savepoint=savepoint, full=full)
 
     def _on_snapshot(self, checkpoint_id: Any) -> Any:
         return self._configured().snapshot(checkpoint_id)  # blocks; epochs continue meanwhile
@@ -210,7 +210,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _configured(self) -> SlotTask:
         if self._task is None:
-            raise SlotLostError("the slot has not been told what to run")
+            raise SlotLostError("the slot is not configured")
         return self._task
 
 

@@ -85,7 +85,7 @@ class _Savepoint:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _SyncPart:
     """The result of the synchronous part of a snapshot, input of the asynchronous one."""
 
     checkpoint_id: CheckpointId
@@ -93,7 +93,7 @@ class _Cut:
     full: bool  # refers to no file of another checkpoint
     parts: dict[int, tuple[OperatorStatePart, ...]]
     finished: frozenset[int]
-    sealed: dict[int, PendingSnapshot]
+    keyed_snapshots: dict[int, PendingSnapshot]
     prepared: dict[int, FinishOutput]
     sync: _Seconds
     sync_seconds: float
@@ -141,7 +141,7 @@ class SnapshotWriter:
         self._saving = executors("savepoint")
         self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
 
-    def seal(self, context: SnapshotContext, savepoint: SavepointTarget | None, *, full: bool) -> float:
+    def begin(self, context: SnapshotContext, savepoint: SavepointTarget | None, *, full: bool) -> float:
         """Take the synchronous part of a snapshot, as of now. Return the seconds it took.
 
         A function that fails in snapshot_state, or has state that cannot be stored, fails this checkpoint only: the
@@ -152,7 +152,7 @@ class SnapshotWriter:
         place = None if savepoint is None else _opened(savepoint)
         sync = _Seconds()
         parts: dict[int, tuple[OperatorStatePart, ...]] = {}
-        sealed: dict[int, PendingSnapshot] = {}
+        keyed_snapshots: dict[int, PendingSnapshot] = {}
         prepared: dict[int, FinishOutput] = {}
         if self._storage is not None or place is not None:
             for op, opened in self._operators.items():
@@ -160,17 +160,17 @@ class SnapshotWriter:
                     parts[op] = opened.snapshot_state(context)
             for op, store in stores(self._operators):
                 with sync.measured(op):
-                    sealed[op] = store.snapshot(checkpoint_id, full=full)
+                    keyed_snapshots[op] = store.snapshot(checkpoint_id, full=full)
         finished = frozenset(op for op, opened in self._operators.items() if opened.is_finished)
         for op, writer in transactional(self._operators):
             with sync.measured(op):
                 prepared[op] = writer.snapshot()
         elapsed = time.perf_counter() - started
-        cut = _Cut(checkpoint_id, place, full, parts, finished, sealed, prepared, sync, elapsed)
+        taken = _SyncPart(checkpoint_id, place, full, parts, finished, keyed_snapshots, prepared, sync, elapsed)
         # Output is staged in the order of checkpoints and savepoints: the next one publishes what this one set aside.
-        output = self._writing.submit(self._prepare, cut)
+        output = self._writing.submit(self._prepare, taken)
         writer_thread = self._writing if place is None else self._saving
-        self._written[checkpoint_id] = _Written(writer_thread.submit(self._write, cut, output), place)
+        self._written[checkpoint_id] = _Written(writer_thread.submit(self._write, taken, output), place)
         return elapsed
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
@@ -220,13 +220,13 @@ class SnapshotWriter:
 
     # ---- in the writing threads
 
-    def _prepare(self, cut: _Cut) -> tuple[dict[int, tuple[bytes, ...]], _Seconds]:
+    def _prepare(self, taken: _SyncPart) -> tuple[dict[int, tuple[bytes, ...]], _Seconds]:
         """Stage the output first: if the state cannot be written, the next checkpoint still publishes the output."""
         seconds = _Seconds()
         committables: dict[int, tuple[bytes, ...]] = {}
-        for op, prepare in cut.prepared.items():
+        for op, prepare in taken.prepared.items():
             with seconds.measured(op):
-                committables[op] = self._prepared(op, cut.checkpoint_id, prepare)
+                committables[op] = self._prepared(op, taken.checkpoint_id, prepare)
         return committables, seconds
 
     def _prepared(self, op: int, checkpoint_id: CheckpointId, prepare: FinishOutput) -> tuple[bytes, ...]:
@@ -240,24 +240,24 @@ class SnapshotWriter:
         earlier = waiting.copy()  # `completed` may remove from it meanwhile
         return tuple(each for number in sorted(earlier) for each in earlier[number])
 
-    def _write(self, cut: _Cut, output: Future[tuple[dict[int, tuple[bytes, ...]], _Seconds]]) -> SlotSnapshot:
+    def _write(self, taken: _SyncPart, output: Future[tuple[dict[int, tuple[bytes, ...]], _Seconds]]) -> SlotSnapshot:
         committables, seconds = output.result()
         started = time.perf_counter() - sum(seconds.of.values())
         keyed: dict[int, KeyedStateHandle] = {}
         operator: dict[int, OperatorStateHandle] = {}
         new_files: dict[int, list[StateFile]] = defaultdict(list)
         try:
-            for op, parts in cut.parts.items():
+            for op, parts in taken.parts.items():
                 if parts:
                     with seconds.measured(op), self._bounded(op):
-                        operator[op] = self._write_operator_state(op, cut, parts, new_files[op])
-            for op, sealed in cut.sealed.items():
+                        operator[op] = self._write_operator_state(op, taken, parts, new_files[op])
+            for op, snapshot in taken.keyed_snapshots.items():
                 with seconds.measured(op), self._bounded(op):
-                    keyed[op] = self._write_keyed_state(cut, sealed)
-                    new_files[op].extend(sealed.new_files)
-                    self._check_size(cut, keyed[op])
+                    keyed[op] = self._write_keyed_state(taken, snapshot)
+                    new_files[op].extend(snapshot.new_files)
+                    self._check_size(taken, keyed[op])
         except BaseException:
-            self._remove(cut.savepoint, [file for files in new_files.values() for file in files])
+            self._remove(taken.savepoint, [file for files in new_files.values() for file in files])
             raise
         operators = tuple(
             OperatorSnapshot(
@@ -266,21 +266,21 @@ class SnapshotWriter:
                 keyed=keyed.get(op),
                 committables=committables.get(op, ()),
                 operator_state=operator.get(op),
-                is_finished=op in cut.finished,
-                sync_seconds=cut.sync.of[op],
+                is_finished=op in taken.finished,
+                sync_seconds=taken.sync.of[op],
                 async_seconds=seconds.of[op],
                 new_bytes=sum(file.size for file in new_files[op])
                 + (0 if (inline := operator.get(op)) is None else inline.inline_bytes),
                 state_bytes=_state_bytes(keyed.get(op), operator.get(op)),
             )
-            for op in sorted(keyed.keys() | operator.keys() | committables.keys() | cut.finished)
+            for op in sorted(keyed.keys() | operator.keys() | committables.keys() | taken.finished)
         )
         return SlotSnapshot(
-            checkpoint_id=cut.checkpoint_id,
+            checkpoint_id=taken.checkpoint_id,
             subtask=self._setup.subtask,
             operators=operators,
             new_files=tuple(file for files in new_files.values() for file in files),
-            sync_seconds=cut.sync_seconds,
+            sync_seconds=taken.sync_seconds,
             async_seconds=time.perf_counter() - started,
             state_bytes=sum(each.state_bytes for each in operators),
         )
@@ -298,42 +298,42 @@ class SnapshotWriter:
                 hint=ADVICE,
             ) from error
 
-    def _check_size(self, cut: _Cut, keyed: KeyedStateHandle) -> None:
+    def _check_size(self, taken: _SyncPart, keyed: KeyedStateHandle) -> None:
         """Refuse a state whose files together are too large; the storage sees only single files."""
         memory = self._setup.driver_memory
-        if cut.savepoint is None and memory is not None and memory.max_state_size is not None:
+        if taken.savepoint is None and memory is not None and memory.max_state_size is not None:
             size = _state_bytes(keyed, None)
             if size > memory.max_state_size:
                 raise FileTooLargeError(memory.uri, size, memory.max_state_size)
 
-    def _write_keyed_state(self, cut: _Cut, sealed: PendingSnapshot) -> KeyedStateHandle:
-        if cut.savepoint is not None:
-            return sealed.write_whole(cut.savepoint.files, self._storage, canonical=cut.savepoint.is_canonical)
+    def _write_keyed_state(self, taken: _SyncPart, snapshot: PendingSnapshot) -> KeyedStateHandle:
+        if taken.savepoint is not None:
+            return snapshot.write_whole(taken.savepoint.files, self._storage, canonical=taken.savepoint.is_canonical)
         assert self._storage is not None
-        return sealed.write(self._storage, SHARED)
+        return snapshot.write(self._storage, SHARED)
 
     def _write_operator_state(
-        self, op: int, cut: _Cut, parts: tuple[OperatorStatePart, ...], new_files: list[StateFile]
+        self, op: int, taken: _SyncPart, parts: tuple[OperatorStatePart, ...], new_files: list[StateFile]
     ) -> OperatorStateHandle:
         owner = f"{xxhash.xxh3_128_hexdigest(self._operators[op].uid.encode())}-{self._setup.subtask}"
-        path = f"{owner}-{cut.checkpoint_id}-{self._setup.attempt}.operator"
+        path = f"{owner}-{taken.checkpoint_id}-{self._setup.attempt}.operator"
         files = self._storage
-        if cut.savepoint is not None:
-            files = cut.savepoint.files
+        if taken.savepoint is not None:
+            files = taken.savepoint.files
         else:
             path = f"{SHARED}/{path}"
         assert files is not None
         content, offsets = pack(parts)
         digest = xxhash.xxh3_128_digest(content)
         known = self._completed_files.get(op)
-        if known is not None and known[0] == digest and cut.savepoint is None and not cut.full:
+        if known is not None and known[0] == digest and taken.savepoint is None and not taken.full:
             handle = known[1]  # unchanged: the existing file is reused
         else:
             new_files.append(StateFile(path, 0))  # so that a partly written file is removed
             handle = keep_packed(content, offsets, files, path)
             new_files[-1:] = [handle.content] if isinstance(handle.content, StateFile) else []
-        if cut.savepoint is None and isinstance(handle.content, StateFile):
-            self._operator_files.setdefault(cut.checkpoint_id, {})[op] = digest, handle
+        if taken.savepoint is None and isinstance(handle.content, StateFile):
+            self._operator_files.setdefault(taken.checkpoint_id, {})[op] = digest, handle
         return handle
 
     def _undo(self, written: _Written) -> None:

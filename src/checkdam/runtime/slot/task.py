@@ -19,7 +19,7 @@ from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_level
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.operator_setup import OpenOperator, Slot
+from checkdam.runtime.slot.operator_setup import OpenOperator, SlotResources
 from checkdam.runtime.slot.process_memory import resident_bytes
 from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, one_thread, stores, transactional
 from checkdam.runtime.slot.source_functions import RecordsSignal
@@ -59,7 +59,7 @@ class SlotTask:
             ended=_ended_sources(setup),
         )
         self.records_signal = RecordsSignal()
-        self._slot = Slot(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
+        self._slot = SlotResources(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last complete level of the current epoch
@@ -138,7 +138,7 @@ class SlotTask:
         for opened in self._operators.values():
             opened.process.end_of_input()
 
-    def seal(
+    def begin_snapshot(
         self,
         checkpoint_id: CheckpointId,
         epoch: Epoch,
@@ -149,9 +149,11 @@ class SlotTask:
         """Take the synchronous part of a snapshot as of this epoch. Return the seconds it took."""
         self._refuse_if_broken()
         if epoch != self._epoch or self._level_done:
-            raise SlotLostError(f"slot {self._setup.subtask} cannot cut checkpoint {checkpoint_id} at epoch {epoch}")
+            raise SlotLostError(
+                f"slot {self._setup.subtask} cannot take a snapshot for checkpoint {checkpoint_id} at epoch {epoch}"
+            )
         context = SnapshotContext(checkpoint_id, self._time.processing_time())
-        return self._snapshots.seal(context, savepoint, full=full)
+        return self._snapshots.begin(context, savepoint, full=full)
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
         """Wait for the asynchronous part of a checkpoint."""

@@ -70,10 +70,10 @@ def _start_slot(
         said = answer.read()
     if not said:
         raise RuntimeError(f"slot {index} did not start on {host} (exit code {process.wait()})")
-    told = json.loads(said)
+    started = json.loads(said)
     if location.startswith("grpc+tcp"):
-        location = location.rpartition(":")[0] + f":{told['port']}"
-    return SlotAddress(index, location, host, told["pid"])
+        location = location.rpartition(":")[0] + f":{started['port']}"
+    return SlotAddress(index, location, host, started["pid"])
 
 
 def _own_address(driver: str) -> str:

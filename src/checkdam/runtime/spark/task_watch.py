@@ -23,7 +23,7 @@ Report = Callable[[Stall | None], None]
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _WatchedStep:
     work: str
     report: Report
     watch: StackWatch
@@ -34,14 +34,14 @@ class TaskWatch:
 
     def __init__(self, interval: timedelta) -> None:
         self._interval = interval
-        self._step: _Step | None = None  # in progress
-        self._last: _Step | None = None  # the last that was begun
+        self._step: _WatchedStep | None = None  # in progress
+        self._last: _WatchedStep | None = None  # the last that was begun
         threading.Thread(target=self._run, daemon=True, name="task-watch").start()
 
     def watched(self, work: str, report: Report, produced: Iterator[T]) -> Iterator[T]:
         """Watch this thread while it produces, not while Spark consumes what it has produced."""
         while True:
-            self._step = self._last = _Step(work, report, StackWatch(SystemClock(), 2 * self._interval))
+            self._step = self._last = _WatchedStep(work, report, StackWatch(SystemClock(), 2 * self._interval))
             try:
                 each = next(produced)
             except StopIteration:
@@ -51,12 +51,12 @@ class TaskWatch:
             yield each
 
     def _run(self) -> None:
-        seen: _Step | None = None
+        seen: _WatchedStep | None = None
         while True:
             time.sleep(self._interval.total_seconds())
             seen = self._look(seen)
 
-    def _look(self, seen: _Step | None) -> _Step | None:
+    def _look(self, seen: _WatchedStep | None) -> _WatchedStep | None:
         """Report on the step seen last. Return the step to look at next."""
         step, last = self._step, self._last
         if last is None or (step is None and last is seen):

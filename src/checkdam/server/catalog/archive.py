@@ -21,7 +21,7 @@ import msgspec
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import CheckdamError, FencedError, StorageError
 from checkdam.ids import JobId
-from checkdam.runtime.job_control import JobMonitor
+from checkdam.runtime.job_control import WatchedJob
 from checkdam.runtime.monitor.job_events import CheckpointStats, JobListener
 from checkdam.runtime.monitor.job_records import CheckpointRecord, JobRecord
 from checkdam.storage.contract import FileStatus, Storage
@@ -143,7 +143,7 @@ class ArchivingListener(JobListener):
     list and a log line. Only the end of the job waits, briefly. Register it after the monitor, whose record it saves.
     """
 
-    def __init__(self, archive: JobArchive, monitor: JobMonitor) -> None:
+    def __init__(self, archive: JobArchive, monitor: WatchedJob) -> None:
         self._archive = archive
         self._monitor = monitor
         self._changed = threading.Condition()
@@ -205,6 +205,6 @@ class ArchivingListener(JobListener):
             _log.warning("archive %s: the job is not saved: %s", self._archive.uri, error)
 
 
-def archiving(storage: str | None, monitor: JobMonitor) -> ArchivingListener | None:
+def archiving(storage: str | None, monitor: WatchedJob) -> ArchivingListener | None:
     """Return a listener that archives a job next to its checkpoints; None if the job has no checkpoint directory."""
     return None if storage is None else ArchivingListener(JobArchive(storage), monitor)

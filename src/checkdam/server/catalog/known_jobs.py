@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from checkdam.ids import JobId
-from checkdam.runtime.job_control import JobMonitor, RunningJob
+from checkdam.runtime.job_control import RunningJob, WatchedJob
 from checkdam.runtime.monitor.job_records import JobRecord
 from checkdam.server.app.http_errors import RestError, job_not_found
 
@@ -33,7 +33,7 @@ class Jobs:
         self._archive = archive
         self._lock = threading.Lock()
         self._running: dict[str, RunningJob] = {}
-        self._ended: dict[str, JobMonitor] = {}  # most recent last
+        self._ended: dict[str, WatchedJob] = {}  # most recent last
 
     def started(self, job: RunningJob) -> None:
         with self._lock:
@@ -89,5 +89,5 @@ class Jobs:
         records = [monitor.record() for monitor in monitors]
         return sorted(records, key=lambda record: record.started_at, reverse=True)
 
-    def _monitors(self) -> dict[str, JobMonitor]:
+    def _monitors(self) -> dict[str, WatchedJob]:
         return self._ended | {job_id: job.monitor for job_id, job in self._running.items()}

@@ -14,7 +14,7 @@ from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, Subta
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.messages import RestorePoint, SlotSetup
-from checkdam.runtime.slot.operator_setup import OpenOperator, Slot
+from checkdam.runtime.slot.operator_setup import OpenOperator, SlotResources
 from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle
 from checkdam.testing import ManualClock, MemoryStorage
 from checkdam.types.batch import Batch
@@ -60,7 +60,9 @@ class OneOperator:
             restore=restore,
         )
         event_time = EventTime(plan, self.clock)
-        self.opened = OpenOperator(self.operator, Slot(setup, event_time, self.clock, self.storage, records_came))
+        self.opened = OpenOperator(
+            self.operator, SlotResources(setup, event_time, self.clock, self.storage, records_came)
+        )
         self.process = self.opened.open()
 
     @property

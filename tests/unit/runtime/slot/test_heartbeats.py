@@ -117,7 +117,7 @@ def test_a_slot_that_is_stopped_is_noticed_by_whoever_waits_for_it(tmp_path: Pat
         wait_until(lambda: len(beats) > 2)
         slot.send_signal(signal.SIGSTOP)
         with pytest.raises(SlotLostError, match=rf"slot 1 \(process {slot.pid} on .*\) has not answered for 1\.5 s"):
-            remote.seal(CheckpointId(1), Epoch(1))
+            remote.begin_snapshot(CheckpointId(1), Epoch(1))
         holding.join(30)
         remote.kill()
         slot.wait(30)

@@ -63,13 +63,13 @@ class Slot:
         self.task.end_epoch(Epoch(self.epoch_done), commit=False)
 
     def checkpoint(self, checkpoint_id: CheckpointId, *, full: bool = False) -> SlotSnapshot:
-        self.task.seal(checkpoint_id, Epoch(self.epoch_done), full=full)
+        self.task.begin_snapshot(checkpoint_id, Epoch(self.epoch_done), full=full)
         snapshot = self.task.snapshot(checkpoint_id)
         self.task.completed(checkpoint_id)
         return snapshot
 
     def savepoint(self, checkpoint_id: CheckpointId) -> SlotSnapshot:
-        self.task.seal(checkpoint_id, Epoch(self.epoch_done), savepoint=self.place)
+        self.task.begin_snapshot(checkpoint_id, Epoch(self.epoch_done), savepoint=self.place)
         return self.task.snapshot(checkpoint_id)
 
     def in_savepoint(self) -> dict[str, int]:
@@ -103,7 +103,7 @@ def test_in_memory_the_limit_is_on_a_state_whole_and_not_on_each_of_its_files() 
     assert keyed(kept).state_bytes <= 500
     assert "memory-storage.max-state-size" in (declined.value.hint or "")
     assert not [each for each in slot.words.storage.list("") if each.path.endswith(f"-{slot.epoch_done}-try")]
-    slot.task.seal(CheckpointId(20), Epoch(slot.epoch_done), savepoint=slot.place)
+    slot.task.begin_snapshot(CheckpointId(20), Epoch(slot.epoch_done), savepoint=slot.place)
     assert keyed(slot.task.snapshot(CheckpointId(20))).state_bytes > 0  # a savepoint has no limit
 
 
@@ -145,7 +145,7 @@ def test_a_savepoint_that_is_released_stays_and_the_slot_goes_on_without_it() ->
 def test_a_savepoint_released_before_anybody_asked_for_it_stays_too() -> None:
     slot = Slot()
     slot.epoch(*WORDS)
-    slot.task.seal(ONE, Epoch(1), savepoint=slot.place)
+    slot.task.begin_snapshot(ONE, Epoch(1), savepoint=slot.place)
     slot.task._snapshots._saving.submit(lambda: None).result()
 
     slot.task.released(ONE)
@@ -158,7 +158,7 @@ def test_a_savepoint_released_before_anybody_asked_for_it_stays_too() -> None:
 def test_what_an_aborted_savepoint_wrote_is_removed_unless_the_driver_knows_of_it(when: str) -> None:
     slot = Slot()
     slot.epoch(*WORDS)
-    slot.task.seal(ONE, Epoch(1), savepoint=slot.place)
+    slot.task.begin_snapshot(ONE, Epoch(1), savepoint=slot.place)
     if when == "reported":
         slot.task.snapshot(ONE)
     slot.task._snapshots._saving.submit(lambda: None).result()
@@ -193,7 +193,7 @@ def test_a_savepoint_followed_by_a_checkpoint_publishes_its_output_once() -> Non
 def test_the_output_of_an_aborted_savepoint_rides_with_the_next_checkpoint() -> None:
     slot = Slot()
     slot.epoch("a")
-    slot.task.seal(ONE, Epoch(1), savepoint=slot.place)
+    slot.task.begin_snapshot(ONE, Epoch(1), savepoint=slot.place)
     slot.task.aborted(ONE)
 
     slot.publish(slot.checkpoint(TWO))
@@ -218,7 +218,7 @@ def test_output_is_kept_though_two_cuts_have_the_same_number() -> None:
     slot.savepoint(ONE)
     slot.task.released(ONE)
     slot.epoch("b")
-    slot.task.seal(ONE, Epoch(2))
+    slot.task.begin_snapshot(ONE, Epoch(2))
 
     slot.publish(slot.task.snapshot(ONE))
 
@@ -241,7 +241,7 @@ def test_checkpoints_complete_while_a_savepoint_is_still_written_and_lack_nothin
     slow = Slow()
     slot = Slot(target=slow)
     slot.epoch(*WORDS)
-    slot.task.seal(ONE, Epoch(1), savepoint=slot.place)
+    slot.task.begin_snapshot(ONE, Epoch(1), savepoint=slot.place)
     slot.epoch("w1")
 
     checkpointed = slot.checkpoint(TWO)  # would wait for ever if it came after the savepoint
@@ -260,7 +260,7 @@ def test_an_abort_reaches_a_savepoint_that_is_still_written() -> None:
     slow = Slow()
     slot = Slot(target=slow)
     slot.epoch(*WORDS)
-    slot.task.seal(ONE, Epoch(1), savepoint=slot.place)
+    slot.task.begin_snapshot(ONE, Epoch(1), savepoint=slot.place)
 
     slot.task.aborted(ONE)
     slow.may_go.set()
@@ -309,7 +309,7 @@ def test_a_native_savepoint_of_rocksdb_keeps_the_names_of_tables() -> None:
     slot.task.close()
     task = slot.task = SlotTask(replace(slot.task._setup, backend=RocksDBStateBackend("32 MB"), storage=None))
     slot.epoch(*WORDS)
-    task.seal(ONE, Epoch(1), savepoint=SavepointTarget(slot.place.directory, SavepointFormat.NATIVE))
+    task.begin_snapshot(ONE, Epoch(1), savepoint=SavepointTarget(slot.place.directory, SavepointFormat.NATIVE))
 
     snapshot = task.snapshot(ONE)
 

@@ -57,8 +57,8 @@ REFUSED: dict[str, Callable[[Slot], object]] = {
     "the end of an epoch that was applied": lambda slot: slot.task.end_epoch(Epoch(4), commit=False),
     "the end of an epoch too far": lambda slot: slot.task.end_epoch(Epoch(6), commit=False),
     "a level twice": lambda slot: (slot.level(1, 5, "a"), slot.level(1, 5, "a")),
-    "a cut of another epoch": lambda slot: slot.task.seal(ONE, Epoch(3)),
-    "a cut within an epoch": lambda slot: (slot.level(1, 5, "a"), slot.task.seal(ONE, Epoch(4))),
+    "a cut of another epoch": lambda slot: slot.task.begin_snapshot(ONE, Epoch(3)),
+    "a cut within an epoch": lambda slot: (slot.level(1, 5, "a"), slot.task.begin_snapshot(ONE, Epoch(4))),
     "a level while one is open": lambda slot: (slot.task.begin_level(1, Epoch(5)), slot.level(1, 5, "a")),
     "the end of an epoch while a level is open": lambda slot: (
         slot.task.begin_level(1, Epoch(5)),
@@ -105,12 +105,12 @@ def test_counts_are_of_one_epoch_only() -> None:
 def test_a_snapshot_holds_what_was_there_at_the_cut_and_not_what_came_later() -> None:
     slot = Slot()
     slot.epoch(5, "a")
-    slot.task.seal(ONE, Epoch(5))
+    slot.task.begin_snapshot(ONE, Epoch(5))
     slot.epoch(6, "b")
 
     snapshot = slot.task.snapshot(ONE)
 
-    slot.task.seal(TWO, Epoch(6))
+    slot.task.begin_snapshot(TWO, Epoch(6))
     later = slot.task.snapshot(TWO)
     assert snapshot.state_bytes < later.state_bytes
     assert [len(operator.committables) for operator in snapshot.operators] == [0, 1]
@@ -119,11 +119,11 @@ def test_a_snapshot_holds_what_was_there_at_the_cut_and_not_what_came_later() ->
 def test_output_of_a_checkpoint_that_never_completed_rides_with_the_next() -> None:
     slot = Slot()
     slot.epoch(5, "a")
-    slot.task.seal(ONE, Epoch(5))
+    slot.task.begin_snapshot(ONE, Epoch(5))
     first = slot.task.snapshot(ONE).operators[-1].committables
     slot.task.aborted(ONE)
     slot.epoch(6, "b")
-    slot.task.seal(TWO, Epoch(6))
+    slot.task.begin_snapshot(TWO, Epoch(6))
 
     second = slot.task.snapshot(TWO).operators[-1].committables
 
@@ -134,11 +134,11 @@ def test_output_of_a_checkpoint_that_never_completed_rides_with_the_next() -> No
 def test_output_of_a_completed_checkpoint_does_not_ride_again() -> None:
     slot = Slot()
     slot.epoch(5, "a")
-    slot.task.seal(ONE, Epoch(5))
+    slot.task.begin_snapshot(ONE, Epoch(5))
     slot.task.snapshot(ONE)
     slot.task.completed(ONE)
     slot.epoch(6, "b")
-    slot.task.seal(TWO, Epoch(6))
+    slot.task.begin_snapshot(TWO, Epoch(6))
 
     assert len(slot.task.snapshot(TWO).operators[-1].committables) == 1
 
@@ -146,7 +146,7 @@ def test_output_of_a_completed_checkpoint_does_not_ride_again() -> None:
 def test_a_slot_whose_output_could_not_be_written_goes_no_further() -> None:
     slot = Slot(FaultyStorage(MemoryStorage(), at=0, fault=Fault.REFUSED))
     slot.epoch(5, "a")
-    slot.task.seal(ONE, Epoch(5))
+    slot.task.begin_snapshot(ONE, Epoch(5))
     with pytest.raises(SlotLostError, match="was not written") as lost:
         slot.task.snapshot(ONE)
 
@@ -154,13 +154,13 @@ def test_a_slot_whose_output_could_not_be_written_goes_no_further() -> None:
     with pytest.raises(SlotLostError, match="was not written"):
         slot.epoch(6, "b")
     with pytest.raises(SlotLostError, match="was not written"):
-        slot.task.seal(TWO, Epoch(5))
+        slot.task.begin_snapshot(TWO, Epoch(5))
 
 
 def test_an_aborted_checkpoint_leaves_no_state_file() -> None:
     slot = Slot()
     slot.epoch(5, "a")
-    slot.task.seal(ONE, Epoch(5))
+    slot.task.begin_snapshot(ONE, Epoch(5))
     slot.task._snapshots._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
     assert slot.words.storage.list("") != []
 

@@ -135,7 +135,7 @@ class OneSlot:
         return self.task.end_epoch(Epoch(self._epoch), commit=False)
 
     def checkpoint(self, checkpoint_id: CheckpointId = ONE) -> SlotSnapshot:
-        self.task.seal(checkpoint_id, Epoch(self._epoch))
+        self.task.begin_snapshot(checkpoint_id, Epoch(self._epoch))
         return self.task.snapshot(checkpoint_id)
 
     def files(self) -> list[str]:
@@ -194,7 +194,7 @@ def test_operator_state_is_found_again_be_it_small_or_in_a_file_of_its_own(size:
 def test_an_aborted_checkpoint_leaves_no_file_of_operator_state() -> None:
     slot = OneSlot(Source(size=INLINE_LIMIT))
     slot.epoch()
-    slot.task.seal(ONE, Epoch(1))
+    slot.task.begin_snapshot(ONE, Epoch(1))
     slot.task._snapshots._writing.submit(lambda: None).result()  # it is written, and nobody has asked for it
     assert len(slot.files()) == 1
 

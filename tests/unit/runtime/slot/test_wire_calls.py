@@ -50,7 +50,7 @@ def slot(tmp_path: Path) -> Iterator[RemoteSlot]:
 def test_a_savepoint_is_sealed_written_and_released(slot: RemoteSlot, tmp_path: Path, format: SavepointFormat) -> None:
     place = SavepointDirectory.prepare(str(tmp_path / "savepoints"), JobId("a" * 32))
 
-    slot.seal(ONE, Epoch(4), savepoint=place.target(format))
+    slot.begin_snapshot(ONE, Epoch(4), savepoint=place.target(format))
     snapshot = slot.snapshot(ONE)
     slot.released(ONE)
 
@@ -60,18 +60,18 @@ def test_a_savepoint_is_sealed_written_and_released(slot: RemoteSlot, tmp_path: 
 
 def test_an_aborted_savepoint_takes_its_directory_with_it(slot: RemoteSlot, tmp_path: Path) -> None:
     place = SavepointDirectory.prepare(str(tmp_path / "savepoints"), JobId("a" * 32))
-    slot.seal(ONE, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
+    slot.begin_snapshot(ONE, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
 
     slot.aborted(ONE)
-    slot.seal(TWO, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
+    slot.begin_snapshot(TWO, Epoch(4), savepoint=place.target(SavepointFormat.CANONICAL))
     slot.snapshot(TWO)  # written after the first was undone
 
     assert list((tmp_path / "savepoints").iterdir()) == []
 
 
 def test_a_full_checkpoint_can_be_asked_for_and_another_epoch_cannot(slot: RemoteSlot) -> None:
-    assert slot.seal(ONE, Epoch(4), full=True) > 0
+    assert slot.begin_snapshot(ONE, Epoch(4), full=True) > 0
     slot.snapshot(ONE)
 
     with pytest.raises(SlotLostError, match="epoch 3"):
-        slot.seal(TWO, Epoch(3), full=True)
+        slot.begin_snapshot(TWO, Epoch(3), full=True)
