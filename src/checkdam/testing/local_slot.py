@@ -114,7 +114,7 @@ class LocalSlot:
         self._life.last_checkpoint = checkpoint_id
         self._engine.begun(checkpoint_id)
         self._at(Step.BEFORE_SNAPSHOT, checkpoint_id)
-        # It opens the storage of a savepoint
+        # A savepoint opens its storage here.
         with self._lock, self._watch.working("begin_snapshot"), watched_by(self._life):
             seconds = self._alive().begin_snapshot(checkpoint_id, epoch, savepoint=savepoint, full=full)
         self._at(Step.BEFORE_WRITING, checkpoint_id)

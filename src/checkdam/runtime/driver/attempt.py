@@ -73,9 +73,8 @@ class AttemptRun:
         attempt: AttemptId,
         restored: Restored | None,
         around: Surroundings,
-        machinery: Machinery | None = None,
+        machinery: Machinery,
     ) -> None:
-        machinery = machinery or Machinery()
         self.job = job
         self.coordinator = around.coordinator
         self._attempt = attempt
@@ -257,21 +256,21 @@ class AttemptRun:
         if self._closed is None:
             self.state.fail(JobFailedError("the attempt was broken off"))
             self._engine.interrupt()
-            loop.run(lambda: loop.is_idle(INPUT, STARTING))
-            loop.run(lambda: loop.is_idle(EXTRA, SLOTS), _ENDING_SECONDS)
+            loop.run_until_idle(INPUT, STARTING)
+            loop.run_until_idle(EXTRA, SLOTS, seconds=_ENDING_SECONDS)
             self._end()
             self.state.do(KILLS, self._group.close_soon, lambda: None)
-            loop.run(lambda: loop.is_idle(KILLS))
+            loop.run_until_idle(KILLS)
         self._end()
         self.kill()
-        loop.run(lambda: loop.is_idle(INPUT, STARTING, EXTRA, SLOTS, KILLS))
+        loop.run_until_idle(INPUT, STARTING, EXTRA, SLOTS, KILLS)
         self.checkpoints.abort(self._why_over())
         self._group.dispose()
-        if not loop.run(lambda: loop.is_idle(SAVEPOINT), _SAVEPOINT_SECONDS):
+        if not loop.run_until_idle(SAVEPOINT, seconds=_SAVEPOINT_SECONDS):
             places = ", ".join(self.checkpoints.places)
             reason = f"the place of a savepoint does not answer, and something may be left there: {places}"
             self.state.reports.left_behind(SavepointError(reason))
-        loop.run(lambda: loop.is_idle(COMMITTER))
+        loop.run_until_idle(COMMITTER)
         self.checkpoints.refuse_rest()
         self._group.disconnect()
         self._refuse_requests()

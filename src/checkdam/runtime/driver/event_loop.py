@@ -102,6 +102,10 @@ class EventLoop:
         """Return whether all work of these lanes is done and its outcome handled."""
         return not any(self._under_way[lane] for lane in lanes)
 
+    def run_until_idle(self, *lanes: Lane, seconds: float | None = None) -> bool:
+        """Handle events until these lanes are idle. Return False if they are not within the given time."""
+        return self.run(lambda: self.is_idle(*lanes), seconds)
+
     def run(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
         """Handle events until `until` holds. Return False if it does not within the given time."""
         end = None if seconds is None else self._now() + seconds

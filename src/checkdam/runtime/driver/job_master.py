@@ -59,7 +59,6 @@ from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.monitor.listeners import DeferredListener, TimedListener
 from checkdam.runtime.stalls import Stall
 from checkdam.state.snapshot_handles import SavepointFormat
-from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
 
 _STATUS_AFTER = {
@@ -85,12 +84,11 @@ class JobMaster:
         restored: Restored | None = None,
         listener: JobListener | None = None,
         clock: Clock | None = None,
-        storage: Storage | None = None,
         resumes: bool = False,
         take_over: bool = False,
         machinery: Machinery | None = None,
     ) -> None:
-        self._machinery = machinery
+        self._machinery = machinery or Machinery()
         self._job = job
         self._engines = engines
         self._engine = engines(job.plan)
@@ -98,7 +96,7 @@ class JobMaster:
         self._timed_listener = TimedListener(listener or JobListener())
         self._listener = DeferredListener(self._timed_listener, self._report)
         self._clock = clock or SystemClock()
-        self._storage = storage or (open_storage(job.storage) if job.storage else None)
+        self._storage = open_storage(job.storage) if job.storage else None
         self._store = CheckpointStore(self._storage, job.job_id) if self._storage else None
         self._outputs = Outputs.of(job.plan, job.job_id, self._storage, job.mode)
         self._remains = Remains(job.job_id, job.checkpoints, self._storage, self._outputs)

@@ -57,18 +57,11 @@ class JobMonitor(JobListener):
     again, and after a rescale subtasks are different ones. Epochs, checkpoints and failures are kept across attempts.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        clock: Clock | None = None,
-        *,
-        configuration: Configuration | None = None,
-        address: str | None = None,
-    ) -> None:
+    def __init__(self, job: Job, clock: Clock | None = None, *, configuration: Configuration | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._job = job
-        self._address = address
+        self._address: str | None = None
         self._settings = job_settings(job, configuration)
         known = configuration or Configuration()
         self._plan = job.plan

@@ -36,7 +36,6 @@ class SlotTask:
     def __init__(
         self,
         setup: SlotSetup,
-        storage: Storage | None = None,
         clock: Clock | None = None,
         executors: Callable[[str], Executor] = one_thread,
     ) -> None:
@@ -44,8 +43,7 @@ class SlotTask:
         self._plan = setup.plan
         for of, info in setup.registered_types.items():
             register(of, info)
-        whole = storage or (open_storage(setup.storage) if setup.storage else None)
-        files = subtree(whole, setup.job_id) if whole is not None else None  # the job's own directory
+        files = subtree(open_storage(setup.storage), setup.job_id) if setup.storage else None  # the job's own directory
         clock = clock or SystemClock()
         self._time = OperatorTime(clock)
         self._event_time = EventTime(
