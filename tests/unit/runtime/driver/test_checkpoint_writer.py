@@ -14,7 +14,7 @@ from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.driver.checkpoint_writer import CheckpointWriter
 from checkdam.runtime.driver.event_loop import EventLoop
 from checkdam.runtime.driver.outputs import Outputs
-from checkdam.testing.memory_storage import MemoryStorage
+from checkdam.storage.memory_storage import MemoryStorage
 
 JOB = JobId("a" * 32)
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
