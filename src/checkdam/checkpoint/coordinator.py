@@ -75,6 +75,7 @@ class CheckpointCoordinator:
         self._ready: dict[CheckpointId, AcknowledgedCheckpoint] = {}
         self._writing: AcknowledgedCheckpoint | None = None  # from its metadata to the notified slots
         self._withdrawn: str | None = None  # why the metadata of `_writing` is being removed again
+        self._is_notifying = False  # some slots may know that `_writing` is complete, and build on it
         self._retained = {checkpoint.checkpoint_id: checkpoint for checkpoint in retained}
         self._files = SharedFiles(foreign_files)
         for checkpoint in self._retained.values():
@@ -202,7 +203,8 @@ class CheckpointCoordinator:
         waited = max(0.0, now - since) if since is not None else 0.0
         checkpoint_id = self.take_id()
         # Its snapshots build on what is complete now, so those files stay until it is complete or aborted.
-        self._bases[checkpoint_id] = frozenset(file for kept in self._retained.values() for file in kept.files())
+        complete = [*self._retained.values(), *([self._writing] if self._writing and self._is_notifying else [])]
+        self._bases[checkpoint_id] = frozenset(file for kept in complete for file in kept.files())
         self._files.acquire(self._bases[checkpoint_id])
         return PendingCheckpoint(
             checkpoint_id=checkpoint_id,
@@ -317,6 +319,7 @@ class CheckpointCoordinator:
     def output_committed(self, checkpoint_id: CheckpointId) -> list[Action]:
         """Notify the slots after all output that the checkpoint covers was committed."""
         self._being_written(checkpoint_id)
+        self._is_notifying = True
         return [NotifyCompleted(checkpoint_id)]
 
     def output_lost(self, checkpoint_id: CheckpointId, reason: str) -> list[Action]:
@@ -427,6 +430,7 @@ class CheckpointCoordinator:
     def _take_writing(self, checkpoint_id: CheckpointId) -> AcknowledgedCheckpoint:
         writing = self._being_written(checkpoint_id)
         self._writing = self._withdrawn = None
+        self._is_notifying = False
         self._pause_over = self._clock.monotonic() + _seconds(self._config.min_pause)
         return writing
 

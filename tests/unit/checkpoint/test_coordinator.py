@@ -330,6 +330,24 @@ def test_the_next_attempt_goes_on_with_the_retained_checkpoints() -> None:
     ]
 
 
+def test_a_barrier_sent_while_the_slots_are_notified_keeps_what_they_may_build_on() -> None:
+    job = Job(subtasks=1, max_concurrent=3)
+    job.coordinator.trigger(EPOCH(0))
+    job.coordinator.trigger(EPOCH(1))
+    job.coordinator.acknowledge(snapshot(1, 0, "base"))
+    job.coordinator.acknowledge(snapshot(2, 0, "compacted"))
+    job.coordinator.metadata_written(ID(1))
+    job.coordinator.output_committed(ID(1))
+    job.coordinator.trigger(EPOCH(2))  # the slot knows already that checkpoint 1 is complete
+    job.coordinator.slots_notified(ID(1))
+
+    _, discard = job.finish(2)
+    (write,) = job.coordinator.acknowledge(snapshot(3, 0, "delta", old=("base",)))
+
+    assert discard == DiscardCheckpoints((ID(1),), ())
+    assert isinstance(write, WriteMetadata)
+
+
 def test_foreign_files_are_never_deleted() -> None:
     job = Job(subtasks=1, foreign=[file("theirs")], tolerable_failures=9)
     job.coordinator.trigger(EPOCH(0))
