@@ -88,11 +88,12 @@ class CheckpointWriter:
     def discard(self, checkpoint_ids: Sequence[CheckpointId], files: Sequence[StateFile]) -> None:
         """Remove older checkpoints, and files that no checkpoint needs without them."""
         self._store.check()
-        self._has_undiscarded = True
+        had_undiscarded, self._has_undiscarded = self._has_undiscarded, True
         for checkpoint_id in checkpoint_ids:
             self._store.discard(checkpoint_id)
-        self._has_undiscarded = False
-        self._store.delete_files(files)
+        self._has_undiscarded = had_undiscarded  # an earlier one that failed may need some of the files
+        if not had_undiscarded:
+            self._store.delete_files(files)
 
     def remove(self, checkpoint_id: CheckpointId) -> None:
         """Remove the metadata of a withdrawn checkpoint."""
