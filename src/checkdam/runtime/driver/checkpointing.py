@@ -121,7 +121,7 @@ class Checkpointing:
         self._written: dict[CheckpointId, WrittenCheckpoint] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._orders: dict[CheckpointId, SavepointOrder] = {}
-        self._maybe_complete: set[CheckpointId] = set()  # aborted, but their files must stay until the next attempt
+        self._maybe_complete: dict[CheckpointId, Sequence[StateFile]] = {}  # aborted; files not deleted
         self._never_sent: set[CheckpointId] = set()  # timed out before the epoch ended: unknown to the slots
         self._slots_ended = False
         self._takes_reports = True
@@ -338,7 +338,7 @@ class Checkpointing:
 
     def _metadata_failed(self, checkpoint_id: CheckpointId, error: CheckdamError, *, is_savepoint: bool) -> None:
         if isinstance(error, StorageUncertainError) and not is_savepoint:
-            self._maybe_complete.add(checkpoint_id)
+            self._maybe_complete[checkpoint_id] = ()
         # No later checkpoint can cover lost output: fail over, whatever number of failures is tolerated. A driver that
         # was replaced by another must stop.
         if isinstance(error, OutputLostError if not is_savepoint else FencedError):
@@ -366,6 +366,8 @@ class Checkpointing:
         """Notify the slots: at the next barrier they must build on this checkpoint."""
 
         def notified() -> None:
+            if not is_savepoint:
+                self._discard_superseded(checkpoint_id)
             self._perform(self._coordinator.slots_notified(checkpoint_id))
             if not is_savepoint:
                 self._answer(checkpoint_id, checkpoint_id)
@@ -394,6 +396,12 @@ class Checkpointing:
             lambda: self._reports.checkpoints_discarded(checkpoint_ids),
         )
 
+    def _discard_superseded(self, completed: CheckpointId) -> None:
+        """Remove older checkpoints whose metadata may exist, before files are deleted that they share with others."""
+        for checkpoint_id in [each for each in self._maybe_complete if each < completed]:
+            files = self._maybe_complete.pop(checkpoint_id)
+            self._on(COMMITTER, partial(self._writer.discard, (checkpoint_id,), files))
+
     def _remove_metadata(self, checkpoint_id: CheckpointId) -> None:
         self._written.pop(checkpoint_id)
         self._on(
@@ -407,6 +415,9 @@ class Checkpointing:
     def _abort(self, action: AbortCheckpoint) -> None:
         checkpoint_id = action.checkpoint_id
         self._states.pop(checkpoint_id, None)
+        if checkpoint_id in self._maybe_complete:
+            self._maybe_complete[checkpoint_id] = action.new_files
+            action = replace(action, new_files=())
         order = self._orders.get(checkpoint_id)
         if order is not None:
             self._reports.progressed(None)
@@ -430,7 +441,7 @@ class Checkpointing:
     def _abort_checkpoint(self, action: AbortCheckpoint) -> None:
         if action.checkpoint_id not in self._never_sent:
             self._notify(lambda slot: slot.aborted(action.checkpoint_id))
-        if action.new_files and action.checkpoint_id not in self._maybe_complete:
+        if action.new_files:
             self._writer.delete(action.new_files)
 
     def _abort_savepoint(self, checkpoint_id: CheckpointId, order: SavepointOrder) -> str | None:
