@@ -5,37 +5,49 @@ from __future__ import annotations
 import itertools
 import random
 import traceback
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WordCount
 
+from checkdam.checkpoint import checkpoint_store, terms
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, load_checkpoint
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd
+from checkdam.connectors.file_sink import STAGING, PartFile
 from checkdam.errors import CheckdamError
 from checkdam.ids import Attempt, JobId
 from checkdam.runtime.driver import job_master
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
-from checkdam.storage.contract import Storage
+from checkdam.runtime.slot import task
+from checkdam.runtime.source_position import decode_position
 from checkdam.storage.filesystem import open_storage
-from checkdam.storage.memory_storage import MemoryStorage
-from checkdam.testing.faulty_storage import Fault, FaultyStorage
+from checkdam.testing.faulty_storage import Fault
 from checkdam.testing.local_job import JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
 from checkdam.testing.trouble import DriverKilled
-from simulation.scheduler import HangError, Plan, Scheduler, simulated
+from simulation.machinery import simulated
+from simulation.scheduler import CooperativeLock, HangError, Scheduler
 from simulation.slots import SimulatedEngine, SimulatedSlot
+from simulation.storages import GuardedStorage, TroubledStorage, decoded
 
+_KEYS = "abcdefghijkl"
 _MOST_DRIVERS = 12
-_FAULTS = ("kill slot", "cut slot off", "kill driver", "slow")
-_REQUESTS = ("checkpoint", "savepoint", "savepoint", "stop", "stop and drain", "rescale", "cancel", "suspend")
+_USUAL_STEPS = 350  # of a driver
+_STORAGES = ("checkpoints", "output", "savepoints")
+_DEATHS = ("kill slot", "kill slot", "cut slot off", "kill driver")
+_FAULTS = (*_DEATHS, *2 * ("slow", "metadata fails", "change fails"))
+_REQUESTS = (*3 * ("checkpoint", "savepoint"), "stop", "stop and drain", "rescale", "cancel", "suspend")
+_REFERS_TO_DELETED, _GONE = "which has been deleted", "is gone"
 
 
 class BrokenPromiseError(Exception):
@@ -52,21 +64,6 @@ class Outcome:
     trace: list[str]  # every step
 
 
-class _FaultyMetadata(FaultyStorage):
-    """Counts only the changes that create `_metadata`, the moment at which a checkpoint begins to exist."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _FaultyMetadata, (self.storage, self.at, self.fault)
-
-    @contextmanager
-    def _change(self, what: str) -> Iterator[None]:
-        if what.endswith('_metadata"') and what.startswith(("create", "write")):
-            with super()._change(what):
-                yield
-        else:
-            yield
-
-
 @dataclass
 class _Run:
     """One job under one seed, over as many drivers as it takes."""
@@ -75,54 +72,79 @@ class _Run:
     rng: random.Random = field(init=False)
     clock: ManualClock = field(default_factory=ManualClock)
     story: list[str] = field(default_factory=list)
+    job: LocalJob = field(init=False)
     asked: list[tuple[str, Future[Any]]] = field(default_factory=list)
     engines: list[SimulatedEngine] = field(default_factory=list)
+    savepoints: list[str] = field(default_factory=list)  # complete ones, which must stay and can be restored
+    repeats: Counter[tuple[str, int]] = field(default_factory=Counter)  # output that a restored savepoint repeats
+    visible: dict[str, set[str]] = field(default_factory=dict)  # the files of the output, when a savepoint completed
+    plans: bool = False  # whether faults may still be planned
+    has_stopped: bool = False  # the last driver has ended with a savepoint
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.scheduler = Scheduler(self.rng, self.clock)
-        words = [[self.rng.choice("abcdef") for _ in range(self.rng.randint(0, 4))] for _ in range(5)]
-        self.storages = [self._storage(name) for name in ("checkpoints", "output", "savepoints")]
-        self.count = WordCount([each or ["a"] for each in words], storage=self.storages[0], sink=self.storages[1])
+        self.memories = [GuardedStorage() for _ in _STORAGES]
+        self.memories[0].on_complete = lambda directory: self._perhaps_soon(0.1)
+        self.memories[2].on_complete = self._savepoint_completed
+        self.storages = [self._storage(name, memory) for name, memory in zip(_STORAGES, self.memories, strict=True)]
+        self.count = WordCount(self._words(), storage=self.storages[0], sink=self.storages[1])
         self.place = SavepointPlace(self.storages[2])
         self.checkpoints = CheckpointConfig(
             interval=self.rng.choice([timedelta(0), timedelta(0), timedelta(seconds=1), None]),
             timeout=timedelta(seconds=5),
             min_pause=timedelta(seconds=self.rng.choice([0, 0, 1])),
-            max_concurrent=self.rng.choice([1, 2, 3]),
+            max_concurrent=self.rng.choice([1, 2, 3, 4]),
             tolerable_failures=self.rng.choice([0, 2, 100]),
             num_retained=self.rng.choice([1, 2]),
+            incremental=self.rng.random() < 0.9,
             retention=CheckpointRetention.RETAIN_ON_CANCELLATION,
         )
         self.story.append(f"{self.checkpoints}")
 
-    def _storage(self, name: str) -> Storage:
-        """Return a storage in which one change may fail: the n-th, or the n-th that writes metadata."""
-        fault, number = self.rng.choice(list(Fault)), self.rng.randrange(60)
-        match self.rng.randrange(5):
-            case 0:
-                self.story.append(f"{name}: change {number}: {fault.value}")
-                return FaultyStorage(MemoryStorage(), number, fault)
-            case 1:
-                self.story.append(f"{name}: metadata {number % 6}: {fault.value}")
-                return _FaultyMetadata(MemoryStorage(), number % 6, fault)
-            case _:
-                return MemoryStorage()
+    def _words(self) -> list[list[str]]:
+        """Return epochs that change most keys, or few of many: then snapshots build on earlier ones."""
+        if self.rng.random() < 0.4:
+            return [[self.rng.choice("abcdef") for _ in range(self.rng.randint(1, 4))] for _ in range(5)]
+        few = [[self.rng.choice(_KEYS) for _ in range(self.rng.choice([1, 1, 2]))] for _ in range(8)]
+        return [list(_KEYS), *few]
+
+    def _storage(self, name: str, memory: GuardedStorage) -> TroubledStorage:
+        fault = self.rng.choice(list(Fault))
+        number = self.rng.randrange(60) if self.rng.random() < 0.3 else -1
+        if number >= 0:
+            self.story.append(f"{name}: change {number}: {fault.value}")
+        return TroubledStorage(memory, number, fault, self.rng)
+
+    def _savepoint_completed(self, directory: str) -> None:
+        files = [each.path for each in self.memories[1].list("")]
+        self.visible[directory] = {path for path in files if not path.startswith(STAGING)}
+        self._perhaps_soon(0.5)
+
+    def _perhaps_soon(self, chance: float) -> None:
+        """Perhaps let a fault come soon: the moments after a checkpoint or savepoint are those at which it hurts."""
+        if self.plans and self.rng.random() < chance:
+            self._plan(self.rng.choice(_DEATHS), within=60)
 
     # -- faults and requests ------------------------------------------------------------------------------------
 
     def plan(self, job: LocalJob) -> None:
-        """Schedule up to three faults or requests for this driver, at steps chosen by the seed."""
-        deeds: dict[int, Callable[[], None]] = {}
-        for _ in range(self.rng.choice([0, 1, 1, 2, 3])):
-            what = self.rng.choice([*_FAULTS, *_REQUESTS])
-            step, number = self.scheduler.steps + self.rng.randint(1, 250), self.rng.randrange(4)
-            self.story.append(f"step {step}: {what} {number}")
-            deeds[step] = lambda what=what, number=number: self._do(job, what, number)  # type: ignore[misc]
-        self.scheduler.plan = Plan(deeds)
+        """Plan faults and requests for this driver, at steps chosen by the seed."""
+        self.scheduler.plan.clear()
+        self.job, self.plans = job, True
+        for _ in range(self.rng.choice([0, 2, 3, 5, 8])):
+            self._plan(self.rng.choice([*_FAULTS, *_REQUESTS]), within=_USUAL_STEPS)
+
+    def _plan(self, what: str, *, within: int) -> None:
+        job, number = self.job, self.rng.randrange(4)
+        step = self.scheduler.steps + self.rng.randint(1, within)
+        self.story.append(f"step {step}: {what} {number}")
+        self.scheduler.plan[step] = lambda: self._do(job, what, number)
 
     def _do(self, job: LocalJob, what: str, number: int) -> None:
         self.scheduler.note(f"-- {what}")
+        if not self.engines or job._master is None:
+            return  # the driver is only beginning
         engine, control = self.engines[-1], job._master
         slots = [slot for slot in engine.slots if isinstance(slot, SimulatedSlot)]
         match what:
@@ -133,21 +155,25 @@ class _Run:
             case "kill driver":
                 engine.kill_driver()
                 raise DriverKilled
+            case "change fails":
+                self.storages[number % 3].next_fault = "", self.rng.choice(list(Fault))
+            case "metadata fails":
+                self.storages[number // 3 * 2].next_fault = "_metadata", self.rng.choice(list(Fault))
             case "slow":
                 self.scheduler.freeze_next = 3.0 * (number + 1)
             case "cancel":
                 job.cancel()
             case "suspend":
                 job.suspend(timedelta(seconds=10 * number))
-            case "checkpoint" if control is not None:
+            case "checkpoint":
                 self.asked.append((what, control.trigger_checkpoint(full=number % 2 == 1)))
-            case "savepoint" if control is not None:
+            case "savepoint":
                 self.asked.append((what, control.trigger_savepoint(self.place.uri, _format(number))))
-            case "stop" | "stop and drain" if control is not None:
+            case "stop" | "stop and drain":
                 drain = what != "stop"
                 stop = control.stop_with_savepoint(self.place.uri, _format(number), drain=drain)
                 self.asked.append(("stop", stop))
-            case "rescale" if control is not None:
+            case "rescale":
                 self.asked.append((what, control.rescale(number + 1)))
 
     # -- one driver after another -------------------------------------------------------------------------------
@@ -156,22 +182,31 @@ class _Run:
         job_id, restore = JOB_ID, None
         for driver in range(_MOST_DRIVERS):
             job = self._job(job_id)
-            is_last = driver == _MOST_DRIVERS - 1
-            stops = len(self.asked)
-            if not is_last and driver < 4:
+            self.plans = False
+            if driver < 5:
                 self.plan(job)
             end = self._drive(job, restore)
-            self._check_storage(job_id)
-            stopped = [f.result(0) for what, f in self.asked[stops:] if what == "stop" and f.exception(0) is None]
-            if stopped and self.rng.random() < 0.5:  # resume as a new job
-                job_id, restore = JobId(f"{driver + 2:032x}"), stopped[0]
-                continue
-            if end is JobEnd.FINISHED and not stopped:
+            self._check_driver(job, job_id)
+            if end is JobEnd.FINISHED and not self.has_stopped:
                 self._check_end(job, job_id)
                 return
-            if CheckpointStore(self.count.storage, job_id).completed():
+            if self.savepoints and self.rng.random() < 0.5:
+                job_id, restore = JobId(f"{driver + 2:032x}"), self.rng.choice(self.savepoints[-2:])
+                self._go_back_to(restore)
+            elif CheckpointStore(self.count.storage, job_id).completed():
                 restore = None
         raise BrokenPromiseError("the job never finished")
+
+    def _go_back_to(self, savepoint: str) -> None:
+        """Resume from a savepoint as a new job. What was published after the savepoint will be published again."""
+        checkpoint, _ = load_checkpoint(savepoint)
+        position = decode_position(checkpoint.source_position)
+        covered = self.count.expected_output(position.held[0].lines[0] if position.held else 0)
+        named = {_final(each) for entry in checkpoint.operators for each in entry.committables}
+        earlier = self.count.output(self.visible[savepoint.rpartition("/")[2]] | named)
+        self.repeats += self.count.output() - earlier  # also what the first job published after it had gone back
+        self.repeats += earlier - covered
+        self.scheduler.note(f"== a new job resumes from {savepoint}")
 
     def _job(self, job_id: JobId) -> LocalJob:
         run = self
@@ -197,53 +232,79 @@ class _Run:
 
     def _drive(self, job: LocalJob, restore: str | None) -> JobEnd | None:
         self.scheduler.outside.clear()
+        self.scheduler.calls.clear()
+        terms._held.clear()  # what the process of a killed driver held
         self.scheduler.freeze_next = 0.0
         self.scheduler.note("== a driver starts")
-        killed = len(self.asked)
+        self.has_stopped = False
+        asked, self.asked = self.asked, []
+        before = self.place.complete()
+        end: JobEnd | None = None
         try:
             end = job.run(restore=restore).end
         except DriverKilled:
             self.scheduler.note("== the driver was killed")
-            self.asked[killed:] = []  # the driver of these requests was killed
-            return None
         except CheckdamError as failure:
             self.scheduler.note(f"== the job failed: {failure}")
             end = JobEnd.FAILED
-        unanswered = [what for what, answer in self.asked if not answer.done()]
-        if unanswered:
-            raise BrokenPromiseError(f"never answered: {unanswered}")
+        for storage in self.storages:
+            storage.next_fault, storage.outage = None, 0
+        self._take_answers(before, is_killed=end is None)
+        self.asked = asked + self.asked
         self.scheduler.note(f"== the job has ended: {end}")
         return end
 
+    def _take_answers(self, before: Collection[str], *, is_killed: bool) -> None:
+        unanswered = [what for what, answer in self.asked if not answer.done()]
+        if unanswered and not is_killed:
+            raise BrokenPromiseError(f"never answered: {unanswered}")
+        answers = [(what, answer) for what, answer in self.asked if answer.done()]
+        taken = [(what, answer.result(0)) for what, answer in answers if answer.exception(0) is None]
+        self.savepoints += [path for _, path in taken if isinstance(path, str)]
+        self.has_stopped = any(what == "stop" for what, _ in taken)
+        if is_killed and not any(answer.exception(0) for _, answer in answers):  # those it could not tell of any more
+            self.savepoints += [path for path in self.place.complete() if path not in {*before, *self.savepoints}]
+
     # -- promises -----------------------------------------------------------------------------------------------
 
-    def _check_storage(self, job_id: JobId) -> None:
-        """Raise if a file that a checkpoint or savepoint needs is missing, after any driver has ended."""
+    def _check_driver(self, job: LocalJob, job_id: JobId) -> None:
+        """Check what must hold after any driver has ended."""
+        broken = [each for memory in self.memories for each in memory.broken]
+        gone = [reason for _, reason in job.heard.failed_checkpoints if _REFERS_TO_DELETED in reason or _GONE in reason]
+        if broken or gone:
+            raise BrokenPromiseError(f"files were deleted that are needed: {[*broken, *gone]}")
+        if job.heard.missing:
+            raise BrokenPromiseError(f"output that the job was to publish is gone: {job.heard.missing}")
         store = CheckpointStore(self.count.storage, job_id)
         for checkpoint_id in store.completed():
             missing = store.missing(store.load(checkpoint_id).files())
             if missing is not None:
                 raise BrokenPromiseError(f"checkpoint {checkpoint_id} is not whole: {missing}")
-        for path in self.place.complete():
+        complete = self.place.complete()
+        for path in complete:
             savepoint, place = load_checkpoint(path)
             there = {each.path: each.size for each in open_storage(place).list("")}
-            gone = [file.path for file in savepoint.files() if there.get(file.path) != file.size]
-            if gone or not savepoint.is_savepoint:
-                raise BrokenPromiseError(f"savepoint {path} is not whole: {gone}")
+            lost = [file.path for file in savepoint.files() if there.get(file.path) != file.size]
+            if lost or not savepoint.is_savepoint:
+                raise BrokenPromiseError(f"savepoint {path} is not whole: {lost}")
+        if not set(self.savepoints) <= set(complete):
+            raise BrokenPromiseError(f"savepoints that were promised are gone: {set(self.savepoints) - set(complete)}")
 
     def _check_end(self, job: LocalJob, job_id: JobId) -> None:
         count = self.count
-        if count.output() != count.expected_output():
-            lost, repeated = count.expected_output() - count.output(), count.output() - count.expected_output()
+        lost, repeated = count.expected_output() - count.output(), count.output() - count.expected_output()
+        if lost or repeated - self.repeats:
             raise BrokenPromiseError(f"output is not exact: lost {dict(lost)}, repeated {dict(repeated)}")
-        if job.state(UID) != count.expected_state():
-            raise BrokenPromiseError(f"state is {job.state(UID)}, not {count.expected_state()}")
+        state = job.state(UID)
+        if state != count.expected_state():
+            raise BrokenPromiseError(f"state is {state}, not {count.expected_state()}")
         left = _orphans(count, job_id)
-        if left:
+        if left and not job.heard.left:  # otherwise the user was told
             raise BrokenPromiseError(f"left behind: {left}")
-        taken = {f.result(0) for _, f in self.asked if f.exception(0) is None and isinstance(f.result(0), str)}
-        if not taken <= set(self.place.complete()):
-            raise BrokenPromiseError(f"savepoints that were promised are gone: {taken - set(self.place.complete())}")
+
+
+def _final(committable: bytes) -> str:
+    return msgspec.msgpack.decode(committable, type=PartFile).final
 
 
 def _format(number: int) -> SavepointFormat:
@@ -264,6 +325,11 @@ def simulate(seed: int) -> Outcome:
     failure: str | None = None
     names = itertools.count(1)
     with ExitStack() as patched:  # random names would change the order of files
+        patched.enter_context(
+            patch.object(terms, "threading", SimpleNamespace(Lock=lambda: CooperativeLock(run.scheduler)))
+        )
+        patched.enter_context(patch.object(checkpoint_store, "from_metadata", decoded))
+        patched.enter_context(patch.object(task, "resident_bytes", lambda: -1))
         patched.enter_context(patch.object(job_master, "new_attempt", lambda: Attempt(f"{next(names):06x}")))
         try:
             run.run()

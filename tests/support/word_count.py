@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -56,20 +56,22 @@ class WordCount:
     def expected_state(self) -> dict[str, tuple[str, int]]:
         return {word: (word, count) for word, count in self._counted().items()}
 
-    def expected_output(self) -> Counter[tuple[str, int]]:
-        return Counter((word, n + 1) for word, count in self._counted().items() for n in range(count))
+    def expected_output(self, epochs: int | None = None) -> Counter[tuple[str, int]]:
+        """The lines of all epochs, or of the first ones."""
+        return Counter((word, n + 1) for word, count in self._counted(epochs).items() for n in range(count))
 
-    def output(self) -> Counter[tuple[str, int]]:
-        """The lines of the files that a reader sees, and how often each is there."""
-        visible = [each.path for each in self.sink.list("") if not each.path.startswith(STAGING)]
+    def output(self, among: Collection[str] | None = None) -> Counter[tuple[str, int]]:
+        """The lines of the files that a reader sees, or of those among these, and how often each is there."""
+        found = [each.path for each in self.sink.list("") if not each.path.startswith(STAGING)]
+        visible = [path for path in found if among is None or path in among]
         lines = [line for path in visible for line in self.sink.read(path).splitlines()]
         return Counter(tuple(json.loads(line).values()) for line in lines)
 
     def leftovers(self) -> list[str]:
         return leftovers(self.storage, self.sink)
 
-    def _counted(self) -> Counter[str]:
-        return Counter(word for epoch in self.epochs for word in epoch)
+    def _counted(self, epochs: int | None = None) -> Counter[str]:
+        return Counter(word for epoch in self.epochs[:epochs] for word in epoch)
 
 
 def leftovers(storage: Storage, sink: Storage) -> list[str]:

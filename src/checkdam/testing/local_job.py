@@ -362,7 +362,8 @@ class LocalJob:
         if isinstance(of, str):
             named = self.savepoint().keyed_state(uid, of)
             return dict(pair for group in named.groups() for pair in named.by_key(group))
-        checkpoint, plan = self.checkpoint(), self.job().plan
+        checkpoint, job = self.checkpoint(), self.job()
+        plan = job.plan
         operator = next(op for op in plan.operators if op.uid == uid)
         assert operator.key is not None
         groups = plan.key_groups_of(operator.id)
@@ -377,7 +378,7 @@ class LocalJob:
         handles = [h for entry in checkpoint.operators if entry.uid == uid for h in entry.subtasks.values()]
         assert self._storage is not None
         files = subtree(self._storage, self._job_id)
-        store = self.job().backend.open(owner, handles, files, claim=False)
+        store = job.backend.open(owner, handles, files, claim=False)
         kept = operator.output_type if of is None else type_info(of.type)
         spec = StateSpec(OP_STATE if of is None else of.name, StateKind.VALUE, kept)
         try:
