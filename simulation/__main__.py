@@ -17,23 +17,22 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=500, help="how many seeds to run (default: 500)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seed", type=int, help="run this seed alone, and print every step of it")
+    parser.add_argument("--rocksdb", type=float, default=0.0, help="share of seeds with state in RocksDB (default: 0)")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # otherwise the order of sets differs from run to run
         os.execve(
             sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
         )
     if options.seed is not None:
-        outcome = simulate(options.seed)
+        outcome = simulate(options.seed, rocksdb=options.rocksdb)
         _tell(outcome)
         return 0 if outcome.failure is None else 1
-    logging.disable()  # what killed drivers and slots log is no news
+    logging.disable()  # killed drivers and slots have much to log
     gc.freeze()
-    gc.set_threshold(
-        100_000, 50, 1000
-    )  # a run leaves little garbage in cycles, and looking for it takes a quarter of the time
+    gc.set_threshold(100_000, 50, 1000)  # a run leaves little garbage in cycles, and to look for it takes long
     started, failed = time.perf_counter(), []
     for seed in range(options.first, options.first + options.seeds):
-        outcome = simulate(seed)
+        outcome = simulate(seed, rocksdb=options.rocksdb)
         if outcome.failure is not None:
             failed.append(outcome)
             print(f"seed {seed}: {outcome.failure}", flush=True)  # noqa: T201

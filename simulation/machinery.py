@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -107,17 +107,11 @@ class SimulatedLoop(EventLoop):
     def _now(self) -> float:
         return self._scheduler.clock.monotonic()
 
-    def _works(self) -> Iterator[Work]:
-        for lane, queue in self._queues.items():
-            if queue:
-                yield from queue if lane.threads > 1 else (queue[0],)
-        yield from self._scheduler.elsewhere()
-
     def _next(self, wait: float | None, end: float | None) -> Event | None:
         scheduler = self._scheduler
         while True:
             scheduler.step()
-            works, frozen = scheduler.able(self._works())
+            works, frozen = scheduler.able(self._queues)
             moments = [*self._moments(wait, end), *frozen]
             chosen = scheduler.choose(works, has_event=bool(self._posted), has_moment=bool(moments))
             if chosen == "event":
@@ -127,8 +121,9 @@ class SimulatedLoop(EventLoop):
                 return self._let_time_pass(min(moments) - self._now())
             assert isinstance(chosen, Work)
             scheduler.resume(chosen)
-            if scheduler.drifts():
-                return self._let_time_pass(scheduler.drift())
+            seconds = scheduler.drift()
+            if seconds:
+                return self._let_time_pass(seconds)
 
     def _moments(self, wait: float | None, end: float | None) -> list[float]:
         moments = [self._timers[0][0]] if self._timers else []

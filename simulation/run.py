@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+import secrets
 import traceback
 from collections import Counter
 from collections.abc import Collection
@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -19,13 +21,15 @@ import msgspec
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WordCount
 
+from checkdam import config
 from checkdam.checkpoint import checkpoint_store, terms
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, load_checkpoint
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd
+from checkdam.config import Configuration
 from checkdam.connectors.file_sink import STAGING, PartFile
 from checkdam.errors import CheckdamError
-from checkdam.ids import Attempt, JobId
-from checkdam.runtime.driver import job_master
+from checkdam.graph.operators import OP_STATE
+from checkdam.ids import JobId
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
 from checkdam.runtime.slot import task
@@ -43,6 +47,7 @@ from simulation.storages import GuardedStorage, TroubledStorage, decoded
 _KEYS = "abcdefghijkl"
 _MOST_DRIVERS = 12
 _USUAL_STEPS = 350  # of a driver
+_MEMORY = Path("/dev/shm")  # files in memory, where there is such a directory
 _STORAGES = ("checkpoints", "output", "savepoints")
 _DEATHS = ("kill slot", "kill slot", "cut slot off", "kill driver")
 _FAULTS = (*_DEATHS, *2 * ("slow", "metadata fails", "change fails"))
@@ -69,6 +74,8 @@ class _Run:
     """One job under one seed, over as many drivers as it takes."""
 
     seed: int
+    directory: Path  # of this run's databases
+    rocksdb: float  # how likely it is that the state is in RocksDB
     rng: random.Random = field(init=False)
     clock: ManualClock = field(default_factory=ManualClock)
     story: list[str] = field(default_factory=list)
@@ -100,7 +107,11 @@ class _Run:
             incremental=self.rng.random() < 0.9,
             retention=CheckpointRetention.RETAIN_ON_CANCELLATION,
         )
-        self.story.append(f"{self.checkpoints}")
+        self.settings = Configuration()
+        if self.rng.random() < self.rocksdb:
+            local = self.settings.with_value(config.ROCKSDB_LOCAL_DIR, str(self.directory))
+            self.settings = local.with_value(config.STATE_BACKEND, "rocksdb")
+        self.story.append(f"{self.checkpoints}, {self.settings.get(config.STATE_BACKEND)}")
 
     def _words(self) -> list[list[str]]:
         """Return epochs that change most keys, or few of many: then snapshots build on earlier ones."""
@@ -228,6 +239,7 @@ class _Run:
             engines=Engine,
             machinery=simulated(self.scheduler),
             cancellation_timeout=timedelta(0),
+            settings=self.settings,
         )
 
     def _drive(self, job: LocalJob, restore: str | None) -> JobEnd | None:
@@ -295,7 +307,8 @@ class _Run:
         lost, repeated = count.expected_output() - count.output(), count.output() - count.expected_output()
         if lost or repeated - self.repeats:
             raise BrokenPromiseError(f"output is not exact: lost {dict(lost)}, repeated {dict(repeated)}")
-        state = job.state(UID)
+        is_rocksdb = self.settings.get(config.STATE_BACKEND) == "rocksdb"
+        state = job.state(UID, OP_STATE) if is_rocksdb else job.state(UID)
         if state != count.expected_state():
             raise BrokenPromiseError(f"state is {state}, not {count.expected_state()}")
         left = _orphans(count, job_id)
@@ -319,18 +332,25 @@ def _orphans(count: WordCount, job_id: JobId) -> list[str]:
     return [path for path in kept if path not in needed]
 
 
-def simulate(seed: int) -> Outcome:
-    """Run one seed. With PYTHONHASHSEED=0 the same seed takes the same steps."""
-    run = _Run(seed)
+def simulate(seed: int, *, rocksdb: float = 0.0) -> Outcome:
+    """Run one seed. With PYTHONHASHSEED=0 the same seed takes the same steps.
+
+    This share of the seeds keeps its state in RocksDB, whose own threads decide how many files there are: such a seed
+    does not always take the same steps.
+    """
     failure: str | None = None
-    names = itertools.count(1)
-    with ExitStack() as patched:  # random names would change the order of files
-        patched.enter_context(
-            patch.object(terms, "threading", SimpleNamespace(Lock=lambda: CooperativeLock(run.scheduler)))
-        )
-        patched.enter_context(patch.object(checkpoint_store, "from_metadata", decoded))
-        patched.enter_context(patch.object(task, "resident_bytes", lambda: -1))
-        patched.enter_context(patch.object(job_master, "new_attempt", lambda: Attempt(f"{next(names):06x}")))
+    names = random.Random(seed)
+    with ExitStack() as opened:
+        directory = opened.enter_context(TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None))
+        run = _Run(seed, Path(directory), rocksdb)
+        locks = SimpleNamespace(Lock=lambda: CooperativeLock(run.scheduler))
+        for place, name, replacement in (
+            (secrets, "token_hex", lambda size: names.randbytes(size).hex()),
+            (terms, "threading", locks),
+            (checkpoint_store, "from_metadata", decoded),
+            (task, "resident_bytes", lambda: -1),
+        ):
+            opened.enter_context(patch.object(place, name, replacement))
         try:
             run.run()
         except (BrokenPromiseError, HangError) as broken:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextvars
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]  # it has no types
 
+from checkdam.runtime.driver.event_loop import Lane
 from checkdam.testing.manual_clock import ManualClock
 
 _MOST_STEPS = 20_000
@@ -46,10 +47,10 @@ class Scheduler:
         self.clock = clock
         self.steps = 0
         self.plan: dict[int, Callable[[], None]] = {}  # faults and requests, by step
-        self.outside: list[Callable[[], Iterator[Work]]] = []  # the slots' work, collected at each step
+        self.outside: list[Callable[[], Sequence[Work]]] = []  # the slots' work, collected at each step
         self.calls: list[Work] = []  # calls to slots that the driver waits for
         self.freeze_next = 0.0  # seconds for which the next picked work is frozen
-        self.grain = rng.choice([0.0, 0.1, 0.5])  # how often work pauses where it can
+        self.grain = rng.choice([0.0, 0.1, 0.3])  # how often work pauses where it can
         self.haste = rng.choice([0.0, 0.0, 0.002, 0.01])  # how often time leaps to the next deadline though work waits
         self._current: Work | None = None
         self._trace: list[tuple[int, float, str]] = []
@@ -74,39 +75,31 @@ class Scheduler:
 
     def choose(self, works: Sequence[Work], *, has_event: bool, has_moment: bool) -> Literal["event", "time"] | Work:
         """Return what comes next: an event of the loop, a leap of the clock, or the work that continues."""
-        if has_event and (not works or self.rng.random() < 0.5):
+        drawn = self.rng.random()
+        if has_event and (not works or drawn < 0.5):
             return "event"
-        if works and not (has_moment and self.rng.random() < self.haste):
-            return self.rng.choice(works)
+        if works and not (has_moment and drawn >= 1.0 - self.haste):
+            return works[int(self.rng.random() * len(works))]
         if not has_moment:
             raise HangError("nothing can happen any more")
         return "time"
 
-    def able(self, works: Iterator[Work]) -> tuple[list[Work], list[float]]:
-        """Return the works that can continue, and until when others are frozen."""
+    def able(self, queues: Mapping[Lane, Sequence[Work]]) -> tuple[list[Work], list[float]]:
+        """Return the works on lanes and elsewhere that can continue, and until when others are frozen."""
         now = self.clock.monotonic()
-        free: list[Work] = []
-        frozen: list[float] = []
-        for work in works:
-            if work.is_ready is None or work.is_ready():
-                if work.frozen_until <= now:
-                    free.append(work)
-                else:
-                    frozen.append(work.frozen_until)
-        return free, frozen
-
-    def drifts(self) -> bool:
-        return self.rng.random() < 0.03
+        works = [work for work in self.calls if not work.has_ended]
+        for lane, queue in queues.items():
+            if queue:
+                works += queue if lane.threads > 1 else (queue[0],)
+        for outside in self.outside:
+            works += outside()
+        ready = [work for work in works if work.is_ready is None or work.is_ready()]
+        frozen = [work.frozen_until for work in ready if work.frozen_until > now]
+        return [work for work in ready if work.frozen_until <= now] if frozen else ready, frozen
 
     def drift(self) -> float:
-        """Return the seconds that a piece of work took."""
-        return self.rng.random() * 0.5
-
-    def elsewhere(self) -> Iterator[Work]:
-        """Yield the work that runs on no lane of the loop."""
-        yield from (work for work in self.calls if not work.has_ended)
-        for works in self.outside:
-            yield from works()
+        """Return the seconds that a piece of work took, mostly none."""
+        return self.rng.random() * 0.5 if self.rng.random() < 0.03 else 0.0
 
     def resume(self, work: Work) -> None:
         if self.freeze_next:

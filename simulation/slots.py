@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
@@ -125,12 +125,9 @@ class SimulatedSlot(LocalSlot):
         self.executors.append(executor)
         return executor
 
-    def works(self) -> Iterator[Work]:
-        """Yield the next work of its threads. A killed slot has none."""
-        if not self._life.is_dead:
-            for executor in self.executors:
-                if executor.tasks:
-                    yield executor.tasks[0]
+    def works(self) -> list[Work]:
+        """Return the next work of its threads. A killed slot has none."""
+        return [] if self._life.is_dead else [each.tasks[0] for each in self.executors if each.tasks]
 
     def wait_for(self, is_ready: Callable[[], bool]) -> None:
         """Let other work come first until the condition holds; raise if the slot is killed meanwhile."""
