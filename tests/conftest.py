@@ -1,4 +1,4 @@
-"""What all tests share: a Java that starts Spark quickly, an order that keeps workers busy, less garbage collection."""
+"""What all tests share: a quick Java, an order that keeps workers busy, fewer examples and less garbage collection."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import os
 
 import pytest
 from chaos.warm_start import quick_environment
+from hypothesis import settings
+from tests.support.examples import examples
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(quick_environment())
+    settings.register_profile("checkdam", max_examples=examples(settings().max_examples))
+    settings.load_profile("checkdam")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

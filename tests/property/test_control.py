@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WordCount
 
@@ -62,7 +63,7 @@ def programs(draw: st.DrawFn) -> tuple[list[list[str]], dict[int, list[Verb]]]:
     return epochs, program
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(programs(), st.sampled_from([None, timedelta(0)]), st.integers(1, 2), st.booleans())
 def test_no_program_of_requests_changes_what_the_job_computes(
     drawn: tuple[list[list[str]], dict[int, list[Verb]]],

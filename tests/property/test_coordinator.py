@@ -8,6 +8,7 @@ from datetime import timedelta
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.examples import examples
 
 from checkdam.checkpoint.coordinator import CheckpointCoordinator
 from checkdam.checkpoint.decisions import (
@@ -378,5 +379,5 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.on_disk == {file for files in self.complete.values() for file in files}
 
 
-CoordinatorMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+CoordinatorMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
 TestCoordinator = CoordinatorMachine.TestCase

@@ -22,6 +22,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.every_state import EveryState
+from tests.support.examples import examples
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
@@ -283,7 +284,7 @@ def try_everything(path: str, backend: str, made: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", [None, SavepointFormat.CANONICAL], ids=["checkpoint", "savepoint"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_no_text_in_a_snapshot_leads_out_of_it(format: SavepointFormat | None, data: st.DataObject) -> None:
     craft_and_try("hashmap", format, data)
@@ -298,7 +299,7 @@ def number_of_parts(format: SavepointFormat | None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", [None, SavepointFormat.CANONICAL], ids=["checkpoint", "savepoint"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data(), at=st.integers(0, 10_000), inserted=st.binary(min_size=1, max_size=9))
 def test_no_bytes_in_a_snapshot_raise_anything_but_our_own_errors(
     format: SavepointFormat | None, data: st.DataObject, at: int, inserted: bytes
@@ -316,7 +317,7 @@ def test_no_bytes_in_a_snapshot_raise_anything_but_our_own_errors(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", [None, SavepointFormat.NATIVE], ids=["checkpoint", "savepoint"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_no_text_in_a_rocksdb_snapshot_leads_out_of_it(format: SavepointFormat | None, data: st.DataObject) -> None:
     craft_and_try("rocksdb", format, data)
@@ -335,7 +336,7 @@ def craft_and_try(backend: str, format: SavepointFormat | None, data: st.DataObj
         try_everything(str(made.place / metadata), backend, made)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(files=st.dictionaries(names | st.sampled_from(["offsets/1", "commits/1", "metadata"]), st.binary(max_size=3)))
 def test_no_name_in_a_source_position_leads_out_of_the_query_directory(files: dict[str, bytes]) -> None:
     with world() as made:
@@ -350,7 +351,7 @@ def test_no_name_in_a_source_position_leads_out_of_the_query_directory(files: di
 
 
 @pytest.mark.parametrize("path", FLINK, ids=lambda path: path.name)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_no_text_in_what_flink_wrote_leads_anywhere(path: Path, data: st.DataObject) -> None:
     metadata = decode(path.read_bytes())
@@ -388,7 +389,7 @@ def outputs(made: World) -> Outputs:
     return Outputs({UID: committer}, open_storage(str(made.work)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(staged=sink_paths, final=sink_paths, end=st.sampled_from([JobEnd.FINISHED, JobEnd.CANCELLED]))
 def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str, final: str, end: JobEnd) -> None:
     with world() as made:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -59,7 +60,7 @@ troubles = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams, streams, st.integers(1, 4), troubles, st.booleans())
 def test_timers_fire_with_the_epoch_that_brings_the_slower_stream_there(
     first: list[list[Event]], second: list[list[Event]], parallelism: int, troubles: list[Trouble], joins_batches: bool
@@ -110,7 +111,7 @@ Stamped = tuple[str, int, int | None]
 ASIDE = OutputTag("aside", Stamped)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams, streams, st.integers(1, 3), st.booleans(), st.booleans())
 def test_every_record_keeps_its_timestamp_or_has_none_whatever_it_travels_with(
     first: list[list[Event]],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from tests.support.examples import examples
 
 from checkdam.backends import HashMapStateBackend, KeyedStateStore, PendingSnapshot, StoreOwner
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
@@ -257,5 +258,5 @@ def _copy(value: Any) -> Any:
     return list(value) if isinstance(value, list) else value
 
 
-Stores.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+Stores.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 TestHashMapStore = Stores.TestCase

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import CheckdamError
@@ -38,7 +39,7 @@ checkpointing = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(epochs, troubles, checkpointing, st.lists(st.integers(1, 4), min_size=6, max_size=6))
 def test_whatever_happens_counts_are_exact_output_is_there_once_and_nothing_is_left(
     epochs: list[list[str]], troubles: list[Trouble], checkpoints: object, parallelism: list[int]

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from tests.property.state_model import STATES, Declared, Model, Time
+from tests.support.examples import examples
 
 from checkdam.backends import (
     HashMapStateBackend,
@@ -347,8 +348,8 @@ class ChangingBackendPrograms(Programs):
 
 
 TestHashMap = HashMapPrograms.TestCase
-TestHashMap.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestHashMap.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
 TestRocksDB = pytest.mark.slow(RocksDBPrograms.TestCase)
-TestRocksDB.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestRocksDB.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 TestChangingBackend = pytest.mark.slow(ChangingBackendPrograms.TestCase)
-TestChangingBackend.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestChangingBackend.settings = settings(max_examples=examples(15), stateful_step_count=40, deadline=None)

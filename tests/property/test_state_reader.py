@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.snapshot_files import completed
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
@@ -113,7 +114,7 @@ def _same(value: Any) -> Any:
 
 @pytest.mark.parametrize("backend", ["hashmap", pytest.param("rocksdb", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KEYS)
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 @given(rounds=st.lists(changes, min_size=1, max_size=4))
 def test_a_snapshot_reads_as_what_the_store_held(
     backend: str, kind: str, rounds: list[dict[int, float | None]]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -77,7 +78,7 @@ class Scheduled(Watch):
 turns = st.lists(st.tuples(st.integers(0, DRIVERS - 1), st.integers(1, 40)), max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(turns, st.booleans())
 def test_no_interleaving_of_drivers_repeats_or_loses_anything(turns: list[tuple[int, int]], fails_over: bool) -> None:
     storage, sink, schedule = MemoryStorage(), MemoryStorage(), Schedule([(0, 25), *turns])

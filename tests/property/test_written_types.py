@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.backends.keyed_state import OperatorKeyedState
@@ -172,14 +173,14 @@ def test_a_state_of_scalars_takes_what_a_snapshot_takes(backend: KeyedStateBacke
     _check(backend, [(of, _ALL) for of in _OF_KIND])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.data())
 def test_the_hashmap_backend_takes_what_a_snapshot_takes(data: st.DataObject) -> None:
     _check(BACKENDS[0], _drawn(data))
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.data())
 def test_the_rocksdb_backend_takes_what_a_snapshot_takes(data: st.DataObject) -> None:
     _check(BACKENDS[1], _drawn(data))
