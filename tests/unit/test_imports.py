@@ -55,6 +55,7 @@ def test_nothing_heavy_is_loaded_before_it_is_used(program: str) -> None:
     assert loaded & HEAVY == set()
 
 
+@pytest.mark.slow
 def test_every_heavy_module_is_one_that_can_be_loaded() -> None:
     """So that a module that moves does not leave the list without effect."""
     found = _loaded_by("\n".join(f"import {name}" for name in sorted(HEAVY)))

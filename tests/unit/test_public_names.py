@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import checkdam
 import checkdam.testing
 from checkdam import errors
@@ -178,5 +180,6 @@ sys.exit("pyspark" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_tests_with_the_kit_run_without_spark() -> None:
     assert subprocess.run([sys.executable, "-c", WITHOUT_SPARK], check=False).returncode == 0

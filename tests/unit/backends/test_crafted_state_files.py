@@ -205,7 +205,7 @@ def test_an_index_nested_without_end_is_damage() -> None:
         read(storage, StateFile("f", len(data)))
 
 
-@pytest.mark.parametrize("size", [0, 1, 60_000, 5 << 20, 64 << 20])
+@pytest.mark.parametrize("size", [0, 1, 60_000, 5 << 20, pytest.param(64 << 20, marks=pytest.mark.slow)])
 def test_whatever_is_written_can_be_read_however_well_it_compresses(size: int) -> None:
     storage = MemoryStorage()
     writer = StateFileWriter(storage, "f", FileInfo("base", "op", 0, 1, 128, '"str"', STATES))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _DIES_WITH_A_FILE_OPEN = """
 import atexit, gc, sys
 from pathlib import Path
@@ -26,6 +28,7 @@ mounts._open_streams.clear()  # as the interpreter does when it ends, sooner or 
 """
 
 
+@pytest.mark.slow
 def test_what_the_dead_left_open_is_not_closed_before_the_process_ends_and_then_without_a_warning(
     tmp_path: Path,
 ) -> None:

@@ -343,6 +343,7 @@ def numbers(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None
     environment.add_source(Numbers(), output_type=int).uid("numbers").print()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_source_function_stops_where_it_is_and_goes_on_from_there(drain: bool) -> None:
     place, storage = SavepointPlace(), MemoryStorage()

@@ -162,6 +162,7 @@ def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: 
     assert (job.heard.end, job.heard.restarts) == (JobEnd.FINISHED, [])
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_ends_though_a_function_never_returns() -> None:
     job = LocalJob(build, [["a"]], MemoryStorage(), heartbeat=FAST, cancellation_timeout=SOON, record_type=str)
     job.start()
@@ -281,6 +282,7 @@ def test_a_cancel_while_slots_start_is_no_failure(monkeypatch: pytest.MonkeyPatc
     assert job.heard.end is JobEnd.CANCELLED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [Step.WRITING_OUTPUT, Step.COMMITTING])
 def test_a_job_without_checkpoints_ends_though_its_sink_hangs(step: Step) -> None:
     words, gate = WordCount([["a"], ["b"]]), threading.Event()
