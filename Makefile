@@ -15,9 +15,6 @@ SEED ?=
 # Tests start many Python processes: each would compile Checkdam anew where the environment forbids to keep bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Two side by side, the longest first, each with a JVM of its own.
-SPARK_TESTS = $(RUN) -m pytest -m spark -n 2 --dist load --maxschedchunk 1 $(TESTS)
-
 help:
 	@echo "make demo        count words, kill a slot and the driver, resume: about a minute"
 	@echo "make test        all tests, those on Spark included"
@@ -33,11 +30,10 @@ demo: environment java
 	@.venv/bin/checkdam demo
 
 test: environment java chromium quick-java
-	@$(RUN) -m pytest -m "not spark$(if $(CHECKED), and slow)" -n 2 --dist worksteal $(TESTS) || [ $$? -eq 5 ]  # 5: TESTS names none of these
-	@$(SPARK_TESTS) || [ $$? -eq 5 ]
+	@$(RUN) -m tools.all_tests $(if $(CHECKED),--checked) $(TESTS)
 
 test-spark: environment java chromium quick-java
-	@$(SPARK_TESTS)
+	@$(RUN) -m tools.all_tests --only-spark $(TESTS)
 
 check: environment
 	@SEEDS=$(SEEDS) $(RUN) -m tools.check
