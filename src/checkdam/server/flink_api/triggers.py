@@ -207,12 +207,12 @@ class Triggers:
 def control_of(jobs: Jobs, job_id: str) -> JobControl:
     """Return the job's control. Raise the RestError that the status call of such an operation reports."""
     job = jobs.running(job_id)
-    if job is not None:
-        return job.control
     try:
         status = jobs.record(job_id).status
     except RestError:
         raise UnknownJobError(job_id) from None
+    if job is not None and not status.has_ended:  # an ended job is known as running until its driver has returned
+        return job.control
     raise RestError(409, f"Job {job_id} is not running on this server: its status is {status}")
 
 

@@ -150,6 +150,16 @@ def test_a_savepoint_of_a_job_that_ended_fails_with_its_status(served: Served) -
     assert cause["message"] == f"Job {OTHER} is not running on this server: its status is FINISHED"
 
 
+def test_nothing_is_asked_of_a_job_that_has_ended_before_its_driver_has_returned(served: Served) -> None:
+    served.monitor.now = with_status(JobStatus.CANCELED)
+    trigger = _start(served, "savepoints", {"target-directory": "sp"})
+
+    cause = served.of_job(f"/savepoints/{trigger}")["operation"]["failure-cause"]
+
+    assert cause["message"] == f"Job {JOB} is not running on this server: its status is CANCELED"
+    assert served.control.asked == []
+
+
 @pytest.mark.parametrize(("verb", "name"), [("savepoints", "target-directory"), ("stop", "targetDirectory")])
 def test_without_any_directory_a_savepoint_is_refused_at_once(served: Served, verb: str, name: str) -> None:
     assert served.errors("POST", f"/jobs/{OTHER}/{verb}", 400, json={}) == [
