@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.waiting import poll
 
 from checkdam import FixedDelayRestart
 from checkdam.checkpoint.settings import JobEnd
@@ -153,10 +153,7 @@ def test_slots_end_with_a_driver_that_is_stopped_and_the_job_with_a_jvm_that_is(
         child.wait_for("checkpoint 1 completed", seconds=120)
         before = demo_processes.slots(mark)
         os.kill(child.process.pid, signal.SIGSTOP)
-        deadline = time.monotonic() + 60
-        while set(before) & set(demo_processes.slots(mark)):
-            assert time.monotonic() < deadline, "the slots outlive a driver that is stopped"
-            time.sleep(0.1)
+        poll(lambda: not set(before) & set(demo_processes.slots(mark)), "the slots outlive a driver that is stopped")
         os.kill(child.process.pid, signal.SIGCONT)
         child.wait_for("restarting", seconds=60)
         child.wait_for(r"checkpoint \d+ completed", seconds=120)  # on its new slots

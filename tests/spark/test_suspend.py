@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.waiting import poll
 
 from checkdam.cli.demo import demo_processes
 
@@ -75,11 +75,12 @@ class Run:
 
     def wait_for_records(self, count: int) -> None:
         """Wait until epochs with this many records have ended, which is when their lines are printed."""
-        deadline = time.monotonic() + 300
-        while len(self.printed) < count:
+
+        def are_printed() -> bool:
             assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.02)
+            return len(self.printed) >= count
+
+        poll(are_printed, lambda: self.said, seconds=300)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from checkdam import config
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -62,6 +62,7 @@ JOB_ID = JobId("c0ffee" + "0" * 26)
 EVERY_EPOCH = CheckpointConfig(interval=timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION)
 """A checkpoint after every epoch, retained however the job ends."""
 
+T = TypeVar("T")
 Build = Callable[[StreamExecutionEnvironment, DataStream[Any]], Any]
 
 
@@ -110,24 +111,31 @@ class Heard(JobListener):
         self.missing += files
 
     def epoch_ended(self, stats: EpochStats) -> None:
-        with self._told:
-            self.epochs.append(stats)
-            self._told.notify_all()
+        self._record(self.epochs, stats)
 
     def wait_for_epoch(self, epoch: int) -> None:
         """Wait until this epoch has ended, in any attempt."""
+        self.wait_until(lambda: any(each.epoch >= epoch for each in self.epochs), f"epoch {epoch} never ended")
+
+    def wait_until(self, holds: Callable[[], object], otherwise: str = "it never happened") -> None:
+        """Wait until this holds of the epochs, printed lines, and completed, failed or discarded checkpoints."""
         with self._told:
-            if not self._told.wait_for(lambda: any(each.epoch >= epoch for each in self.epochs), _PATIENCE_SECONDS):
-                raise AssertionError(f"epoch {epoch} never ended")
+            if not self._told.wait_for(holds, _PATIENCE_SECONDS):
+                raise AssertionError(otherwise)
+
+    def _record(self, events: list[T], *new: T) -> None:
+        with self._told:
+            events += new
+            self._told.notify_all()
 
     def printed(self, lines: list[str]) -> None:
-        self.printed_lines += lines
+        self._record(self.printed_lines, *lines)
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
-        self.completed.append(stats)
+        self._record(self.completed, stats)
 
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        self.failed_checkpoints.append((checkpoint_id, reason))
+        self._record(self.failed_checkpoints, (checkpoint_id, reason))
 
     def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
         self.restarts.append(failure)
@@ -147,7 +155,7 @@ class Heard(JobListener):
         self.acknowledged.append(snapshot)
 
     def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
-        self.discarded += checkpoint_ids
+        self._record(self.discarded, *checkpoint_ids)
 
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
         self.rescales.append((parallelism, failure))

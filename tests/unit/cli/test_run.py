@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import poll
 
 from checkdam import config
 from checkdam.cli.main import command_line
@@ -275,7 +274,7 @@ def test_sigterm_before_the_job_runs_ends_the_program_in_order(tmp_path: Path) -
     (tmp_path / "job.py").write_text(WAITS)
     command = [sys.executable, "-m", "checkdam.cli", "run", "--no-rest", "job.py"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        wait_until((tmp_path / "running").exists)
+        poll((tmp_path / "running").exists)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
 
@@ -311,13 +310,6 @@ def test_a_second_sigterm_does_not_wait_for_the_last_checkpoint(tmp_path: Path, 
     (tmp_path / "job.py").write_text(HANGS)
     with subprocess.Popen([sys.executable, "job.py", process_is], cwd=tmp_path) as process:
         for mark in ("running", "suspending"):
-            wait_until((tmp_path / mark).exists)
+            poll((tmp_path / mark).exists)
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == code
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

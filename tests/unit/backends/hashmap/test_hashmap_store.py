@@ -50,9 +50,9 @@ def _snapshot_seconds(held: int) -> float:
     for number in range(2, 7):
         for store.current_key in random.Random(number).sample(keys, 5000):
             table.update(number)
-        start = time.perf_counter()
+        start = time.thread_time()
         snapshot = store.snapshot(CheckpointId(number))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.thread_time() - start)
         snapshot.write(storage, "shared")
         store.completed(CheckpointId(number))
     return statistics.median(seconds)
@@ -267,9 +267,9 @@ def test_a_sweep_takes_as_long_as_what_it_looks_at_not_as_what_is_held() -> None
     for state in (cells, maps):
         seconds = []
         for _ in range(200):
-            start = time.perf_counter()
+            start = time.thread_time()
             state.sweep(5)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.thread_time() - start)
         slowest.append(statistics.median(seconds))
 
     assert max(slowest) < 0.0005

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.savepoint_places import SavepointPlace
+from tests.support.waiting import poll
 from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
@@ -400,13 +399,6 @@ def test_retention_never_touches_a_savepoint() -> None:
     assert not [each.path for each in held.words.storage.list("") if each.path.endswith("_metadata")]
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        threading.Event().wait(0.002)
-
-
 def test_a_request_waits_for_the_epoch_that_runs_and_then_goes_first() -> None:
     """Not in the middle of an epoch, and before the next: the savepoint is of the epoch under way."""
     in_epoch, go_on = threading.Event(), threading.Event()
@@ -423,7 +415,7 @@ def test_a_request_waits_for_the_epoch_that_runs_and_then_goes_first() -> None:
     answer = control.trigger_savepoint(place.uri, CANONICAL)
     attempt = job._master._running if job._master is not None else None
     assert attempt is not None
-    wait_until(lambda: any(attempt._server._orders.values()))  # the savepoint has a place, and waits for the slots
+    poll(lambda: any(attempt._server._orders.values()))  # the savepoint has a place, and waits for the slots
 
     go_on.set()
 

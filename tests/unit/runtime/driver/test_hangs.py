@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.support.savepoint_places import SavepointPlace
+from tests.support.waiting import poll
 from tests.support.word_count import UID, WordCount
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -65,32 +66,34 @@ def build(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> N
     ones.key_by(0, key_type=str).sum(1).uid(UID).print()
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
+class Looks:
+    """What the looks at an attempt have found."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: list[CheckdamError | None] = []
+        self._looked = threading.Condition()
+        look = HangWatch.look
 
-def seen_looks(monkeypatch: pytest.MonkeyPatch) -> list[CheckdamError | None]:
-    """Return a list that grows with every look at an attempt."""
-    looks: list[CheckdamError | None] = []
-    look = HangWatch.look
+        def see(watch: HangWatch) -> CheckdamError | None:
+            with self._looked:
+                self.found.append(look(watch))
+                self._looked.notify_all()
+                return self.found[-1]
 
-    def see(watch: HangWatch) -> CheckdamError | None:
-        looks.append(look(watch))
-        return looks[-1]
+        monkeypatch.setattr(HangWatch, "look", see)
 
-    monkeypatch.setattr(HangWatch, "look", see)
-    return looks
+    def wait_for_patience(self) -> None:
+        """Wait for as many looks as make three times the patience."""
+        with self._looked:
+            before = len(self.found)
+            assert self._looked.wait_for(lambda: len(self.found) - before > 30, 60)
 
 
 def test_a_deadlock_in_a_function_fails_over_and_shows_its_stack() -> None:
     job = LocalJob(build, [["a", "b"], ["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     job.start()
     assert Lock.begun.wait(30)
-    wait_until(lambda: job._target.engine is not None and job._target.engine.is_stopped)
+    poll(lambda: job._target.engine is not None and job._target.engine.is_stopped)
     Lock.gate.set()  # a slot of its own process would be killed; this one is let go
     heard = job.join()
 
@@ -120,19 +123,18 @@ def polling(environment: StreamExecutionEnvironment, stream: DataStream[Any]) ->
 
 
 def test_a_source_that_waits_for_records_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = seen_looks(monkeypatch)
+    looks = Looks(monkeypatch)
     checkpoints = replace(IMPATIENT, tolerable_failures=100)
     options: dict[str, Any] = {"checkpoints": checkpoints, "heartbeat": FAST, "lockstep": False, "restart": NoRestart()}
     job = LocalJob(polling, [[]], MemoryStorage(), record_type=str, **options)
     job.start()
     assert Polling.begun.wait(60)
-    before = len(looks)
 
-    wait_until(lambda: len(looks) - before > 30)  # three times the patience
+    looks.wait_for_patience()
     Polling.gate.set()
 
     assert job.join().end is JobEnd.FINISHED
-    assert not any(looks)
+    assert not any(looks.found)
     assert job.state(UID) == {"a": ("a", 1), "b": ("b", 1)}
 
 
@@ -150,12 +152,12 @@ def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: 
     def build_slow(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         stream.key_by(lambda word: word, key_type=str).map(SlowToOpen(), output_type=str).uid("slow").print()
 
-    looks = seen_looks(monkeypatch)
+    looks = Looks(monkeypatch)
     job = LocalJob(build_slow, [["a"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     running = threading.Thread(target=job.run, daemon=True)
     running.start()
 
-    wait_until(lambda: len(looks) > 30)
+    looks.wait_for_patience()
     SlowToOpen.gate.set()
     running.join(60)
 
@@ -322,17 +324,16 @@ def test_a_terminal_that_is_paused_is_no_hang(event: str, monkeypatch: pytest.Mo
     Lock.begun.set()
     job = LocalJob(build, [["a"], ["b"]], MemoryStorage(), checkpoints=IMPATIENT, heartbeat=FAST, record_type=str)
     job.heard = paused = Paused(event)
-    looks = seen_looks(monkeypatch)
+    looks = Looks(monkeypatch)
     running = threading.Thread(target=job.run, daemon=True)
     running.start()
     assert paused.begun.wait(60)
-    before = len(looks)
 
-    wait_until(lambda: len(looks) - before > 30)  # three times the patience
+    looks.wait_for_patience()
     paused.gate.set()
     running.join(60)
 
-    assert not any(looks)
+    assert not any(looks.found)
     assert (job.heard.end, job.heard.restarts) == (JobEnd.FINISHED, [])
 
 
@@ -401,8 +402,8 @@ def test_a_snapshot_that_hangs_is_not_waited_for_once_its_checkpoint_is_given_up
         troubles=[hang], lockstep=False, checkpoints=replace(IMPATIENT, tolerable_failures=9), until=(until := Gate())
     )
     job.start()
-    wait_until(lambda: job.heard.failed_checkpoints)
-    wait_until(lambda: not any(thread.name == "snapshot-wait" for thread in threading.enumerate()))
+    job.heard.wait_until(lambda: job.heard.failed_checkpoints)
+    poll(lambda: not any(thread.name == "snapshot-wait" for thread in threading.enumerate()))
     gate.set()
     until.open()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.savepoint_places import SavepointPlace
+from tests.support.waiting import poll
 
 from checkdam import (
     CheckpointedFunction,
@@ -39,13 +39,6 @@ SECOND = timedelta(seconds=1)
 PERIODIC = CheckpointConfig(
     interval=10 * SECOND, timeout=3 * SECOND, retention=CheckpointRetention.RETAIN_ON_CANCELLATION
 )
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        threading.Event().wait(0.002)
 
 
 class Remembers(SinkFunction, CheckpointedFunction):
@@ -107,7 +100,7 @@ class Idle:
         for _ in range(checkpoints):
             before = len(self.completed)
             self.clock.advance(10)
-            wait_until(lambda: len(self.completed) > before)  # noqa: B023
+            self.job.heard.wait_until(lambda: len(self.completed) > before)  # noqa: B023
 
     @property
     def attempt(self) -> AttemptRun:
@@ -118,7 +111,7 @@ class Idle:
     def let_one_become_due(self) -> None:
         """Its barrier waits, if the test keeps it from being sent."""
         self.clock.advance(10)
-        wait_until(lambda: self.attempt.coordinator._triggered is not None)
+        poll(lambda: self.attempt.coordinator._triggered is not None)
 
     def files(self) -> list[str]:
         return [status.path for status in self.storage.list(f"{JOB_ID}/shared")]
@@ -143,7 +136,7 @@ def test_an_idle_job_takes_checkpoints_that_write_no_state_and_goes_on_from_them
     assert [stats.epoch for stats in idle.job.heard.completed] == [2] * 5
     assert max(stats.new_bytes for stats in idle.job.heard.completed[2:]) < 100  # an empty list rides in a handle
     assert idle.files() == files
-    wait_until(lambda: idle.job.heard.discarded == [1, 2, 3, 4])  # they count, as in Flink
+    idle.job.heard.wait_until(lambda: idle.job.heard.discarded == [1, 2, 3, 4])  # they count, as in Flink
     idle.job.cancel()
     idle.job.join()
     resumed = Idle([["a", "b"], ["a"], ["a", "c"]], storage, backend)
@@ -230,7 +223,7 @@ def test_the_timeout_runs_until_the_metadata_is_written(step: Step, reason: str)
     idle.job.heard.wait_for_epoch(1)
 
     idle.clock.advance(10)
-    wait_until(lambda: idle.job.heard.failed_checkpoints)
+    idle.job.heard.wait_until(lambda: idle.job.heard.failed_checkpoints)
     idle.let_time_pass(checkpoints=1)
 
     [(failed, why)] = idle.job.heard.failed_checkpoints
@@ -248,7 +241,7 @@ def test_a_barrier_waits_for_the_epoch_no_longer_than_the_timeout(tolerated: int
     def take_long(engine: LocalEngine, moment: Moment) -> None:
         idle.let_one_become_due()
         idle.clock.advance(3)
-        wait_until(lambda: idle.job.heard.failed_checkpoints)
+        idle.job.heard.wait_until(lambda: idle.job.heard.failed_checkpoints)
 
     checkpoints = CheckpointConfig(interval=10 * SECOND, timeout=3 * SECOND, tolerable_failures=tolerated)
     troubles = [Trouble(Step.AFTER_LEVEL, take_long, number=2)]
@@ -275,7 +268,9 @@ def test_a_barrier_that_waits_too_long_is_noticed_while_the_epoch_goes_on() -> N
         [["a"]],
         MemoryStorage(),
         checkpoints=checkpoints,
-        troubles=[Trouble(Step.AFTER_LEVEL, lambda engine, moment: wait_until(lambda: job.heard.failed_checkpoints))],
+        troubles=[
+            Trouble(Step.AFTER_LEVEL, lambda engine, moment: job.heard.wait_until(lambda: job.heard.failed_checkpoints))
+        ],
     )
 
     job.run()
@@ -299,7 +294,7 @@ def test_a_barrier_waits_no_longer_for_an_epoch_that_the_clock_has_brought() -> 
     def take_long(engine: LocalEngine, moment: Moment) -> None:
         idle.let_one_become_due()
         idle.clock.advance(3)
-        wait_until(lambda: idle.job.heard.failed_checkpoints)
+        idle.job.heard.wait_until(lambda: idle.job.heard.failed_checkpoints)
 
     troubles = [Trouble(Step.AFTER_LEVEL, take_long, number=2)]
     idle = Idle([["a"]], MemoryStorage(), build=build, parallelism=1, troubles=troubles)
@@ -334,9 +329,9 @@ def test_the_time_in_which_a_terminal_was_paused_does_not_make_a_barrier_late() 
     assert paused.begun.wait(60)
 
     idle.clock.advance(100)
-    wait_until(lambda: idle.attempt.coordinator._triggered == idle.clock.monotonic())
+    poll(lambda: idle.attempt.coordinator._triggered == idle.clock.monotonic())
     paused.over.set()
-    wait_until(lambda: idle.completed or paused.failed_checkpoints)
+    paused.wait_until(lambda: idle.completed or paused.failed_checkpoints)
 
     assert (idle.completed, paused.failed_checkpoints) == ([1], [])
     idle.gate.open()
@@ -353,10 +348,10 @@ def test_a_paused_terminal_holds_up_no_checkpoint() -> None:
     assert paused.begun.wait(60)
 
     idle.clock.advance(10)
-    wait_until(lambda: [each.checkpoint_id for each in idle.attempt.coordinator.retained] == [2])
+    poll(lambda: [each.checkpoint_id for each in idle.attempt.coordinator.retained] == [2])
     idle.clock.advance(3)
     paused.over.set()
-    wait_until(lambda: len(idle.completed) == 2 or paused.failed_checkpoints)
+    paused.wait_until(lambda: len(idle.completed) == 2 or paused.failed_checkpoints)
 
     assert (idle.completed, paused.failed_checkpoints) == ([1, 2], [])
     idle.gate.open()
@@ -379,13 +374,13 @@ def test_the_time_that_a_failed_stop_took_does_not_make_a_barrier_late() -> None
     control = idle.job.start()
     idle.job.heard.wait_for_epoch(1)
     control.trigger_savepoint(place.uri, SavepointFormat.CANONICAL)
-    wait_until(lambda: idle.attempt.coordinator.savepoint_in_progress == 2)
+    poll(lambda: idle.attempt.coordinator.savepoint_in_progress == 2)
 
     idle.clock.advance(3)  # as long as a savepoint may take
 
     assert "timed out" in str(stopping[0].exception(60))
     is_over.set()
-    wait_until(lambda: idle.completed)
+    idle.job.heard.wait_until(lambda: idle.completed)
     assert [number for number, _ in idle.job.heard.failed_checkpoints] == [1, 2]  # the savepoints
     idle.gate.open()
     idle.job.join()

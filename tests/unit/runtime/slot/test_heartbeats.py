@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -20,6 +19,7 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.support.waiting import poll
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
@@ -100,21 +100,13 @@ def held(remote: RemoteSlot, beats: list[Beat]) -> tuple[threading.Thread, list[
     return thread, lost
 
 
-def wait_until(condition: Any) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
-
-
 @pytest.mark.slow
 def test_a_slot_that_is_stopped_is_noticed_by_whoever_waits_for_it(tmp_path: Path) -> None:
     beats: list[Beat] = []
 
     with process(tmp_path, FAST) as (slot, remote):
         holding, lost = held(remote, beats)
-        wait_until(lambda: len(beats) > 2)
+        poll(lambda: len(beats) > 2)
         slot.send_signal(signal.SIGSTOP)
         with pytest.raises(SlotLostError, match=rf"slot 1 \(process {slot.pid} on .*\) has not answered for 1\.5 s"):
             remote.begin_snapshot(CheckpointId(1), Epoch(1))
@@ -218,7 +210,7 @@ def test_the_stack_of_a_slot_that_cannot_answer_is_told_all_the_same(tmp_path: P
             configure(remote, build_backtracking)
             beats: list[Beat] = []
             holding, lost = held(remote, beats)
-            wait_until(lambda: len(beats) > 2)
+            poll(lambda: len(beats) > 2)
             send_one_record(remote, build_backtracking)
             holding.join(30)
     finally:
@@ -234,11 +226,11 @@ def test_a_function_that_hangs_is_told_with_operator_and_stack(served: RemoteSlo
     sending = send_one_record(served)
     assert begun.wait(30)
 
-    wait_until(lambda: beats and beats[-1].stall is not None and beats[-1].stall.seconds > 0.2)
+    poll(lambda: beats and beats[-1].stall is not None and beats[-1].stall.seconds > 0.2)
     stall = beats[-1].stall
     gate.set()
     sending.join(30)
-    wait_until(lambda: beats[-1].stall is None)
+    poll(lambda: beats[-1].stall is None)
 
     assert stall is not None
     assert stall.work == 'operator "enrich" in level 1 of epoch 1'
@@ -268,4 +260,4 @@ def test_a_spark_task_reports_through_a_slot(served: RemoteSlot) -> None:
 
     report_task(served.address, "token", "12", stall, 5.0)
 
-    wait_until(lambda: beats and beats[-1].task_stall == stall)
+    poll(lambda: beats and beats[-1].task_stall == stall)

@@ -307,6 +307,7 @@ class Ends(SourceFunction):
         self.ends.append("close")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("wait", "ends"),
     [
@@ -320,12 +321,10 @@ def test_closing_ends_the_wait_or_leaves_it_behind(wait: str, ends: list[str]) -
     it = source(Ends(wait))
     it.process.pull()
     SUPPLIES[-1].awaited()
-    began = time.monotonic()
 
     it.close()
 
     assert it.function.ends == ends
-    assert time.monotonic() - began < 10
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("source-"))
 
 
