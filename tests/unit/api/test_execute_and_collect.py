@@ -82,6 +82,7 @@ def test_what_the_job_fails_with_is_raised_while_iterating() -> None:
 
 
 def test_an_iterator_that_is_given_up_ends_its_job() -> None:
+    gc.freeze()  # a collection then looks only at what this test makes
     collected = local_environment(until=Gate()).from_collection([1]).execute_and_collect()
     job = collected.job
     assert next(collected) == 1

@@ -6,39 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.support.programs import Numbers
 
 from checkdam.api.environment import StreamExecutionEnvironment
 from checkdam.api.streams import DataStream
 from checkdam.errors import UserFunctionError
-from checkdam.graph.functions import CheckpointedFunction, SourceFunction
+from checkdam.graph.functions import SourceFunction
 from checkdam.graph.watermarks import WatermarkStrategy
-from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import Heard, LocalJob
 from checkdam.testing.trouble import DriverKilled, Step, Trouble, kill_driver, kill_slot
-
-
-class Numbers(SourceFunction, CheckpointedFunction):
-    """The numbers below a limit, dealt out to the subtasks; `next` numbers are kept as operator state."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def initialize_state(self, ctx: Any) -> None:
-        self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("next", int))
-        self.restored = list(self.kept.get()) if ctx.is_restored else None
-
-    def snapshot_state(self, ctx: Any) -> None:
-        self.kept.update([self.following])
-
-    def open(self, ctx: Any) -> None:
-        self.step = ctx.parallelism
-        self.following = ctx.subtask_index if self.restored is None else self.restored[0]
-
-    def run(self, ctx: Any) -> Iterator[tuple[str, int]]:
-        while self.following < self.limit:
-            self.following += self.step
-            yield str(self.following - self.step), 1
 
 
 def job(

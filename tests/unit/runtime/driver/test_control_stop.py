@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.programs import alarms, shown
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WordCount
 
@@ -20,8 +21,7 @@ from checkdam.api.streams import DataStream
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import CheckdamError, JobControlError
-from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
-from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.graph.functions import CheckpointedFunction, SourceFunction
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
@@ -230,23 +230,6 @@ def test_a_listener_that_fails_at_the_end_leaves_nobody_waiting() -> None:
 
 
 # Time and sources of one's own
-
-
-class Alarm(KeyedProcessFunction):
-    def process_element(self, value: tuple[str, int], ctx: Any) -> None:
-        ctx.timer_service.register_event_time_timer(value[1] + 1000)
-
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[str]:
-        yield f"{ctx.current_key}@{timestamp}"
-
-
-def alarms(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
-    timed = stream.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(lambda value: value[1]))
-    timed.key_by(0, key_type=str).process(Alarm(), output_type=str).uid("alarm").print()
-
-
-def shown(job: LocalJob) -> Counter[str]:
-    return Counter(line.rpartition("> ")[2] for line in job.heard.printed_lines)
 
 
 @pytest.mark.parametrize("drain", [True, False])

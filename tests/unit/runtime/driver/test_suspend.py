@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.programs import Numbers, alarms, shown
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WordCount
 
@@ -31,8 +32,6 @@ from checkdam.checkpoint.settings import (
 )
 from checkdam.config import Configuration
 from checkdam.errors import CheckdamError, StorageError
-from checkdam.graph.functions import CheckpointedFunction, KeyedProcessFunction, SourceFunction
-from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import JobId
 from checkdam.runtime.driver.final_checkpoint import FinalCheckpoint
 from checkdam.runtime.job_control import RunningJob, SavepointFormat
@@ -40,7 +39,6 @@ from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import CheckpointStatus
 from checkdam.runtime.restart import FixedDelayRestart, NoRestart
 from checkdam.runtime.slot import generator_thread
-from checkdam.state.descriptors import ListStateDescriptor
 from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -157,23 +155,6 @@ def test_a_job_without_end_that_waits_for_records_is_suspended_at_once() -> None
 # Time and sources of one's own
 
 
-class Alarm(KeyedProcessFunction):
-    def process_element(self, value: tuple[str, int], ctx: Any) -> None:
-        ctx.timer_service.register_event_time_timer(value[1] + 1000)
-
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[str]:
-        yield f"{ctx.current_key}@{timestamp}"
-
-
-def alarms(environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
-    timed = stream.assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps(lambda value: value[1]))
-    timed.key_by(0, key_type=str).process(Alarm(), output_type=str).uid("alarm").print()
-
-
-def shown(*jobs: LocalJob) -> Counter[str]:
-    return Counter(line.rpartition("> ")[2] for job in jobs for line in job.heard.printed_lines)
-
-
 def test_timers_that_were_not_due_fire_once_in_the_next_run() -> None:
     storage = MemoryStorage()
     epochs = [[("a", 1), ("b", 2)], [("c", 1500)], [("d", 9000)]]
@@ -189,28 +170,8 @@ def test_timers_that_were_not_due_fire_once_in_the_next_run() -> None:
     assert shown(first, second) == Counter(["a@1001", "b@1002", "c@2500", "d@10000"])
 
 
-class Numbers(SourceFunction, CheckpointedFunction):
-    """The numbers below a limit, dealt out to the subtasks."""
-
-    def initialize_state(self, ctx: Any) -> None:
-        self.kept = ctx.operator_state_store.get_list_state(ListStateDescriptor("next", int))
-        self.restored = list(self.kept.get()) if ctx.is_restored else None
-
-    def snapshot_state(self, ctx: Any) -> None:
-        self.kept.update([self.following])
-
-    def open(self, ctx: Any) -> None:
-        self.step = ctx.parallelism
-        self.following = ctx.subtask_index if self.restored is None else self.restored[0]
-
-    def run(self, ctx: Any) -> Iterator[tuple[str, int]]:
-        while self.following < 1000:
-            self.following += self.step
-            yield str(self.following - self.step), 1
-
-
 def numbers(environment: StreamExecutionEnvironment, _: DataStream[Any]) -> None:
-    made = environment.add_source(Numbers(), output_type=tuple[str, int]).uid("numbers")
+    made = environment.add_source(Numbers(1000), output_type=tuple[str, int]).uid("numbers")
     made.key_by(0, key_type=str).sum(1).uid("sum").print()
 
 

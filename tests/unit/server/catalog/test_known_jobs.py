@@ -20,6 +20,7 @@ from checkdam.server.flink_api.cluster import live_slots
 
 
 def test_of_a_job_that_ended_only_what_it_tells_is_kept() -> None:
+    gc.freeze()  # a collection then looks only at what this test makes
     jobs = Jobs()
     control = AskedControl()
     held = weakref.ref(control)
