@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,20 +96,31 @@ def test_a_job_that_never_had_a_record_goes_on_with_the_first(jobs: Jobs) -> Non
 
 
 class _SlowToSnapshot(SinkFunction, CheckpointedFunction):
+    """Takes a snapshot only when the other end of a pipe is opened."""
+
+    def __init__(self, pipe: str) -> None:
+        self.pipe = pipe
+
     def invoke(self, value: Any, ctx: Any) -> None: ...
 
     def initialize_state(self, ctx: Any) -> None: ...
 
     def snapshot_state(self, ctx: Any) -> None:
-        time.sleep(1.5)
+        open(self.pipe).close()
 
 
 def test_the_timeout_counts_the_synchronous_part_and_fails_the_job_over(jobs: Jobs) -> None:
     env = jobs.environment(1, jobs.checkpoints(timeout=timedelta(milliseconds=500)))
     env.set_restart_strategy(NoRestart())
-    env.from_collection(["a"]).add_sink(_SlowToSnapshot()).uid("slow")
+    pipe = jobs.tmp_path / "pipe"
+    os.mkfifo(pipe)
+    env.from_collection(["a"]).add_sink(_SlowToSnapshot(str(pipe))).uid("slow")
+    opened: list[int] = []
+    jobs.watcher.on_failed_checkpoint = lambda reason: opened.append(os.open(pipe, os.O_RDWR))  # waits for no reader
 
     with pytest.raises(JobFailedError, match=r"checkpoint 1 failed \(timed out after 0:00:00.5.*tolerated: 0"):
         env.execute()
 
+    [end] = opened
+    os.close(end)
     assert jobs.watcher.checkpoints == []
