@@ -378,7 +378,8 @@ def test_a_stop_whose_place_hangs_fails_in_the_time_of_a_checkpoint_and_the_job_
 @pytest.mark.parametrize("hung", ["note", "check_term"])
 def test_a_stop_fails_in_time_if_the_storage_of_checkpoints_hangs(hung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words, place, gate, until = WordCount([["a"]]), SavepointPlace(), threading.Event(), Gate()
-    job = words.job(until=until, heartbeat=FAST, checkpoints=replace(IMPATIENT, interval=None))
+    in_time = timedelta(seconds=1)  # for the snapshots, on a busy machine too
+    job = words.job(until=until, heartbeat=FAST, checkpoints=replace(IMPATIENT, interval=None, timeout=in_time))
     control = job.start()
     job.heard.wait_for_epoch(1)
     monkeypatch.setattr(Outputs, hung, lambda *_: gate.wait(60))
