@@ -303,10 +303,13 @@ def test_any_flipped_byte_is_told(checkpoint: Path, file: str, capsys: pytest.Ca
         _error(checkpoint, capsys)
 
 
-def test_a_state_file_that_is_gone_is_told(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    next((checkpoint.parent / "shared").iterdir()).unlink()
+@pytest.mark.parametrize(("file", "told"), [("operator-*", "it is gone"), ("[!o]*", "is missing")])
+def test_a_state_file_that_is_gone_is_told(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], file: str, told: str
+) -> None:
+    next((checkpoint.parent / "shared").glob(file)).unlink()
 
-    assert "is missing" in _error(checkpoint, capsys)
+    assert told in _error(checkpoint, capsys)
 
 
 def test_a_newer_version_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
