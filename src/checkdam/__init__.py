@@ -40,6 +40,7 @@ from checkdam.errors import (
     UsageError,
     UserFunctionError,
 )
+from checkdam.graph.async_calls import AsyncRetry
 from checkdam.graph.contexts import (
     BroadcastContext,
     Context,
@@ -59,6 +60,7 @@ from checkdam.graph.contexts import (
 )
 from checkdam.graph.functions import (
     AggregateFunction,
+    AsyncFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     FilterFunction,
@@ -105,6 +107,8 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Alias",
+    "AsyncFunction",
+    "AsyncRetry",
     "AvroType",
     "BroadcastConnectedStream",
     "BroadcastContext",

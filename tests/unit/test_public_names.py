@@ -16,6 +16,8 @@ PUBLIC = {
     "AggregatingState",
     "AggregatingStateDescriptor",
     "Alias",
+    "AsyncFunction",
+    "AsyncRetry",
     "AvroType",
     "BroadcastConnectedStream",
     "BroadcastContext",

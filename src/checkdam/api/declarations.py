@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from checkdam.errors import JobGraphError
-from checkdam.graph.functions import accumulator_hint, callable_of, output_hint
+from checkdam.graph.functions import accumulator_hint, callable_of, is_coroutine_function, output_hint
 from checkdam.graph.operators import KeySelector
 from checkdam.ids import OperatorUid
 from checkdam.types.projection import looked_up_type, projection_of
@@ -87,7 +87,7 @@ def check_kind(call: str, function: Any, wanted: type, defines: str, other: str 
     if isinstance(function, wanted):
         for name, method in inspect.getmembers(wanted, inspect.isfunction):
             if not name.startswith("_"):
-                _check_parameters(f"{type(function).__name__}.{name}", getattr(function, name), method)
+                check_parameters(f"{type(function).__name__}.{name}", getattr(function, name), method)
         return
     given = f"the class {function.__name__} itself" if isinstance(function, type) else type(function).__name__
     remedy = f"Subclass {wanted.__name__} and define {defines}."
@@ -113,11 +113,17 @@ def plain_callable(method: Callable[..., Any], function: Any) -> Callable[..., A
         raise JobGraphError(
             f"{method.__name__}: {error}", hint="Pass a function, a lambda or a function object."
         ) from None
-    _check_parameters(f"the function of {method.__name__}()", call, method)
+    if is_coroutine_function(call):
+        name = getattr(call, "__qualname__", repr(call))
+        raise JobGraphError(
+            f"{method.__name__}() calls a plain function, and {name} is a coroutine function",
+            hint="Use map_async(function).",
+        )
+    check_parameters(f"the function of {method.__name__}()", call, method)
     return call
 
 
-def _check_parameters(title: str, given: Callable[..., Any], method: Callable[..., Any]) -> None:
+def check_parameters(title: str, given: Callable[..., Any], method: Callable[..., Any]) -> None:
     """Raise unless the user's callable accepts the arguments of the method of ours that it stands for."""
     expected = [*inspect.signature(method).parameters][1:]  # without self
     try:

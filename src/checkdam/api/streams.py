@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import pyarrow as pa
 from typing_extensions import TypeForm
 
+from checkdam.api.async_declarations import async_output_type, check_async
 from checkdam.api.collect import CloseableIterator, execute_and_collect
 from checkdam.api.connected import (
     BroadcastConnectedStream,
@@ -34,9 +36,11 @@ from checkdam.api.declarations import (
 from checkdam.connectors.file_sink import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
 from checkdam.errors import JobGraphError, NoSuchCallError
+from checkdam.graph.async_calls import AsyncRetry
 from checkdam.graph.contexts import OutputTag
 from checkdam.graph.function_shapes import (
     Aggregates,
+    AsyncMapper,
     Filter,
     FlatMapper,
     KeyedProcesses,
@@ -58,6 +62,7 @@ from checkdam.graph.functions import (
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
+    AsyncMapKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -182,6 +187,117 @@ class Stream(Generic[T]):
         """Transform each record into any number of records."""
         inferred = yielded_type(function, plain_callable(FlatMapFunction.flat_map, function), self.type)
         return self._add("flat_map", FlatMapKind(function), declared(output_type, inferred))
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[T, O],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+    ) -> DataStream[O]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[T, O],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+        output_type: TypeForm[O],
+    ) -> DataStream[O]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[T, O],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+        output_type: PickleType[O] | SchemaType,
+    ) -> DataStream[O]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[list[T], Sequence[O]],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+        batch_size: int,
+        max_delay: timedelta | None = None,
+    ) -> DataStream[O]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[list[T], Sequence[O]],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+        batch_size: int,
+        max_delay: timedelta | None = None,
+        output_type: TypeForm[O],
+    ) -> DataStream[O]: ...
+
+    @overload
+    def map_async(
+        self,
+        function: AsyncMapper[list[T], Sequence[O]],
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Callable[[T], O] | None = None,
+        batch_size: int,
+        max_delay: timedelta | None = None,
+        output_type: PickleType[O] | SchemaType,
+    ) -> DataStream[O]: ...
+
+    def map_async(
+        self,
+        function: Any,
+        *,
+        capacity: int = 100,
+        timeout: timedelta | None = None,
+        ordered: bool = True,
+        retry: AsyncRetry | None = None,
+        on_timeout: Any = None,
+        batch_size: int | None = None,
+        max_delay: timedelta | None = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
+        """Transform each record into one with a coroutine function or AsyncFunction, many calls at a time.
+
+        All calls of an epoch are settled before it ends, so no call is in flight at a checkpoint.
+
+        Args:
+            capacity: the most calls in flight in each subtask.
+            timeout: of the call for a record, with all its retries. Then `on_timeout(value)`, or `timeout(value)` of
+                the AsyncFunction, returns the record to emit; without them the job fails.
+            ordered: keep the order of the records; else they are emitted as their calls complete.
+            batch_size: call the function with lists of this many records; it returns a list of the same length. A
+                batch may be smaller at the end of an epoch, or when its first record has waited for `max_delay`.
+        """
+        kind = AsyncMapKind(function, capacity, timeout, ordered, retry, on_timeout, batch_size, max_delay)
+        check_async(kind)
+        return self._add("map_async", kind, async_output_type(kind, output_type, self.type))
 
     def filter(self, function: Filter[T]) -> DataStream[T]:
         """Keep only the records for which the function is true."""

@@ -6,7 +6,7 @@ int])`. At run time `declarations.check_kind` requires an instance of the class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol, TypeAlias, TypeVar
 
 from checkdam.graph.contexts import (
@@ -98,7 +98,16 @@ class Takes(Opens, Protocol[I]):
     def invoke(self, value: I, ctx: SinkContext, /) -> None: ...
 
 
+class AsyncMaps(Protocol[I, O]):
+    def open(self, ctx: RuntimeContext, /) -> Awaitable[None] | None: ...
+
+    def close(self) -> Awaitable[None] | None: ...
+
+    def async_invoke(self, value: I, /) -> Awaitable[O]: ...
+
+
 Mapper: TypeAlias = MapsRecords[I, O] | Callable[[I], O]
 FlatMapper: TypeAlias = FlatMaps[I, O] | Callable[[I], Iterable[O] | None]
 Filter: TypeAlias = Filters[I] | Callable[[I], object]
 Reducer: TypeAlias = Reduces[T] | Callable[[T, T], T]
+AsyncMapper: TypeAlias = AsyncMaps[I, O] | Callable[[I], Awaitable[O]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Generic, Never
 
 from typing_extensions import TypeVar
@@ -185,7 +186,32 @@ class SinkFunction(RichFunction, Generic[I]):
         raise NotImplementedError(f"{type(self).__name__} must define invoke(value, ctx)")
 
 
-_METHODS: tuple[tuple[type[RichFunction], str], ...] = (
+class AsyncFunction(Generic[I, O]):
+    """A function of `map_async`: many of its calls run side by side, in one event loop for each subtask.
+
+    The event loop has a thread of its own and runs as long as the subtask, so what `open` or the first call connects
+    can be used until `close`. All methods are called in that thread. `open` and `close` may be coroutine functions.
+    With `batch_size`, write AsyncFunction[list[input], list[output]].
+    """
+
+    def open(self, ctx: RuntimeContext) -> Awaitable[None] | None:
+        """Prepare the function, for instance by connecting a client. There is no keyed state."""
+        return None
+
+    def close(self) -> Awaitable[None] | None:
+        """Release what `open` acquired; called when no call is in flight any more, also after a failure."""
+        return None
+
+    async def async_invoke(self, value: I) -> O:
+        """Return one record for one record; with `batch_size`, a list of records for a list of records."""
+        raise NotImplementedError(f"{type(self).__name__} must define async_invoke(value)")
+
+    def timeout(self, value: Any) -> Any:
+        """Return the record to emit for one whose call has timed out. If not defined, the job fails."""
+        raise NotImplementedError(f"{type(self).__name__} does not define timeout(value)")
+
+
+_METHODS: tuple[tuple[type, str], ...] = (
     (MapFunction, "map"),
     (FlatMapFunction, "flat_map"),
     (FilterFunction, "filter"),
@@ -198,6 +224,7 @@ _METHODS: tuple[tuple[type[RichFunction], str], ...] = (
     (AggregateFunction, "add"),
     (SourceFunction, "run"),
     (SinkFunction, "invoke"),
+    (AsyncFunction, "async_invoke"),
 )
 
 
@@ -224,6 +251,11 @@ def accumulator_hint(function: Any) -> Any:
 def _named(function: Any, variable: Any) -> Any:
     kind = next((kind for kind, _ in _METHODS if isinstance(function, kind)), None)
     return None if kind is None else type_argument(type(function), kind, variable)
+
+
+def is_coroutine_function(call: Any) -> bool:
+    """Return whether calling it returns a coroutine: an `async def`, a partial of one, an object with such a method."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(type(call), "__call__", None))  # noqa: B004  # the method itself is wanted
 
 
 def has_life(function: Any) -> bool:

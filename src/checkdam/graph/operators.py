@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from checkdam.errors import operator_title
+from checkdam.graph.async_calls import AsyncRetry
 from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_life
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import OperatorUid
@@ -50,6 +52,20 @@ class FlatMapKind:
 @dataclass(frozen=True)
 class FilterKind:
     function: Any
+
+
+@dataclass(frozen=True)
+class AsyncMapKind:
+    """Calls a coroutine function for each record, many at a time; for each batch of records with `batch_size`."""
+
+    function: Any
+    capacity: int = 100  # the most calls in flight in a subtask
+    timeout: timedelta | None = None  # of a call with all its retries
+    is_ordered: bool = True
+    retry: AsyncRetry | None = None
+    on_timeout: Any = None
+    batch_size: int | None = None
+    max_delay: timedelta | None = None  # how long a batch waits until it is full
 
 
 @dataclass(frozen=True)
@@ -128,6 +144,7 @@ Kind = (
     | MapKind
     | FlatMapKind
     | FilterKind
+    | AsyncMapKind
     | ProcessKind
     | ConnectKind
     | SideOutputKind

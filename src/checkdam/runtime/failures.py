@@ -56,7 +56,7 @@ def user_error(
         message = cause.message if named else f"operator {operator_title(name, uid)}: {cause.message}"
         return type(cause)(message, hint=cause.hint)
     frames = traceback.TracebackException.from_exception(cause)
-    frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not f.filename.startswith(_RUNTIME)])
+    frames.stack = traceback.StackSummary.from_list([f for f in frames.stack if not is_of_runtime(f)])
     return UserFunctionError(
         operator=name,
         uid=uid,
@@ -65,6 +65,11 @@ def user_error(
         user_traceback="".join(frames.format()),
         where=None if where is None else _cut(where, _LONGEST_RECORD),
     )
+
+
+def is_of_runtime(frame: traceback.FrameSummary) -> bool:
+    """Return whether a stack frame is of the runtime and not of user code."""
+    return frame.filename.startswith(_RUNTIME)
 
 
 class UserFailure(msgspec.Struct, frozen=True):

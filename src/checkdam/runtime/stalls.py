@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from checkdam.clock import Clock
+
+if TYPE_CHECKING:
+    from checkdam.runtime.slot.level import RunningOperator
 
 _COMPUTING = 0.01
 """A thread that uses more than this share of a core computes, and does not stand still."""
@@ -70,12 +74,13 @@ class StackWatch:
     def stall(self, work: str) -> Stall:
         """Describe where the thread stands, and for how long it had when last looked at."""
         frame = sys._current_frames().get(self._ident)
-        operator = None if frame is None else _operator_of(frame)
-        return Stall(
-            work if operator is None else f'operator "{operator}" in {work}',
-            self._still,
-            "" if frame is None else stack_text(frame),
-        )
+        if frame is None:
+            return Stall(work, self._still, "")
+        running = _running_operator(frame)
+        if running is None:
+            return Stall(work, self._still, stack_text(frame))
+        where = running.process.where_it_waits() or stack_text(frame)
+        return Stall(f'operator "{running.operator.name}" in {work}', self._still, where)
 
 
 def stack_text(frame: FrameType) -> str:
@@ -105,15 +110,15 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _operator_of(frame: FrameType) -> str | None:
-    """Return the name of the operator that runs in this stack: every step of one goes through `work`."""
+def _running_operator(frame: FrameType) -> RunningOperator | None:
+    """Return the operator that runs in this stack: every step of one goes through `work`."""
     from checkdam.runtime.slot.level import RunningOperator
 
     for each in _frames(frame):
         if each.f_code is RunningOperator.work.__code__:
             running = each.f_locals["self"]
             assert isinstance(running, RunningOperator)
-            return running.operator.name
+            return running
     return None
 
 

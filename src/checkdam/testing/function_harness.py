@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -24,6 +24,7 @@ from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.graph.contexts import OutputTag
 from checkdam.graph.functions import (
     AggregateFunction,
+    AsyncFunction,
     BroadcastProcessFunction,
     FilterFunction,
     KeyedBroadcastProcessFunction,
@@ -34,6 +35,7 @@ from checkdam.graph.functions import (
     ReduceFunction,
     SinkFunction,
     SourceFunction,
+    is_coroutine_function,
 )
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, new_attempt
@@ -91,6 +93,7 @@ class FunctionHarness:
         broadcast: Sequence[MapStateDescriptor[Any, Any]] = (),
         output_type: Any = None,
         accumulator_type: Any = None,
+        async_options: Mapping[str, Any] | None = None,
         side_outputs: Sequence[OutputTag[Any]] = (),
         backend: KeyedStateBackend | str = "hashmap",
         parallelism: int = 1,
@@ -102,11 +105,14 @@ class FunctionHarness:
         """Open the function.
 
         Args:
-            function: a function object as `process`, `map`, `flat_map`, `filter`, `reduce`, `aggregate`, `add_sink` and
-                `add_source` take it, or a callable, which runs as by `flat_map`.
+            function: a function object as `process`, `map`, `flat_map`, `filter`, `reduce`, `aggregate`, `map_async`,
+                `add_sink` and `add_source` take it, or a callable, which runs as by `flat_map`; a coroutine function
+                runs as by `map_async`.
             record_type: of the records sent; a source function has none.
             key: of a function on a keyed stream, as `key_by` takes it, with `key_type` where it cannot be inferred.
             second_type: of the records of the second input, with `second_key`, or with the descriptors of `broadcast`.
+            async_options: further arguments of `map_async`, such as `timeout`. Timeouts and pauses between retries take
+                real time, whatever the clock of the harness says.
             side_outputs: the tags that `side_output` can be called with.
             backend: "hashmap", "rocksdb", or a backend.
             restore: a snapshot of another harness, or the path of a savepoint of a job with an operator of this `uid`.
@@ -121,6 +127,7 @@ class FunctionHarness:
             "broadcast": broadcast,
             "output_type": output_type,
             "accumulator_type": accumulator_type,
+            "async_options": dict(async_options or {}),
             "side_outputs": side_outputs,
             "backend": backend,
             "parallelism": parallelism,
@@ -350,6 +357,8 @@ class FunctionHarness:
             return stream.connect(second.key_by(options["second_key"], options["key_type"])).process(function, of)
         if isinstance(function, KeyedProcessFunction | ProcessFunction):
             return stream.process(function, of)
+        if isinstance(function, AsyncFunction) or is_coroutine_function(function):
+            return stream.map_async(function, output_type=of, **options["async_options"])
         if isinstance(function, MapFunction):
             return stream.map(function, of)
         if isinstance(function, FilterFunction):

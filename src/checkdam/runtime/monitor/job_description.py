@@ -14,6 +14,7 @@ from checkdam.graph.levels import JobPlan, Partitioning
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
+    AsyncMapKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -46,6 +47,7 @@ _WORDS: dict[type[Kind], str] = {
     MapKind: "map",
     FlatMapKind: "flat map",
     FilterKind: "filter",
+    AsyncMapKind: "async map",
     ProcessKind: "process",
     ConnectKind: "connect",
     SideOutputKind: "side output",

@@ -16,6 +16,7 @@ from checkdam.graph.functions import callable_of, has_timers
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
+    AsyncMapKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -31,6 +32,7 @@ from checkdam.graph.operators import (
 )
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.aggregate import aggregate_process
+from checkdam.runtime.slot.async_functions import AsyncProcess
 from checkdam.runtime.slot.context import (
     FunctionContext,
     GeneratorContext,
@@ -112,6 +114,8 @@ def make_process(
             is_finished=around.had_finished,
             records_came=around.records_came,
         )
+    if isinstance(kind, AsyncMapKind):
+        return _opened(operator, AsyncProcess(operator), context)
     if isinstance(kind, AggregateKind | AggregateFunctionKind | ReduceKind):
         assert store is not None
         return aggregate_process(operator, store)
@@ -128,6 +132,19 @@ def begin(operator: Operator, context: FunctionContext, beginning: Initializatio
         guarded(operator, "initialize_state", operator.checkpointed_function.initialize_state, beginning)
     if operator.rich_function is not None:
         guarded(operator, "open", operator.rich_function.open, context)
+
+
+def _opened(operator: Operator, process: AsyncProcess, context: FunctionContext) -> Process:
+    """Open the function of `map_async` in its event loop, which ends if that fails."""
+    try:
+        guarded(operator, "open", process.open, context)
+    except BaseException as failure:
+        try:
+            process.close()
+        except Exception as another:  # noqa: BLE001  user code may raise anything
+            failure.add_note(f"and then: {another}")
+        raise
+    return process
 
 
 def guarded(operator: Operator, where: str, call: Callable[[Any], T], argument: Any) -> T:

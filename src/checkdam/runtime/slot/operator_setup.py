@@ -14,6 +14,7 @@ from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.checkpoint.operator_state_file import redistribute
 from checkdam.clock import Clock
 from checkdam.connectors.contract import SinkWriter, WriterContext
+from checkdam.graph.functions import AsyncFunction, CheckpointedFunction, RichFunction
 from checkdam.graph.operators import ConnectKind, Operator, SinkKind, SourceFunctionKind
 from checkdam.ids import OperatorUid
 from checkdam.runtime.janitor import work_directory
@@ -157,7 +158,7 @@ class OpenOperator:
 
 def own_copy(operator: Operator) -> Operator:
     """Copy an operator with its function: one object given to two operators must not share its state."""
-    if operator.rich_function is None and operator.checkpointed_function is None:
+    if not isinstance(operator.function, RichFunction | CheckpointedFunction | AsyncFunction):
         return operator
     return replace(operator, kind=cloudpickle.loads(cloudpickle.dumps(operator.kind)))
 

@@ -52,6 +52,13 @@ class Process:
         """Whether `pull` should be called soon though no records come from upstream."""
         return False
 
+    def where_it_waits(self) -> str:
+        """Return the place in user code that a step waits for if it is not on the stack of its thread; else "".
+
+        Any thread may call this.
+        """
+        return ""
+
     def interrupt(self) -> None:
         """Let its own threads end, without waiting for them. Any thread may call this."""
 
