@@ -63,7 +63,7 @@ class AsyncProcess(Process):
 
     A fixed number of tasks work through the calls, so that a call costs no task of its own. The slot's thread and the
     loop's thread share no lock: each attribute is written by one of them only, and the slot waits for one signal a
-    batch. A record is settled once: by its result, its timeout or a failure.
+    batch. A call is settled once: by its result or its timeout.
     """
 
     def __init__(self, operator: Operator, make_loop: MakeLoop = asyncio.new_event_loop) -> None:
@@ -240,12 +240,11 @@ class AsyncProcess(Process):
             try:
                 made = self._own(each, await call(each.value))
             except BaseException as failure:  # noqa: BLE001  raised by the slot's thread
-                if not each.is_settled and not self._is_ending:
+                if each in running and not self._is_ending:
                     self._fail(each, failure)
                 return
-            if each.is_settled:
+            if running.pop(each, None) is None:
                 return  # timed out, and another worker has taken this one's place
-            del running[each]
             self._settle(each, made)
         self._workers -= 1
 
@@ -276,7 +275,7 @@ class AsyncProcess(Process):
             self._signals.put(None)
 
     def _fail(self, call: _Call, cause: BaseException) -> None:
-        call.is_settled = True
+        """Let the slot fail. The call stays unsettled, so that nothing is emitted for it."""
         if self._failure is None:
             is_error = isinstance(cause, Exception | asyncio.CancelledError)
             failure = user_error(self._operator, call.value, cause) if is_error else cause
@@ -338,8 +337,9 @@ class AsyncProcess(Process):
             if closing is not None:
                 await closing
 
-    def _loop_ended(self) -> None:
-        self._failure = self._failure or SlotLostError(f"the event loop of operator {self._operator.title} has ended")
+    def _loop_ended(self, cause: BaseException | None) -> None:
+        ended = cause or SlotLostError(f"the event loop of operator {self._operator.title} has ended")
+        self._failure = self._failure or ended
         self._signals.put(None)
 
 

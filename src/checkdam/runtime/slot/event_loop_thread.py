@@ -23,8 +23,8 @@ _BEGIN_SECONDS: Final = 1.0
 class EventLoopThread:
     """Runs an event loop until `end`. Clients that a function has opened are served between epochs as well."""
 
-    def __init__(self, name: str, make_loop: MakeLoop, on_end: Callable[[], None]) -> None:
-        """Start the loop. `on_end` is called in its thread when it has ended, for whatever reason."""
+    def __init__(self, name: str, make_loop: MakeLoop, on_end: Callable[[BaseException | None], None]) -> None:
+        """Start the loop. `on_end` is called in its thread when it has ended, with what it raised: a sys.exit()."""
         self.loop = make_loop()
         self._on_end = on_end
         self._is_ending = False
@@ -72,14 +72,16 @@ class EventLoopThread:
         return sys._current_frames().get(self._thread.ident or 0)
 
     def _run(self) -> None:
+        failure = None
         try:
             self.loop.run_forever()
-        finally:
-            self._ending_begun.set()
-            for task in asyncio.all_tasks(self.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio.gather; it ignores its cancellation
-            self.loop.close()
-            self._on_end()
+        except BaseException as raised:  # noqa: BLE001  raised by the slot's thread
+            failure = raised
+        self._ending_begun.set()
+        for task in asyncio.all_tasks(self.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # private: it ignores its cancellation
+        self.loop.close()
+        self._on_end(failure)
 
     def _begin_to_end(self, last: Callable[[], Awaitable[None]]) -> None:
         self._ending_begun.set()
