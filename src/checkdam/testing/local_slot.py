@@ -76,8 +76,11 @@ class LocalSlot:
     def run_level(self, level: int, epoch: Epoch, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         self._at(Step.BEFORE_LEVEL, epoch, level)
         self._last_level = (level, epoch, batches)
-        with self._lock, self._watch.working(f"level {level} of epoch {epoch}"):
-            produced = self._once(level, epoch, batches)
+        try:
+            with self._lock, self._watch.working(f"level {level} of epoch {epoch}"):
+                produced = self._once(level, epoch, batches)
+        finally:
+            self._life.check()  # whatever a killed slot raises, it is its death that the driver notices
         self._at(Step.AFTER_LEVEL, epoch, level)
         self._life.check()
         return produced

@@ -29,7 +29,7 @@ from checkdam.types.record_copies import copier
 _AHEAD: Final = 2
 """Calls in flight or waiting for a free place, in capacities, before the slot stops taking in more records."""
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.1
 """How often the waiting slot looks for settled calls, so that the hang watch sees progress."""
 
 
