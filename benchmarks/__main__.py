@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.async_calls import AsyncCalls
 from benchmarks.durable import Durable
 from benchmarks.kinds import Kinds
 from benchmarks.measuring import Measurements
@@ -25,7 +26,7 @@ from benchmarks.throughput import Throughput
 COMPARISONS = (
     *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
     *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "queries"),
-    "web-page",
+    *("web-page", "async-calls"),
 )
 _BUSY = 0.7
 
@@ -84,6 +85,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "serializers": durable.serializers,
         "queries": Queries(sides, sizes, inputs).queries,
         "web-page": WebPage(sides, sizes).interactive,
+        "async-calls": AsyncCalls(sides, sizes).calls,
     }
 
 

@@ -48,6 +48,10 @@ class Sizes:
     page_checkpoints: int = 200
     page_rounds: int = 7
 
+    # Asynchronous calls.
+    async_calls: int = 300_000  # of an epoch
+    async_epochs: int = 6  # the first is left out
+
 
 FULL = Sizes()
 
@@ -77,5 +81,7 @@ QUICK = Sizes(
     values=500,
     value_rounds=3,
     page_rounds=1,
+    async_calls=5_000,
+    async_epochs=2,
 )
 """Shows that everything runs; its figures mean nothing."""

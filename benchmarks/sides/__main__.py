@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import bounded, jobs, kinds, page, queries, savepoints, spark, state, values
+from benchmarks.sides import async_calls, bounded, jobs, kinds, page, queries, savepoints, spark, state, values
 
 SIDES: dict[str, Callable[..., Any]] = {
+    "async_calls": async_calls.run,
     "checkdam": jobs.run,
     "kinds": kinds.run,
     "larger_than_memory": bounded.larger_than_memory,

@@ -142,7 +142,8 @@ def never(environment: StreamExecutionEnvironment, numbers: DataStream[int]) -> 
     numbers.map_async(call).name("never").print()
 
 
-def test_a_cancelled_job_does_not_wait_for_calls_that_never_return() -> None:
+def test_a_cancelled_job_does_not_wait_for_calls_that_never_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("checkdam.runtime.driver.attempt._BREAK_OFF_SECONDS", 0.1)  # only Spark ends a task sooner
     job = LocalJob(never, [[1]], MemoryStorage())
     job.start()
     assert Service.reached.wait(30)

@@ -159,6 +159,12 @@ def test_broadcast_rules_finds_the_pairs_its_rules_name(jobs: Jobs) -> None:
     ]
 
 
+def test_async_enrichment_judges_every_order(jobs: Jobs) -> None:
+    judged = ["cheap", "dear", "cheap", "unknown"]
+
+    assert sorted(run(jobs, "async_enrichment.py").values) == [(order, judged[order % 4]) for order in range(12)]
+
+
 def test_checkpoints_counts_on_rocksdb_and_leaves_its_final_checkpoint(jobs: Jobs) -> None:
     watcher = run(jobs, "checkpoints.py", jobs.tmp_path / "ck")
 
