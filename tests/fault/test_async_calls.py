@@ -189,8 +189,8 @@ def test_a_failed_call_fails_the_job_with_its_record() -> None:
         return 1 // value
 
     def build(environment: StreamExecutionEnvironment, numbers: DataStream[int]) -> None:
-        numbers.map_async(call).print()
+        numbers.map_async(call).name("invert").print()
 
     with pytest.raises(UserFunctionError, match="on record 0: ZeroDivisionError"):
         LocalJob(build, EPOCHS, MemoryStorage(), restart=NoRestart()).run()
-    assert not [thread for thread in threading.enumerate() if thread.name == "async-map_async" and thread.is_alive()]
+    assert not [thread for thread in threading.enumerate() if thread.name == "async-invert" and thread.is_alive()]
