@@ -151,6 +151,23 @@ def test_a_slot_that_is_far_ahead_waits_and_passes_on_what_is_there(opened: Open
     assert first + it.flush() == [value * 10 for value in range(20)]
 
 
+def test_results_behind_a_slow_call_wait_for_it(opened: Open) -> None:
+    release: list[asyncio.Event] = []
+
+    async def call(value: int) -> int:
+        if value == 0:
+            release.append(asyncio.Event())
+            await release[0].wait()
+        if value == 10:
+            release[0].set()
+        return value
+
+    it = opened(call, capacity=2)
+
+    assert it.give(*range(10)) == []  # though most of them are there
+    assert it.give(10) + it.flush() == list(range(11))
+
+
 def test_results_are_copies(opened: Open) -> None:
     cached = ["a"]
 
@@ -552,6 +569,29 @@ def test_a_failed_open_closes_the_function_and_ends_its_loop() -> None:
 
     assert closed == [True]
     assert threading.active_count() == before
+
+
+def test_calls_in_flight_have_ended_when_the_function_is_closed() -> None:
+    begun, events = threading.Event(), []
+
+    class Slow(AsyncFunction):
+        async def async_invoke(self, value: int) -> int:
+            begun.set()
+            try:
+                return await forever(value)
+            finally:
+                events.append("call ended")
+
+        def close(self) -> None:
+            events.append("closed")
+
+    process = AsyncProcess(operator_of(Slow()))
+    process(Batch(type_info(int), rows=[1]), None)
+    assert begun.wait(30)
+
+    process.close()
+
+    assert events == ["call ended", "closed"]
 
 
 def test_an_error_of_close_is_raised() -> None:
