@@ -74,7 +74,14 @@ def a_job(output: OutputDirectory, storage: MemoryStorage, *troubles: Trouble, *
 
 
 STEPS = [
-    *(Step.BEFORE_LEVEL, Step.AFTER_LEVEL, Step.EPOCH_DONE, Step.EPOCH_ENDED, Step.BEFORE_SEAL, Step.SEALED),
+    *(
+        Step.BEFORE_LEVEL,
+        Step.AFTER_LEVEL,
+        Step.EPOCH_DONE,
+        Step.EPOCH_ENDED,
+        Step.BEFORE_SNAPSHOT,
+        Step.BEFORE_WRITING,
+    ),
     *(Step.SNAPSHOT_TAKEN, Step.METADATA_WRITTEN, Step.COMMITTED),
 ]
 
@@ -102,9 +109,9 @@ def test_a_death_in_the_middle_of_calls_repeats_them_and_not_their_results() -> 
     job.start()
     assert Service.reached.wait(30)
 
-    assert job._engine is not None
+    assert job._target.engine is not None
     Service.is_held = False
-    job._engine.slots[0].kill()  # its calls in flight never get an answer
+    job._target.engine.slots[0].kill()  # its calls in flight never get an answer
     Service.answer.set()
     heard = job.join()
 

@@ -6,7 +6,7 @@ import inspect
 from datetime import timedelta
 from typing import Any, get_args
 
-from checkdam.api.declarations import declared
+from checkdam.api.declarations import check_parameters, declared
 from checkdam.errors import JobGraphError
 from checkdam.graph.async_calls import AsyncRetry, is_whole
 from checkdam.graph.functions import AsyncFunction, callable_of, is_coroutine_function, output_hint
@@ -52,6 +52,7 @@ def _check_function(function: Any) -> None:
         raise JobGraphError(f"map_async takes an instance, not the class {function.__name__} itself", hint=remedy)
     call = function.async_invoke if isinstance(function, AsyncFunction) else function
     if is_coroutine_function(call):
+        check_parameters("the function of map_async()", call, AsyncFunction.async_invoke)
         return
     name = getattr(call, "__qualname__", None) or repr(call)
     if not callable(call):

@@ -137,6 +137,10 @@ def plain(word: str) -> int:
     return len(word)
 
 
+async def two(one: str, other: str) -> str:
+    return one + other
+
+
 async def yields(word: str) -> Any:
     yield word
 
@@ -155,6 +159,7 @@ SECOND = timedelta(seconds=1)
         ({"function": plain}, "map_async takes a coroutine function, and plain is not one"),
         ({"function": lambda word: length(word)}, "takes a coroutine function, and .*<lambda> is not one"),
         ({"function": Plain()}, r"takes a coroutine function, and Plain\.async_invoke is not one"),
+        ({"function": two}, r"the function of map_async\(\) takes \(one, other\) and is called with \(value\)"),
         ({"function": yields}, "yields yields, and must return one record"),
         ({"function": Length}, "takes an instance, not the class Length itself"),
         ({"function": 7}, "takes a coroutine function or an AsyncFunction, not 7"),
