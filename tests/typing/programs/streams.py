@@ -82,12 +82,12 @@ reveal_type(sales.map(shop_of))  # R: DataStream[str]
 reveal_type(sales.filter(IsDear()).filter(lambda sale: sale.price < 20))  # R: DataStream[Sale]
 reveal_type(sales.map(lambda sale: sale.shop or None, output_type=str | None))  # R: DataStream[str | None]
 
-lines.map(Price())  # E: arg-type: "Price"; expected "Maps[str,
-lines.map(shop_of)  # E: arg-type: "Callable[[Sale], str]"; expected "Maps[str,
+lines.map(Price())  # E: arg-type: "Price"; expected "MapsRecords[str,
+lines.map(shop_of)  # E: arg-type: "Callable[[Sale], str]"; expected "MapsRecords[str,
 sales.flat_map(Words())  # E: arg-type: "Words"; expected "FlatMapFunction[Sale, Any]"
 lines.filter(IsDear())  # E: arg-type: expected "Filters[str] | Callable[[str], object]"
 sales.map(lambda sale: sale.prize)  # E: attr-defined: "Sale" has no attribute "prize"
-sales.map(shop_of, output_type=int)  # E: arg-type: expected "Maps[Sale, int] | Callable[[Sale], int]"
+sales.map(shop_of, output_type=int)  # E: arg-type: expected "MapsRecords[Sale, int] | Callable[[Sale], int]"
 sales.map(Price).print()  # E: arg-type: "type[Price]"
 
 # -- keys
