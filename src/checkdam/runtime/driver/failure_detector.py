@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 from checkdam.errors import CheckdamError, SlotLostError
+from checkdam.ids import SubtaskIndex
 from checkdam.runtime.driver.attempt_state import AttemptState
 from checkdam.runtime.driver.epochs import PendingEpoch
 from checkdam.runtime.driver.event_loop import EventLoop, Lane
@@ -33,6 +34,7 @@ class FailureDetector:
         self._hangs = hangs
         self._pending = pending
         self._interval = interval.total_seconds()
+        self._killed: set[SubtaskIndex] = set()
 
     def look_for_hangs_later(self) -> None:
         self._loop.after(self._interval, self._look_for_hangs)
@@ -57,9 +59,22 @@ class FailureDetector:
 
     def _watch(self, slot: Slot) -> None:
         def on_beat(beat: Beat) -> None:
-            self._loop.post(partial(self._beat, slot, beat))
+            if self._matters(slot, beat):
+                self._loop.post(partial(self._beat, slot, beat))
 
         slot.hold(on_beat)
+
+    def _matters(self, slot: Slot, beat: Beat) -> bool:
+        """Return whether the loop must handle a heartbeat. Called in the thread that watches the slot.
+
+        After the attempt is over, only the heartbeat that shows a hanging slot matters. All others are dropped: to
+        EndWatch every event of the loop is progress, so heartbeats would keep it from giving up an end that hangs.
+        """
+        if not self._state.is_over:
+            return True
+        if self._state.has_ended or slot.subtask in self._killed:
+            return False
+        return isinstance(self._hangs.beat(slot.subtask, beat), SlotLostError)
 
     def _watch_ended(self, slot: Slot, done: Future[None]) -> None:
         failure = done.exception()
@@ -80,4 +95,5 @@ class FailureDetector:
         """Fail over. A slot that hangs is killed at once, so that every call that waits for it returns."""
         self._state.fail(reason)
         if not self._state.has_ended:
+            self._killed.add(slot.subtask)
             self._loop.start(KILLS, slot.kill, lambda done: None)

@@ -20,6 +20,7 @@ from checkdam.api.streams import DataStream
 from checkdam.checkpoint.settings import CheckpointConfig, JobEnd
 from checkdam.errors import CheckdamError, EngineLostError, GivenUpError, JobControlError, JobFailedError, SlotLostError
 from checkdam.graph.functions import MapFunction, SourceFunction
+from checkdam.runtime.driver import attempt
 from checkdam.runtime.driver.end_watch import EndWatch
 from checkdam.runtime.driver.hang_watch import HangWatch
 from checkdam.runtime.driver.outputs import Outputs
@@ -164,7 +165,14 @@ def test_a_function_may_open_for_longer_than_a_checkpoint_may_take(monkeypatch: 
     assert (job.heard.end, job.heard.restarts) == (JobEnd.FINISHED, [])
 
 
-@pytest.mark.slow
+@pytest.fixture
+def _no_other_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave only `cancellation_timeout` to bound the end of a job, though heartbeats of slots go on."""
+    monkeypatch.setattr(attempt, "_BREAK_OFF_SECONDS", 3600.0)
+    monkeypatch.setattr(attempt, "_ENDING_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("_no_other_bound")
 def test_a_cancelled_job_ends_though_a_function_never_returns() -> None:
     job = LocalJob(build, [["a"]], MemoryStorage(), heartbeat=FAST, cancellation_timeout=SOON, record_type=str)
     job.start()
@@ -284,7 +292,7 @@ def test_a_cancel_while_slots_start_is_no_failure(monkeypatch: pytest.MonkeyPatc
     assert job.heard.end is JobEnd.CANCELLED
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("_no_other_bound")
 @pytest.mark.parametrize("step", [Step.WRITING_OUTPUT, Step.COMMITTING])
 def test_a_job_without_checkpoints_ends_though_its_sink_hangs(step: Step) -> None:
     words, gate = WordCount([["a"], ["b"]]), threading.Event()
