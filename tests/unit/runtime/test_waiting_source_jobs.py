@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -141,6 +141,18 @@ def test_a_stop_interrupts_the_source(*, drain: bool) -> None:
     assert shown(job) == ["('a', 0)"]
 
 
+class AwaitedGate(Gate):
+    """Tells when the engine has no more records and waits for the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = threading.Event()
+
+    def when_open(self, call: Callable[[], None]) -> None:
+        super().when_open(call)
+        self.is_awaited.set()
+
+
 @pytest.mark.parametrize("is_beside_a_stream", [False, True])
 def test_a_cancel_interrupts_the_source(monkeypatch: pytest.MonkeyPatch, *, is_beside_a_stream: bool) -> None:
     monkeypatch.setattr(attempt, "_BREAK_OFF_SECONDS", 3600.0)  # no slot is killed because its source does not end
@@ -150,10 +162,11 @@ def test_a_cancel_interrupts_the_source(monkeypatch: pytest.MonkeyPatch, *, is_b
         if is_beside_a_stream:
             stream.print()
 
-    job = feeding(build, ["x"], until=Gate())
+    job = feeding(build, ["x"], until=(until := AwaitedGate()))
     say("a")
     job.start()
     job.heard.wait_until(lambda: "('a', 0)" in shown(job))
+    assert until.is_awaited.wait(60)  # an engine that is within an epoch ends with the epoch
 
     job.cancel()
 
