@@ -27,7 +27,7 @@ from tests.support.examples import examples
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore, find_latest, load_checkpoint
 from checkdam.checkpoint.savepoints import dispose
-from checkdam.checkpoint.settings import JobEnd, RestoreMode
+from checkdam.checkpoint.settings import RestoreMode
 from checkdam.cli.inspect import look_into
 from checkdam.connectors.file_sink import FileCommitter, PartFile
 from checkdam.errors import CheckdamError
@@ -390,8 +390,10 @@ def outputs(made: World) -> Outputs:
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(staged=sink_paths, final=sink_paths, end=st.sampled_from([JobEnd.FINISHED, JobEnd.CANCELLED]))
-def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str, final: str, end: JobEnd) -> None:
+@given(staged=sink_paths, final=sink_paths, is_exhausted=st.booleans())
+def test_no_committable_moves_or_deletes_anything_but_staged_output(
+    staged: str, final: str, is_exhausted: bool
+) -> None:
     with world() as made:
         made.put(SINK)
         staged, final = (each.replace(OUTSIDE, str(made.outside)) for each in (staged, final))
@@ -408,7 +410,7 @@ def test_no_committable_moves_or_deletes_anything_but_staged_output(staged: str,
         sink = outputs(made)
         only_own_errors(sink.recall)
         only_own_errors(lambda: sink.resume(None, JobListener()))
-        only_own_errors(lambda: sink.close(end))
+        only_own_errors(lambda: sink.close(is_exhausted=is_exhausted))
 
         kept = {str(each.relative_to(made.place)): each.read_bytes() for each in made.place.iterdir() if each.is_file()}
         published = {name: data for name, data in SINK.items() if "/" not in name}

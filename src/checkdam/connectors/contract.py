@@ -101,8 +101,11 @@ class SinkCommitter(Protocol):
     def forget(self, job_id: JobId) -> None:
         """Remove output that a dead job prepared in the same place; it will never be committed."""
 
-    def close(self, check: Callable[[], None]) -> None:
-        """Remove the sink's internal files when the job has ended. `check` as for `abandon_all_but`."""
+    def close(self, promised: Collection[bytes], check: Callable[[], None]) -> bool:
+        """Remove the sink's internal files when the job has ended, except prepared output that is `promised`.
+
+        Return whether there is such output. `check` as for `abandon_all_but`.
+        """
 
 
 class SinkSpec(Protocol):

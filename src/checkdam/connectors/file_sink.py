@@ -209,12 +209,16 @@ class FileCommitter:
     def forget(self, job_id: JobId) -> None:
         self._storage.delete_directory(f"{STAGING}/{job_id}")
 
-    def close(self, check: Callable[[], None] = _pass) -> None:
-        self.abandon_all_but((), check)
+    def close(self, promised: Collection[bytes] = (), check: Callable[[], None] = _pass) -> bool:
+        self.abandon_all_but(promised, check)
+        keep, has_kept = {part.staged for part in self._parts(promised)}, False
         for directory in (self._directory, self._job_directory, STAGING):
-            if not self._storage.list(directory):
+            found = self._storage.list(directory)
+            has_kept |= any(status.path in keep for status in found)
+            if not found:
                 check()  # after the listing: from now on another driver may prepare output there
                 self._storage.delete_directory(directory)
+        return has_kept
 
 
 # A staged file lies in the directory of its job and its sink (`_mark`), under its published name.

@@ -283,6 +283,7 @@ def test_a_committable_that_no_writer_gives_is_refused_and_nothing_moves(staged:
         committer.missing,
         committer.withdraw,
         committer.bring_back,
+        committer.close,
     ):
         with pytest.raises(CheckpointDamagedError, match="committable"):
             act([*ours, crafted])
@@ -414,6 +415,22 @@ def test_closing_checks_the_term_behind_each_look_at_what_it_deletes() -> None:
         raise FencedError("replaced")
 
     with pytest.raises(FencedError):
-        FileCommitter(storage, JOB, UID).close(refuse)
+        FileCommitter(storage, JOB, UID).close((), refuse)
 
     assert len(storage.list(STAGING)) == 2
+
+
+def test_closing_keeps_only_promised_output_that_is_still_prepared() -> None:
+    storage = MemoryStorage()
+    promised, published, other = (prepared(storage, ("a", 1), attempt=each) for each in ("promised", "seen", "other"))
+    committer = FileCommitter(storage, JOB, UID)
+    committer.commit(published)
+
+    assert committer.close([*promised, *published])
+    [kept] = storage.list(STAGING)
+    assert "-promised-" in kept.path
+    committer.commit(promised)
+    assert not committer.close([*promised, *published])
+    assert len(visible(storage)) == 2
+    assert storage.list(STAGING) == []
+    assert committer.missing(other)

@@ -58,8 +58,12 @@ class Remains:
             return []
         return list(newest_first(self._store, self._storage, self._job_id, JobListener()))
 
-    def clean_up(self, end: JobEnd, listener: JobListener, *, keeps_all: bool = False) -> str | None:
+    def clean_up(
+        self, end: JobEnd, listener: JobListener, *, is_exhausted: bool, keeps_all: bool = False
+    ) -> str | None:
         """Delete everything that retention does not keep; with `keeps_all` keep checkpoints in any case.
+
+        `is_exhausted`: the job has finished because its input is exhausted, not because it was stopped.
 
         The job has ended already, so errors are reported to the listener, not raised: a raised error would suggest that
         the job has to run again.
@@ -70,7 +74,7 @@ class Remains:
         deleted: list[CheckpointId] = []
         for tries_left in reversed(range(_TRIES)):
             try:
-                last = self._tidy(end, deleted, listener, keeps_all=keeps_all)
+                last = self._tidy(end, deleted, listener, is_exhausted=is_exhausted, keeps_all=keeps_all)
             except (StorageError, RestoreError) as reason:
                 if not tries_left:
                     listener.left_behind(reason)
@@ -82,7 +86,15 @@ class Remains:
                 return last
         return None
 
-    def _tidy(self, end: JobEnd, deleted: list[CheckpointId], listener: JobListener, *, keeps_all: bool) -> str | None:
+    def _tidy(
+        self,
+        end: JobEnd,
+        deleted: list[CheckpointId],
+        listener: JobListener,
+        *,
+        is_exhausted: bool,
+        keeps_all: bool,
+    ) -> str | None:
         """Remove what is no longer needed; idempotent. Adds checkpoints that retention does not keep to `deleted`."""
         if self._term is not None and not self._term.has_begun:
             if end is JobEnd.FAILED:  # it refused to resume from what is there: everything stays
@@ -95,7 +107,7 @@ class Remains:
             # The job may have ended between a checkpoint and the publishing of its output.
             self._outputs.publish_again(kept[0], listener)
         if not is_left_to_resume:
-            self._outputs.close(end)
+            self._outputs.close(is_exhausted=is_exhausted)
         store = self._store
         if store is None:
             return None

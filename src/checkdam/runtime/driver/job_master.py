@@ -322,7 +322,8 @@ class JobMaster:
 
     def _end(self, end: JobEnd, *, keeps_all: bool = False) -> str | None:
         self._refuse_rescaling(end)
-        last = self._remains.clean_up(end, self._listener, keeps_all=keeps_all)
+        is_exhausted = end is JobEnd.FINISHED and self._stopped_with is None
+        last = self._remains.clean_up(end, self._listener, is_exhausted=is_exhausted, keeps_all=keeps_all)
         if self._job.driver_memory is not None:
             last = None  # it was in this process's memory, and is gone
         self._enter(_STATUS_AFTER[end])

@@ -8,7 +8,7 @@ import msgspec
 
 from checkdam.checkpoint.completed import CompletedCheckpoint
 from checkdam.checkpoint.ownership import PROMISED
-from checkdam.checkpoint.settings import CheckpointingMode, JobEnd
+from checkdam.checkpoint.settings import CheckpointingMode
 from checkdam.checkpoint.terms import Term
 from checkdam.connectors.contract import SinkCommitter
 from checkdam.errors import CheckpointDamagedError, OutputLostError, RepeatedOutputError
@@ -302,14 +302,16 @@ class Outputs:
         else:
             self._published.delete()
 
-    def close(self, end: JobEnd) -> None:
-        """Drop the remaining output of an ended job. A finished job has published everything; a cancelled one may have
-        left output to a savepoint.
+    def close(self, *, is_exhausted: bool) -> None:
+        """Drop the remaining output of an ended job, except what only a job restored from a savepoint can publish.
+
+        A job whose input is exhausted has published every record. One that was stopped or cancelled may have gone back
+        behind a savepoint and not have reached its position again.
         """
+        has_kept = False
         for uid, committer in self._committers.items():
-            if end is JobEnd.FINISHED or not self._promised[uid]:
-                committer.close(self.check_term)
-        if self._files is not None and (end is JobEnd.FINISHED or not any(self._promised.values())):
+            has_kept |= committer.close(() if is_exhausted else self._promised[uid], self.check_term)
+        if self._files is not None and not has_kept:
             names = self._promise_files()
             self.check_term()
             for name in names:

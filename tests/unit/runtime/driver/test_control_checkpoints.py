@@ -15,7 +15,7 @@ from tests.support.word_count import UID, WordCount
 
 from checkdam.checkpoint.checkpoint_store import load_checkpoint
 from checkdam.checkpoint.ownership import PROMISED
-from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, RestoreMode
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention, JobEnd, RestoreMode
 from checkdam.checkpoint.terms import TERMS, TermFile
 from checkdam.connectors.file_sink import STAGING
 from checkdam.errors import CheckdamError, JobControlError, RestoreError, SavepointError, UsageError
@@ -25,9 +25,10 @@ from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.monitor.job_records import SnapshotKind
 from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.gate import Gate
+from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, LocalJob
 from checkdam.testing.manual_clock import ManualClock
-from checkdam.testing.trouble import DriverKilled, Step, Trouble, ask, kill_driver, kill_slot, refuse, wait_for
+from checkdam.testing.trouble import DriverKilled, Moment, Step, Trouble, ask, kill_driver, kill_slot, refuse, wait_for
 
 EPOCHS = [["a", "b", "a"], ["c", "a"], ["b", "d"]]
 ON_REQUEST = replace(EVERY_EPOCH, interval=None)
@@ -266,19 +267,38 @@ def test_output_that_only_a_savepoint_holds_outlives_a_job_that_died_without_a_c
     assert words.output() == words.expected_output()
 
 
-def test_output_that_only_a_savepoint_holds_outlives_the_next_driver_of_its_job() -> None:
+@pytest.mark.parametrize("end", [JobEnd.CANCELLED, JobEnd.FINISHED])
+def test_output_that_only_a_savepoint_holds_outlives_the_next_driver_of_its_job(end: JobEnd) -> None:
     words, place = WordCount(EPOCHS), SavepointPlace()
     path = killed_behind_a_savepoint(words, place, Trouble(Step.BEFORE_EPOCH, kill_driver, 2))
-    resumed = words.job(
-        checkpoints=ON_REQUEST, troubles=[Trouble(Step.BEFORE_EPOCH, lambda engine, moment: resumed.cancel(), 2)]
-    )
+
+    def end_it(engine: LocalEngine, moment: Moment) -> None:
+        if end is JobEnd.CANCELLED:
+            resumed.cancel()
+        else:
+            ask(lambda: resumed.control.stop_with_savepoint(place.uri, CANONICAL, drain=False))(engine, moment)
+
+    resumed = words.job(checkpoints=ON_REQUEST, troubles=[Trouble(Step.BEFORE_EPOCH, end_it, 2)])
     resumed.run()
     before = sum(words.output().values())
 
-    words.job(job_id=ANOTHER).run(restore=path)
+    restored = words.job(job_id=ANOTHER)
+    restored.run(restore=path)
 
+    assert resumed.heard.end is end
     assert before == len(EPOCHS[0])
+    assert restored.heard.missing == []
     assert words.output() == words.expected_output()
+
+
+def test_a_job_that_exhausts_its_input_after_going_back_behind_a_savepoint_leaves_no_output_to_it() -> None:
+    words, place = WordCount(EPOCHS), SavepointPlace()
+    killed_behind_a_savepoint(words, place, Trouble(Step.BEFORE_EPOCH, kill_driver, 2))
+
+    words.job(checkpoints=ON_REQUEST).run()
+
+    assert words.output() == words.expected_output()
+    assert words.leftovers() == []  # every record is published: the savepoint's copy would repeat some
 
 
 @pytest.mark.parametrize("content", [b"{half", b'{"version":2,"committables":{}}'])
