@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,7 +72,22 @@ def asked_twice(uid: OperatorUid | None, name: str) -> JobGraphError:
 
 
 class ValueTable(Protocol):
-    """Cells as a table, for operators that work on many keys at once."""
+    """A state as one table of entries, for operators that work on many keys at once.
+
+    An entry is found by its entry key: the key, or a tuple of key, namespace and map key where the state has them.
+    """
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of one entry; it may not be None."""
+
+    def remove(self, key: Any) -> None:
+        """Remove an entry that exists."""
+
+    def remove_all(self, keys: Iterable[Any]) -> None:
+        """Remove many entries, each of which exists."""
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Return every entry key with its value. Do not write meanwhile."""
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         """Return the stored values of these keys, None where there is none."""
@@ -168,7 +183,7 @@ class KeyedStateStore(Protocol):
         """Return the maps of a spec with a map key; otherwise as `cells`."""
 
     def table(self, spec: StateSpec) -> ValueTable:
-        """Return a state without namespace and TTL as a table of all keys; otherwise as `cells`."""
+        """Return a state without TTL as a table of all its entries; otherwise as `cells`."""
 
     def end_epoch(self) -> None:
         """Write buffered changes after all records of an epoch were applied. May take the time of a batch write."""

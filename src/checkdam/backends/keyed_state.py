@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from checkdam.backends.contract import KeyedStateStore
+from checkdam.backends.contract import KeyedStateStore, ValueTable
 from checkdam.backends.hashmap.hashmap_states import HashMapCells
 from checkdam.errors import JobGraphError, StateRequestError
 from checkdam.ids import OperatorUid
@@ -93,7 +94,7 @@ class OperatorKeyedState:
     ) -> None:
         self._store = store
         self._time = time
-        self._uid = operator_uid
+        self.uid = operator_uid
         self._namespace = None if namespace is None else type_info(namespace)
         self._sweeps: list[Callable[[], None]] = []
         self._asked: dict[str, _Asked] = {}
@@ -117,6 +118,47 @@ class OperatorKeyedState:
     def get_map_state(self, descriptor: MapStateDescriptor[Any, Any]) -> MapState[Any, Any]:
         return self._handle(MapStateDescriptor, descriptor)  # type: ignore[no-any-return]
 
+    def get(self, descriptor: StateDescriptor) -> Any:
+        """Return the state that a descriptor of any kind describes."""
+        kind = next((of for of in _CALLS if isinstance(descriptor, of)), None)
+        if kind is None:
+            raise StateRequestError(
+                f'operator "{self.uid}" asks for state with {_described(descriptor)}, which is no state descriptor',
+                hint='Write ValueStateDescriptor("some name", <type>).',
+            )
+        return self._handle(kind, descriptor)
+
+    def table_of(self, descriptor: StateDescriptor) -> ValueTable:
+        """Return the entries of a state without TTL, in their stored form."""
+        self.get(descriptor)
+        return cast(ValueTable, self._asked[descriptor.name].stored)
+
+    def merge_namespaces(self, descriptor: StateDescriptor, into: Any, namespaces: Iterable[Any]) -> None:
+        """Move what the current key has under several namespaces into one. For list, reducing and aggregating state.
+
+        That one is the current namespace afterwards.
+        """
+        self.get(descriptor)
+        combine = _combiner(descriptor)
+        if combine is None or getattr(descriptor, "ttl", None) is not None:
+            raise StateRequestError(
+                f'operator "{self.uid}" merges state "{descriptor.name}", which is {_described(descriptor)}'
+                f"{'' if combine is None else ' with TTL'}",
+                hint="Only list, reducing and aggregating state without TTL can be merged.",
+            )
+        cells, store = cast(Cells, self._asked[descriptor.name].stored), self._store
+        parts = []
+        for namespace in namespaces:
+            store.current_namespace = namespace
+            found = cells.value()
+            if found is not None:
+                cells.clear()
+                parts.append(found)
+        store.current_namespace = into
+        if parts:
+            kept = cells.value()
+            cells.update(functools.reduce(combine, parts if kept is None else [kept, *parts]))
+
     def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
         """Call `function(key, state)` for every key that has something in that state; that key is the current one.
 
@@ -126,7 +168,7 @@ class OperatorKeyedState:
         kind = next((of for of in _CALLS if isinstance(descriptor, of)), None)
         if kind is None:
             raise StateRequestError(
-                f'operator "{self._uid}" calls apply_to_keyed_state() with {_described(descriptor)}, which takes the '
+                f'operator "{self.uid}" calls apply_to_keyed_state() with {_described(descriptor)}, which takes the '
                 "descriptor of a keyed state",
                 hint='Write ctx.apply_to_keyed_state(ValueStateDescriptor("some name", <type>), function).',
             )
@@ -168,7 +210,7 @@ class OperatorKeyedState:
         call = next((call for of, call in _CALLS.items() if isinstance(given, of)), None)
         named = f'state "{given.name}"' if isinstance(given, StateDescriptor) else "state"
         raise StateRequestError(
-            f'operator "{self._uid}" calls {_CALLS[kind]}() for {named} with {_described(given)}, which takes a '
+            f'operator "{self.uid}" calls {_CALLS[kind]}() for {named} with {_described(given)}, which takes a '
             f"{kind.__name__}",
             hint=f"Call {call}(), or make it a {kind.__name__}."
             if call is not None
@@ -187,7 +229,7 @@ class OperatorKeyedState:
 
     def _not_the_same(self, descriptor: StateDescriptor, how: str) -> StateRequestError:
         return StateRequestError(
-            f'operator "{self._uid}" asks for state "{descriptor.name}" {how}',
+            f'operator "{self.uid}" asks for state "{descriptor.name}" {how}',
             hint="Give each state of an operator its own name, or ask for it with the same descriptor each time.",
         )
 
@@ -313,7 +355,7 @@ class OperatorKeyedState:
         of = type_info(hint)
         if not of.is_durable:
             raise StateRequestError(
-                f'state "{descriptor.name}" of operator "{self._uid}" is of type {_shown(hint)}, which has no durable '
+                f'state "{descriptor.name}" of operator "{self.uid}" is of type {_shown(hint)}, which has no durable '
                 "form",
                 hint="Name a type made of str, int, float, bool, bytes, datetime, date, Decimal, enums, lists, dicts, "
                 "optionals, tuples, NamedTuples, TypedDicts and dataclasses; give its class a durable form: "
@@ -325,7 +367,7 @@ class OperatorKeyedState:
         if descriptor.default is None:
             return
         misfit = StateRequestError(
-            f'the default of state "{descriptor.name}" of operator "{self._uid}" is '
+            f'the default of state "{descriptor.name}" of operator "{self.uid}" is '
             f"{ascii(descriptor.default)[:200]} of type {type(descriptor.default).__name__}, which is not of its type "
             f"{of.name}",
             hint="Give a default of the declared type, or none.",
@@ -338,7 +380,24 @@ class OperatorKeyedState:
             raise misfit
 
     def _named(self, kind: str, descriptor: StateDescriptor) -> str:
-        return f'{kind} state "{descriptor.name}" of operator "{self._uid}"'
+        return f'{kind} state "{descriptor.name}" of operator "{self.uid}"'
+
+
+def _combiner(descriptor: StateDescriptor) -> Callable[[Any, Any], Any] | None:
+    """Return the function that merges the stored values of two namespaces; None if their kind cannot be merged."""
+    if isinstance(descriptor, ListStateDescriptor):
+        return _extended
+    if isinstance(descriptor, ReducingStateDescriptor):
+        combine: Callable[[Any, Any], Any] = getattr(descriptor.reduce, "reduce", descriptor.reduce)
+        return combine
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return descriptor.aggregate.merge  # type: ignore[attr-defined, no-any-return]  # AggregateFunction has it
+    return None
+
+
+def _extended(one: list[Any], other: list[Any]) -> list[Any]:
+    one.extend(other)
+    return one
 
 
 def _timed(of: TypeInfo) -> TypeInfo:

@@ -42,6 +42,7 @@ class SnapshotTable:
     values: Serializer
     entries: dict[Any, Any]  # of maps by (key, map key), or a dict by map key for each key if `is_nested`
     is_nested: bool = False
+    is_paired: bool = False  # whether the key of a map is a pair of key and namespace
     encoded: bytes | None = None
     prune: Prune | None = None
     has_removed: bool = True  # or may have
@@ -63,7 +64,7 @@ class SnapshotTable:
         return *self._pruned(self._entry_keys(keys), values), self._entry_keys(removed)
 
     def _entry_keys(self, keys: list[Any]) -> list[Any]:
-        if not (self.info.namespace and self.info.map_key):
+        if not self.is_paired:
             return keys
         return [(key, namespace, map_key) for (key, namespace), map_key in keys]
 

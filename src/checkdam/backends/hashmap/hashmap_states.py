@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from checkdam.backends.contract import Prune
@@ -104,6 +104,20 @@ class HashMapCells:
             order.move_to_end(key)
             if pruned is not stored:
                 order[key] = self.changes[key] = pruned
+
+    def put(self, key: Any, value: Any) -> None:
+        self.entries[key] = value
+        self.changes[key] = value
+
+    def remove(self, key: Any) -> None:
+        del self.entries[key]
+        self.changes[key] = REMOVED
+
+    def remove_all(self, keys: Iterable[Any]) -> None:
+        entries, changes = self.entries, self.changes
+        for key in keys:
+            del entries[key]
+            changes[key] = REMOVED
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         return list(map(self.entries.get, keys))

@@ -24,7 +24,7 @@ from checkdam.backends.restoring import reading_of
 from checkdam.backends.state_file import state_info
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
-from checkdam.state.spec import StateSpec
+from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.stored import as_of_now, in_bulk
 from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
@@ -109,8 +109,13 @@ class HashMapStore:
 
     def publish(self, epoch: Epoch) -> None:
         published = self.published or HashMapPublished(self._owner)
-        published.advance(epoch, [(kept.spec, kept.state, kept.prune, kept.fold) for kept in self._states.values()])
+        published.advance(epoch, self._readable())
         self.published = published
+
+    def _readable(self) -> list[Any]:
+        """Return the states for readers in other threads; those cannot ask for timers."""
+        kept = (each for each in self._states.values() if each.spec.kind is not StateKind.TIMER)
+        return [(each.spec, each.state, each.prune, each.fold) for each in kept]
 
     def unpublish(self) -> None:
         self.published = None
@@ -193,6 +198,7 @@ class _KeptState:
         self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
     ) -> None:
         self.state = state
+        self._is_paired = isinstance(state, NamespacedMaps)
         self.spec = spec
         self.prune = prune
         self._folded: dict[Any, Any] = {}  # changes since the last snapshot, without those in `state.changes`
@@ -257,17 +263,26 @@ class _KeptState:
         if not are_exact(self._values.type, list(values)):
             return self._table(self.state.flat(), self._prune_at_write)
         return SnapshotTable(
-            self._info, self._keys, self._values, copied, is_nested, prune=self._prune_at_write, has_removed=False
+            self._info,
+            self._keys,
+            self._values,
+            copied,
+            is_nested,
+            self._is_paired,
+            prune=self._prune_at_write,
+            has_removed=False,
         )
 
     def _table(self, found: dict[Any, Any], prune: Prune | None) -> SnapshotTable:
         values = [value for value in found.values() if value is not REMOVED]
         if self._values.type.is_immutable and are_exact(self._values.type, values):
-            return SnapshotTable(self._info, self._keys, self._values, found, prune=prune)
+            return SnapshotTable(self._info, self._keys, self._values, found, is_paired=self._is_paired, prune=prune)
         with naming(self._owner, self._info):
             encoded = self._values.encode_checked(values)
         keys_only = {key: REMOVED if value is REMOVED else None for key, value in found.items()}
-        return SnapshotTable(self._info, self._keys, self._values, keys_only, encoded=encoded, prune=prune)
+        return SnapshotTable(
+            self._info, self._keys, self._values, keys_only, is_paired=self._is_paired, encoded=encoded, prune=prune
+        )
 
 
 def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -37,6 +37,15 @@ class RocksDBCells(StateTable):
     def clear(self) -> None:
         if self.value() is not None:
             self.update(None)
+
+    def put(self, key: Any, value: Any) -> None:
+        self.change(key, value)
+
+    def remove(self, key: Any) -> None:
+        self.change(key, None)
+
+    def remove_all(self, keys: Iterable[Any]) -> None:
+        self.put_all(dict.fromkeys(keys))
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         get = self._hot.get

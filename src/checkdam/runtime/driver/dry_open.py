@@ -89,7 +89,7 @@ def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
         store.table(aggregated)
     if operator.key is not None and has_timers(operator.function):
         for domain in (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME):
-            store.maps(timer_state(domain))
+            store.table(timer_state(domain))
 
 
 class _NoEntries:
@@ -113,8 +113,7 @@ class _NoEntries:
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         return [None for _ in keys]
 
-    def put_all(self, values: Mapping[Any, Any]) -> None:
-        self._refuse()
+    put_all = remove_all = _refuse
 
 
 class _RecordingStore:

@@ -7,119 +7,194 @@ Rules:
 * A timer whose time has passed when it is registered fires at the end of the current epoch.
 * `on_timer` may register more. Those for a later time than its own fire in the same round if they are due; one for its
   own time or an earlier one waits for the next round, so that a timer that renews itself does not fire for ever.
-* The end of all input fires every existing event-time timer, and none that those register in turn: a periodic timer
-  would never end. Processing-time timers that are not due by then do not fire.
+* The end of all input fires every existing event-time timer, and none that those register in turn, except within a
+  window that ends: a periodic timer would never end. Processing-time timers that are not due by then do not fire.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final, Protocol
 
-from checkdam.backends.contract import NO_KEY, KeyedStateStore, Maps
+from checkdam.backends.contract import NO_KEY, KeyedStateStore
 from checkdam.errors import StateAccessError
 from checkdam.graph.contexts import TimeDomain
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.state.spec import StateKind, StateSpec
-from checkdam.types.type_info import type_info
+from checkdam.types.type_info import TypeInfo, type_info
 
 STATE_NAMES: Final = {TimeDomain.EVENT_TIME: "_timers/event", TimeDomain.PROCESSING_TIME: "_timers/processing"}
 _FEW: Final = 1000  # stale heap entries below this are not worth a rebuild
+OF_WINDOWS: Final = "_window-timers"
 
 
-def timer_state(domain: TimeDomain) -> StateSpec:
-    """Return the state that holds an operator's timers of one domain."""
-    return StateSpec(STATE_NAMES[domain], StateKind.TIMER, type_info(bool), map_key=type_info(int))
+def timer_state(domain: TimeDomain, window: TypeInfo | None = None) -> StateSpec:
+    """Return the state that holds an operator's timers of one domain; those of windows have the window as namespace."""
+    name = STATE_NAMES[domain] + ("" if window is None else OF_WINDOWS)
+    return StateSpec(name, StateKind.TIMER, type_info(bool), map_key=type_info(int), namespace=window)
+
+
+class CurrentHolder(Protocol):
+    """Holds what a timer belongs to: the current key, or the current key and window."""
+
+    current_key: Any
+
+
+class KeyAndWindow:
+    """The current key and window of a store, as one value."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+
+    @property
+    def current_key(self) -> Any:
+        return self._store.current_key, self._store.current_namespace
+
+    @current_key.setter
+    def current_key(self, holder: Any) -> None:
+        if holder is NO_KEY:
+            self._store.current_key, self._store.current_namespace = NO_KEY, None
+        else:
+            self._store.current_key, self._store.current_namespace = holder
 
 
 class TimerQueue:
     """The timers of one domain of one operator in one subtask.
 
-    Every timer is an entry of the keyed state, so it is part of each snapshot and moves with its key group. In memory a
-    heap finds the next one, and a dict has the entries of the heap that are still valid.
+    Every timer is an entry of the keyed state, so it is part of each snapshot and moves with its key group. In memory
+    the timers of one time are together, and a heap finds the next time.
     """
 
-    def __init__(self, store: KeyedStateStore, domain: TimeDomain) -> None:
+    def __init__(self, store: KeyedStateStore, domain: TimeDomain, window: TypeInfo | None = None) -> None:
+        """Open the timers of a domain; with `window`, its type, each belongs to a window of its key."""
         self.domain = domain
-        self._store = store
-        self._kept: Maps = store.maps(timer_state(domain))
-        self._live: dict[tuple[Any, int], int] = {}  # key and time of each timer, to the number it was registered under
-        self._heap: list[tuple[int, int, Any]] = []
-        self._waiting: list[tuple[int, int, Any]] = []  # registered while firing, for the next round
+        self._current: CurrentHolder = store if window is None else KeyAndWindow(store)
+        self._has_windows = window is not None
+        self._kept = store.table(timer_state(domain, window))
+        self._at: dict[int, dict[Any, None]] = {}  # by time: the holders of timers, in the order of registration
+        self._times: list[int] = []  # a heap of the times in `_at`
         self._count = 0
         self._firing: int | None = None  # the time of the timer that fires now
-        for (key, timestamp), _ in self._kept.all():
-            self._live[key, timestamp] = self._count
-            self._heap.append((timestamp, self._count, key))
-            self._count += 1
-        heapq.heapify(self._heap)
+        self._is_ending = False  # whether it fires because all input has ended
+        self._waiting: dict[tuple[int, Any], None] = {}  # registered while firing, for the next round
+        for entry, _ in self._kept.all():
+            self._insert(entry[-1], entry[0] if window is None else entry[:2])
 
     def __len__(self) -> int:
-        return len(self._live)
+        return self._count
 
     def register(self, timestamp: int) -> None:
         """Register a timer of the current key; idempotent."""
         _check(timestamp)
-        key = self._store.current_key
-        if (key, timestamp) in self._live:
+        holder = self._current.current_key
+        held = self._at.get(timestamp)
+        if held is not None and holder in held:
             return
-        self._live[key, timestamp] = self._count
-        entry = (timestamp, self._count, key)
-        self._count += 1
-        self._kept.put(timestamp, True)  # noqa: FBT003  the value of the entry is irrelevant
-        if self._firing is not None and timestamp <= self._firing:
-            self._waiting.append(entry)
+        if self._firing is not None and self._waits(timestamp, holder):
+            if (timestamp, holder) in self._waiting:
+                return
+            self._waiting[timestamp, holder] = None
+            self._count += 1
         else:
-            heapq.heappush(self._heap, entry)
+            self._insert(timestamp, holder)
+        self._kept.put(self._entry(holder, timestamp), True)  # noqa: FBT003  the value of the entry is irrelevant
+
+    def register_all(self, timestamp: int, holders: Collection[Any]) -> None:
+        """Register a timer for each of these holders, none of which has one at this time."""
+        held = self._at.get(timestamp)
+        if held is None:
+            held = self._at[timestamp] = {}
+            heapq.heappush(self._times, timestamp)
+        held.update(dict.fromkeys(holders))
+        self._count += len(holders)
+        self._kept.put_all({self._entry(holder, timestamp): True for holder in holders})
 
     def delete(self, timestamp: int) -> None:
         """Delete a timer of the current key, if it exists."""
         _check(timestamp)
-        if self._live.pop((self._store.current_key, timestamp), None) is None:
+        holder = self._current.current_key
+        held = self._at.get(timestamp)
+        if held is not None and holder in held:
+            del held[holder]
+            if not held and timestamp != self._firing:
+                self._forget_time(timestamp)
+        elif (timestamp, holder) in self._waiting:
+            del self._waiting[timestamp, holder]
+        else:
             return
-        self._kept.remove(timestamp)
-        if len(self._heap) > 2 * len(self._live) + _FEW:
-            self._heap = [entry for entry in self._heap if self._counts(entry)]
-            heapq.heapify(self._heap)
+        self._count -= 1
+        self._kept.remove(self._entry(holder, timestamp))
 
     def due(self, until: int) -> Iterator[int]:
-        """Remove and yield, one by one, the timers up to this time; the key of each is current while it is handled.
+        """Remove and yield, one by one, the timers up to this time; the holder of each is current while it is handled.
 
         No key is current afterwards, also when handling a timer fails.
         """
-        last = self._count if until == MAX_WATERMARK else None
+        self._is_ending = until == MAX_WATERMARK
         try:
-            while self._heap and self._heap[0][0] <= until:
-                timestamp, number, key = entry = heapq.heappop(self._heap)
-                if not self._counts(entry):
-                    continue
-                if last is not None and number >= last:
-                    self._waiting.append(entry)
-                    continue
-                del self._live[key, timestamp]
-                self._store.current_key = key
-                self._kept.remove(timestamp)
+            while (timestamp := self.next_time) is not None and timestamp <= until:
                 self._firing = timestamp
-                yield timestamp
+                held = self._at[timestamp]
+                for holder in list(held):
+                    if holder not in held:
+                        continue  # deleted by an earlier one
+                    del held[holder]
+                    self._count -= 1
+                    self._kept.remove(self._entry(holder, timestamp))
+                    self._current.current_key = holder
+                    yield timestamp
         finally:
-            self._store.current_key = NO_KEY
+            self._current.current_key = NO_KEY
             self._firing = None
-            for entry in self._waiting:
-                heapq.heappush(self._heap, entry)
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, {}
+            self._count -= len(waiting)
+            for timestamp, holder in waiting:
+                self._insert(timestamp, holder)
+
+    def take_due(self, until: int) -> Iterator[tuple[int, list[Any]]]:
+        """Remove and yield the timers up to this time: each time with all its holders. No key is current meanwhile."""
+        while (timestamp := self.next_time) is not None and timestamp <= until:
+            holders = list(self._at.pop(timestamp))
+            heapq.heappop(self._times)
+            self._count -= len(holders)
+            self._kept.remove_all([self._entry(holder, timestamp) for holder in holders])
+            yield timestamp, holders
 
     @property
     def next_time(self) -> int | None:
         """The time of the earliest timer."""
-        while self._heap and not self._counts(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        while self._times and not self._at.get(self._times[0]):
+            self._at.pop(heapq.heappop(self._times), None)
+        return self._times[0] if self._times else None
 
-    def _counts(self, entry: tuple[int, int, Any]) -> bool:
-        timestamp, number, key = entry
-        return self._live.get((key, timestamp)) == number
+    def _insert(self, timestamp: int, holder: Any) -> None:
+        held = self._at.get(timestamp)
+        if held is None:
+            held = self._at[timestamp] = {}
+            heapq.heappush(self._times, timestamp)
+        held[holder] = None
+        self._count += 1
+
+    def _forget_time(self, timestamp: int) -> None:
+        """Drop a time without timers. Its entry in the heap stays until it is reached, or there are too many."""
+        del self._at[timestamp]
+        if len(self._times) > 2 * len(self._at) + _FEW:
+            self._times = list(self._at)
+            heapq.heapify(self._times)
+
+    def _waits(self, timestamp: int, holder: Any) -> bool:
+        """Return whether a timer that is registered while another fires has to wait for the next round."""
+        assert self._firing is not None
+        if timestamp <= self._firing:
+            return True
+        return self._is_ending and not (self._has_windows and holder[1].max_timestamp < MAX_WATERMARK)
+
+    def _entry(self, holder: Any, timestamp: int) -> Any:
+        return (*holder, timestamp) if self._has_windows else (holder, timestamp)
 
 
 class ClockOnly:
@@ -157,10 +232,10 @@ class ClockOnly:
 class Timers:
     """The timer service of a keyed operator."""
 
-    def __init__(self, store: KeyedStateStore, time: OperatorTime) -> None:
+    def __init__(self, store: KeyedStateStore, time: OperatorTime, window: TypeInfo | None = None) -> None:
         self._time = time
-        self.event = TimerQueue(store, TimeDomain.EVENT_TIME)
-        self.processing = TimerQueue(store, TimeDomain.PROCESSING_TIME)
+        self.event = TimerQueue(store, TimeDomain.EVENT_TIME, window)
+        self.processing = TimerQueue(store, TimeDomain.PROCESSING_TIME, window)
         self.register_event_time_timer = self.event.register
         self.register_processing_time_timer = self.processing.register
         self.delete_event_time_timer = self.event.delete
