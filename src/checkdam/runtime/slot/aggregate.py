@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
@@ -153,6 +154,13 @@ def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[An
     if field is None:
         return combine
     position: int = field
+    if dataclasses.is_dataclass(type.hint):
+        name = type.columns[position].name
+
+        def combine_attribute(kept: Any, new: Any) -> Any:
+            return dataclasses.replace(kept, **{name: combine(getattr(kept, name), getattr(new, name))})
+
+        return combine_attribute
     if hasattr(type.hint, "_make"):
         make: Callable[[list[Any]], Any] = type.hint._make
     else:

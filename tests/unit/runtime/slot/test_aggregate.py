@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,13 @@ from checkdam.state.key_groups import KeyGroupRange
 from checkdam.types.batch import Batch
 from checkdam.types.rows import to_arrow
 from checkdam.types.type_info import TypeInfo, type_info
+
+
+@dataclass
+class Price:
+    shop: str
+    amount: int
+
 
 PAIR = type_info(tuple[str, int])
 SWAPPED = type_info(tuple[int, str])
@@ -229,3 +237,10 @@ class ForgetsToReturn(Mean):
 def test_a_function_that_returns_nothing_fails_on_the_record(kind: Kind) -> None:
     with pytest.raises(UserFunctionError, match=r"failed on record \('a', .*TypeError.* None"):
         aggregated(kind, [PAIRS], PAIR, 0)
+
+
+@pytest.mark.parametrize(("how", "expected"), [("sum", 5), ("min", 2), ("max", 3)])
+def test_one_field_of_a_dataclass_is_aggregated(how: str, expected: int) -> None:
+    combine = record_combiner(how, 1, type_info(Price))
+
+    assert combine(Price("first", 2), Price("second", 3)) == Price("first", expected)
