@@ -33,6 +33,8 @@ from checkdam.api.declarations import (
     returned_type,
     yielded_type,
 )
+from checkdam.api.joins import CoGroupedStreams, IntervalJoin, JoinedStreams
+from checkdam.api.windowed_streams import AllWindowedStream, WindowedStream, count_setting, window_setting
 from checkdam.connectors.file_sink import FileSink
 from checkdam.connectors.simple_sinks import PrintSink, SparkSink
 from checkdam.errors import JobGraphError, NoSuchCallError
@@ -66,6 +68,7 @@ from checkdam.graph.operators import (
     ConnectKind,
     FilterKind,
     FlatMapKind,
+    IntervalJoinKind,
     KeySelector,
     Kind,
     MapKind,
@@ -76,12 +79,15 @@ from checkdam.graph.operators import (
     SinkFunctionKind,
     SinkKind,
     TimestampsKind,
+    WindowKind,
 )
 from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.graph.windowing.assigners import WindowAssigner
+from checkdam.graph.windowing.windows import GlobalWindow, Window
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.types.hints import PickleType, SchemaType
-from checkdam.types.type_info import TypeInfo
+from checkdam.types.type_info import TypeInfo, type_info
 
 if TYPE_CHECKING:
     from checkdam.api.environment import StreamExecutionEnvironment
@@ -94,6 +100,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 A = TypeVar("A")
 B = TypeVar("B")
+W = TypeVar("W", bound=Window)
 O = TypeVar("O")  # noqa: E741  Flink's name for the output
 
 
@@ -366,9 +373,10 @@ class Stream(Generic[T]):
 
         The key's type comes from `key_type`, from the function's annotation, or from the columns it picks.
         """
-        return KeyedStream(
-            self._environment, self._operator_id, self._inputs[1:], key_selector(key, key_type, self.type)
-        )
+        return self._keyed_by(key_selector(key, key_type, self.type))
+
+    def _keyed_by(self, key: KeySelector) -> KeyedStream[Any, T]:
+        return KeyedStream(self._environment, self._operator_id, self._inputs[1:], key)
 
     def print(self, label: str = "") -> DataStreamSink:
         """Print the records of each epoch on the driver's standard output."""
@@ -414,10 +422,22 @@ class Stream(Generic[T]):
     def _add(self, name: str, kind: Kind, output_type: TypeInfo) -> DataStream[Any]:
         return DataStream(self._environment, self._new(name, kind, output_type))
 
+    def join(self, other: Stream[Value]) -> JoinedStreams[T, Value]:
+        """Join with another stream: pairs of records with equal keys in the same window."""
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: Stream[Value]) -> CoGroupedStreams[T, Value]:
+        """Group the records of both streams by key and window."""
+        return CoGroupedStreams(self, other)
+
     def _connected(
-        self, kind: ConnectKind, second: Stream[Any], second_key: KeySelector | None, output_type: TypeInfo
+        self,
+        kind: ConnectKind | WindowKind | IntervalJoinKind,
+        second: Stream[Any],
+        second_key: KeySelector | None,
+        output_type: TypeInfo,
     ) -> DataStream[Any]:
-        operator = self._new("connect", kind, output_type)
+        operator = self._new(_joint_name(kind), kind, output_type)
         joined: DataStream[Any] = DataStream(self._environment, operator)
         joined._change(second_inputs=second._inputs, second_key=second_key)
         return joined
@@ -483,6 +503,18 @@ class DataStream(Stream[T], _AddedOperator):
         kind = SideOutputKind(tag.name)
         return _SideOutput(self._environment, self._new(f"side output {tag.name}", kind, of))
 
+    def window_all(self, assigner: WindowAssigner[T, W]) -> AllWindowedStream[T, W]:
+        """Divide all records into windows. One subtask handles them all: key_by(…).window(…) scales."""
+        return AllWindowedStream(self._as_one_key(), window_setting(assigner))
+
+    def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T, GlobalWindow]:
+        """Divide all records into windows of `size` records; with `slide`, one ends every `slide` records."""
+        return AllWindowedStream(self._as_one_key(), count_setting(size, slide))
+
+    def _as_one_key(self) -> _OneKey[T]:
+        key = KeySelector(type_info(int), _no_key)
+        return _OneKey(self._environment, self._operator_id, self._inputs[1:], key)
+
     def connect(self, other: BroadcastStream[B]) -> BroadcastConnectedStream[T, B]:
         """Connect this stream with a broadcast one, in one function."""
         if isinstance(other, BroadcastStream):
@@ -491,10 +523,12 @@ class DataStream(Stream[T], _AddedOperator):
 
     def _check_has_side_outputs(self) -> None:
         operator = self._environment._operators[self._operator_id]
-        if len(self._inputs) > 1 or not isinstance(operator.kind, ProcessKind | ConnectKind):
+        if len(self._inputs) > 1 or not isinstance(
+            operator.kind, ProcessKind | ConnectKind | WindowKind | IntervalJoinKind
+        ):
             raise JobGraphError(
                 f'"{operator.name}" has no side outputs',
-                hint="Call get_side_output(tag) on the result of process().",
+                hint="Call get_side_output(tag) on the result of process(), or of a function on windows.",
             )
 
 
@@ -643,7 +677,26 @@ class KeyedStream(Stream[T], Generic[K, T]):
         """Emit the running maximum of one field."""
         return self._aggregate("max", field)
 
+    def window(self, assigner: WindowAssigner[T, W]) -> WindowedStream[K, T, W]:
+        """Divide the records of each key into windows."""
+        return WindowedStream(self, window_setting(assigner))
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream[K, T, GlobalWindow]:
+        """Divide the records of each key into windows of `size` records; with `slide`, one ends every that many."""
+        return WindowedStream(self, count_setting(size, slide))
+
+    def interval_join(self, other: KeyedStream[K, Value]) -> IntervalJoin[K, T, Value]:
+        """Join with another keyed stream: pairs of records with the same key whose timestamps are close enough."""
+        return IntervalJoin(self, other)
+
+    def _add_windows(self, name: str, kind: WindowKind, output_type: TypeInfo) -> DataStream[Any]:
+        return self._add(name, kind, output_type)
+
     def _aggregate(self, how: str, field: int | str) -> DataStream[T]:
+        return self._add(how, AggregateKind(how, self._aggregated_field(how, field)), self.type)
+
+    def _aggregated_field(self, how: str, field: int | str) -> int | None:
+        """Return the index of the field that sum, min or max work on; None if the record itself is the number."""
         check_durable(how, self.type)
         index: int | None = None
         if self.type.is_compound:
@@ -662,4 +715,23 @@ class KeyedStream(Stream[T], Generic[K, T]):
         numeric = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
         if how == "sum" and not numeric:
             raise JobGraphError(f"sum({field!r}): the field is {column}, which cannot be summed", hint="Sum a number.")
-        return self._add(how, AggregateKind(how, index), self.type)
+        return index
+
+
+class _OneKey(KeyedStream[int, T]):
+    """All records under one key, for windows of a stream without keys."""
+
+    def _add_windows(self, name: str, kind: WindowKind, output_type: TypeInfo) -> DataStream[Any]:
+        added = self._add(name, kind, output_type)
+        added._change(parallelism=1, max_parallelism=1)
+        return added
+
+
+def _no_key(record: Any) -> int:
+    return 0
+
+
+def _joint_name(kind: ConnectKind | WindowKind | IntervalJoinKind) -> str:
+    if isinstance(kind, WindowKind):
+        return "window join"
+    return "interval join" if isinstance(kind, IntervalJoinKind) else "connect"

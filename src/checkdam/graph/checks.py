@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from checkdam.errors import JobGraphError
 from checkdam.graph.operators import Operator, SinkFunctionKind, SinkKind, SourceFunctionKind
@@ -47,6 +47,16 @@ def check_uids(operators: Sequence[Operator]) -> None:
                 hint="Give each operator a uid of its own.",
             )
         seen[op.uid] = op
+
+
+def check_event_time(operators: Sequence[Operator], stamped: Collection[int]) -> None:
+    """Check that records have timestamps where windows need them; `stamped` are the operators behind an assignment."""
+    for op in operators:
+        if op.needs_timestamps and any(i not in stamped for i in op.all_inputs):
+            raise JobGraphError(
+                f'operator "{op.name}" works in event time, and its records have no timestamps',
+                hint="Call assign_timestamps_and_watermarks(WatermarkStrategy…) in front of it, before key_by.",
+            )
 
 
 def check_max_parallelism(operators: Sequence[Operator], groups: int) -> None:

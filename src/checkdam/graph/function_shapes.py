@@ -6,7 +6,7 @@ int])`. At run time `declarations.check_kind` requires an instance of the class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from checkdam.graph.contexts import (
@@ -18,6 +18,8 @@ from checkdam.graph.contexts import (
     SinkContext,
     SourceContext,
 )
+from checkdam.graph.windowing.interval_join import JoinContext
+from checkdam.graph.windowing.window_functions import WindowContext
 
 T = TypeVar("T")
 K = TypeVar("K", contravariant=True)
@@ -27,6 +29,7 @@ I2 = TypeVar("I2", contravariant=True)
 B = TypeVar("B", contravariant=True)
 A = TypeVar("A")
 O = TypeVar("O", covariant=True)  # noqa: E741
+W = TypeVar("W", contravariant=True)
 
 
 class Opens(Protocol):
@@ -104,6 +107,34 @@ class AsyncMaps(Protocol[I, O]):
     def close(self) -> Awaitable[None] | None: ...
 
     def async_invoke(self, value: I, /) -> Awaitable[O]: ...
+
+
+class ProcessesWindow(Opens, Protocol[K, I, O, W]):
+    def process(self, key: K, ctx: WindowContext[W], elements: Sequence[I], /) -> Iterable[O] | None: ...
+
+
+class ProcessesAllWindow(Opens, Protocol[I, O, W]):
+    def process(self, ctx: WindowContext[W], elements: Sequence[I], /) -> Iterable[O] | None: ...
+
+
+class AppliesWindow(Opens, Protocol[K, I, O, W]):
+    def apply(self, key: K, window: W, elements: Sequence[I], /) -> Iterable[O] | None: ...
+
+
+class AppliesAllWindow(Opens, Protocol[I, O, W]):
+    def apply(self, window: W, elements: Sequence[I], /) -> Iterable[O] | None: ...
+
+
+class CoGroups(Opens, Protocol[I1, I2, O]):
+    def co_group(self, first: Sequence[I1], second: Sequence[I2], /) -> Iterable[O] | None: ...
+
+
+class Joins(Opens, Protocol[I1, I2, O]):
+    def join(self, first: I1, second: I2, /) -> O: ...
+
+
+class ProcessesPair(Opens, Protocol[I1, I2, O]):
+    def process_element(self, left: I1, right: I2, ctx: JoinContext, /) -> Iterable[O] | None: ...
 
 
 Mapper: TypeAlias = MapsRecords[I, O] | Callable[[I], O]

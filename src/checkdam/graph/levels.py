@@ -12,8 +12,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from checkdam.graph.checks import check_max_parallelism, check_parallelism, check_uids, without_dead_ends
-from checkdam.graph.functions import has_timers
+from checkdam.graph.checks import (
+    check_event_time,
+    check_max_parallelism,
+    check_parallelism,
+    check_uids,
+    without_dead_ends,
+)
 from checkdam.graph.operators import (
     KeySelector,
     MapKind,
@@ -101,7 +106,7 @@ class JobPlan:
     @property
     def has_ticks(self) -> bool:
         """Whether work may be due without new records: timers, source functions, idle streams."""
-        return any(has_timers(op.function) or isinstance(op.kind, SourceFunctionKind) for op in self.operators) or any(
+        return any(op.has_timers or isinstance(op.kind, SourceFunctionKind) for op in self.operators) or any(
             strategy.idleness is not None for strategy in self.strategies.values()
         )
 
@@ -147,6 +152,7 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
     level_of, widths = _placed(operators, parallelism)
     check_parallelism(operators, parallelism, groups, widths)
     assigners = _assigners(operators)
+    check_event_time(operators, assigners)
     ending = _ending_assigners(operators)
     edges = _edges(operators, level_of, widths, assigners)
     return JobPlan(
@@ -219,7 +225,7 @@ def _ending_assigners(operators: Sequence[Operator]) -> dict[int, frozenset[int]
     """
     functions: dict[int, frozenset[int]] = {}  # of each operator whose records end
     for op in operators:
-        is_endless = has_timers(op.function) or (isinstance(op.kind, SourceKind) and not op.kind.spec.is_static)
+        is_endless = op.has_timers or (isinstance(op.kind, SourceKind) and not op.kind.spec.is_static)
         if is_endless or any(i not in functions for i in op.all_inputs):
             continue
         own = {op.id} if isinstance(op.kind, SourceFunctionKind) else set()

@@ -8,8 +8,13 @@ from typing import Any
 
 from checkdam.errors import operator_title
 from checkdam.graph.async_calls import AsyncRetry
-from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_life
+from checkdam.graph.contexts import OutputTag
+from checkdam.graph.functions import CheckpointedFunction, RichFunction, has_life, has_timers
 from checkdam.graph.watermarks import WatermarkStrategy
+from checkdam.graph.windowing.assigners import WindowAssigner
+from checkdam.graph.windowing.evictors import Evictor
+from checkdam.graph.windowing.triggers import Trigger
+from checkdam.graph.windowing.window_contents import WindowCalls, WindowContents
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.types.type_info import TypeInfo
@@ -133,6 +138,36 @@ class ReduceKind:
 
 
 @dataclass(frozen=True)
+class WindowKind:
+    """Windows of a keyed stream, or of two: what a window keeps, when it fires and what it emits.
+
+    `allowed_lateness` is in milliseconds; `late_tag` is the side output of late records.
+    """
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any]
+    contents: WindowContents
+    function: WindowCalls
+    evictor: Evictor[Any, Any] | None = None
+    allowed_lateness: int = 0
+    late_tag: OutputTag[Any] | None = None
+
+
+@dataclass(frozen=True)
+class IntervalJoinKind:
+    """Two keyed streams joined by their timestamps: the right ones from `lower` to `upper` milliseconds after the left.
+
+    `types` are those of the records, `late_tags` the side outputs of late ones, each of the first and second stream.
+    """
+
+    function: Any
+    types: tuple[TypeInfo, TypeInfo]
+    lower: int
+    upper: int
+    late_tags: tuple[OutputTag[Any] | None, OutputTag[Any] | None] = (None, None)
+
+
+@dataclass(frozen=True)
 class SinkKind:
     """A sink; `spec` says how records leave the job (see connectors.contract)."""
 
@@ -154,6 +189,8 @@ Kind = (
     | ReduceKind
     | SourceFunctionKind
     | SinkFunctionKind
+    | WindowKind
+    | IntervalJoinKind
     | SinkKind
 )
 
@@ -200,7 +237,7 @@ class Operator:
     @property
     def is_stateful(self) -> bool:
         """Whether it keeps, or may keep, state that a restore finds by uid."""
-        if isinstance(self.kind, AggregateKind | AggregateFunctionKind | ReduceKind):
+        if isinstance(self.kind, AggregateKind | AggregateFunctionKind | ReduceKind | WindowKind | IntervalJoinKind):
             return True
         if isinstance(self.kind, SourceFunctionKind):
             return True  # having ended is state: it must not start again
@@ -229,6 +266,18 @@ class Operator:
             return False
         plain = isinstance(self.kind, MapKind | FlatMapKind | FilterKind)
         return not plain or self.key is not None or has_life(self.function)
+
+    @property
+    def needs_timestamps(self) -> bool:
+        """Whether every record must have an event time."""
+        if isinstance(self.kind, WindowKind):
+            return self.kind.assigner.is_event_time()
+        return isinstance(self.kind, IntervalJoinKind)
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether it may emit records when time passes, without new input."""
+        return isinstance(self.kind, WindowKind | IntervalJoinKind) or has_timers(self.function)
 
     @property
     def rich_function(self) -> RichFunction | None:

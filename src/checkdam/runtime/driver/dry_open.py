@@ -10,8 +10,7 @@ from checkdam.backends.contract import NO_KEY, Cells, Maps, PendingSnapshot, Val
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import CheckdamError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
-from checkdam.graph.functions import has_timers
-from checkdam.graph.operators import ConnectKind, Operator
+from checkdam.graph.operators import ConnectKind, IntervalJoinKind, Operator, WindowKind
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
 from checkdam.runtime.slot.aggregate import aggregate_state
 from checkdam.runtime.slot.context import FunctionContext, InitializationContext, OperatorTime
@@ -19,6 +18,8 @@ from checkdam.runtime.slot.operator_processes import begin, guarded
 from checkdam.runtime.slot.operator_setup import own_copy
 from checkdam.runtime.slot.operator_state import OperatorStates
 from checkdam.runtime.slot.timers import timer_state
+from checkdam.runtime.slot.windows.interval_join_process import buffer_states
+from checkdam.runtime.slot.windows.window_process import declare_window_states
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.handles import ListState, MapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
@@ -49,12 +50,12 @@ def states_of(operator: Operator, restored: Restored, *, max_parallelism: int, i
     operator = own_copy(operator)
     declared = Declared()
     store = _RecordingStore(declared, operator)
-    _ask_for_built_in(operator, store)
     operator_states = _RecordingOperatorStates(declared, operator, restored)
     if isinstance(operator.kind, ConnectKind):
         for descriptor in operator.kind.broadcast:
             operator_states.declare_broadcast(descriptor)
     keyed = OperatorKeyedState(store, OperatorTime(), operator.uid or OperatorUid(operator.name))
+    _ask_for_built_in(operator, store, keyed)
     context = FunctionContext(
         operator.name, 0, 1, keyed if operator.key is not None else None, max_parallelism=max_parallelism
     )
@@ -82,12 +83,18 @@ def _live(operator: Operator, context: FunctionContext, beginning: Initializatio
         guarded(operator, "close", lambda _: function.close(), None)
 
 
-def _ask_for_built_in(operator: Operator, store: _RecordingStore) -> None:
+def _ask_for_built_in(operator: Operator, store: _RecordingStore, keyed: OperatorKeyedState) -> None:
     """Declare the states that the runtime itself keeps for an operator."""
     aggregated = aggregate_state(operator)
     if aggregated is not None:
         store.table(aggregated)
-    if operator.key is not None and has_timers(operator.function):
+    if isinstance(operator.kind, WindowKind):
+        declare_window_states(operator.kind, store, keyed)
+        return
+    if isinstance(operator.kind, IntervalJoinKind):
+        for buffer in buffer_states(operator.kind):
+            keyed.get_map_state(buffer)
+    if operator.key is not None and operator.has_timers:
         for domain in (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME):
             store.table(timer_state(domain))
 

@@ -20,6 +20,7 @@ from checkdam.graph.operators import (
     ConnectKind,
     FilterKind,
     FlatMapKind,
+    IntervalJoinKind,
     MapKind,
     Operator,
     ProcessKind,
@@ -29,6 +30,7 @@ from checkdam.graph.operators import (
     SinkKind,
     SourceFunctionKind,
     TimestampsKind,
+    WindowKind,
 )
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.aggregate import aggregate_process
@@ -59,6 +61,8 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.runtime.slot.source_functions import SourceProcess
 from checkdam.runtime.slot.timers import ClockOnly, Timers
+from checkdam.runtime.slot.windows.interval_join_process import IntervalJoinProcess
+from checkdam.runtime.slot.windows.window_aggregation import window_process
 from checkdam.types.type_info import TypeInfo
 
 T = TypeVar("T")
@@ -119,6 +123,15 @@ def make_process(
     if isinstance(kind, AggregateKind | AggregateFunctionKind | ReduceKind):
         assert store is not None
         return aggregate_process(operator, store)
+    if isinstance(kind, WindowKind | IntervalJoinKind):
+        assert store is not None
+        assert isinstance(context.keyed, OperatorKeyedState)
+        outputs = SideOutputs(around.side_types)
+        if isinstance(kind, IntervalJoinKind):
+            return IntervalJoinProcess(operator, store, around.time, context.keyed, outputs=outputs)
+        return window_process(
+            operator, store, around.time, context.keyed, outputs=outputs, is_stamped=around.is_stamped
+        )
     if store is not None:
         assert isinstance(context.keyed, OperatorKeyedState)
         return _keyed(operator, store, context.keyed, around, broadcast)

@@ -1,0 +1,1 @@
+"""Windows as users describe them: assigners, triggers, evictors and window functions."""

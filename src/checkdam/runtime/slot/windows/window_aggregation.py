@@ -1,0 +1,348 @@
+"""Aggregates windows in event time epoch by epoch: the same results as record by record, with less work for each.
+
+While an epoch runs the watermark stands still, so no window fires but for late records. Records are therefore combined
+in memory, by window and key, and reach the state once, at the end of the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from checkdam.backends.contract import NO_KEY, KeyedStateStore
+from checkdam.backends.keyed_state import OperatorKeyedState
+from checkdam.errors import StateAccessError
+from checkdam.graph.functions import AggregateFunction
+from checkdam.graph.operators import Operator, WindowKind
+from checkdam.graph.watermarks import MAX_WATERMARK
+from checkdam.graph.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
+from checkdam.graph.windowing.triggers import EventTimeTrigger
+from checkdam.graph.windowing.window_contents import Aggregated, FieldAggregated, Reduced
+from checkdam.graph.windowing.windows import TimeWindow
+from checkdam.runtime.failures import NO_RECORD, user_error
+from checkdam.runtime.slot.context import OperatorTime
+from checkdam.runtime.slot.process import Process
+from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.windows.window_process import WindowProcess
+from checkdam.runtime.slot.windows.window_state import combiner
+from checkdam.state.handle_checks import Fit
+from checkdam.types.batch import Batch
+from checkdam.types.type_info import Kind
+
+_FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."
+
+Held = dict[int, dict[Any, Any]]
+"""By the start of a window or pane: what each key has in it."""
+
+
+def window_process(
+    operator: Operator,
+    store: KeyedStateStore,
+    time: OperatorTime,
+    states: OperatorKeyedState,
+    *,
+    outputs: SideOutputs,
+    is_stamped: bool,
+) -> Process:
+    """Return the process of a window operator: the one that aggregates by epoch where that is possible."""
+    kind = operator.kind
+    assert isinstance(kind, WindowKind)
+    made: type[WindowProcess] = WindowProcess
+    if is_aggregable(kind):
+        made = PaneAggregation if has_panes(kind) else EpochAggregation
+    return made(operator, store, time, states, outputs=outputs, is_stamped=is_stamped)
+
+
+def is_aggregable(kind: WindowKind) -> bool:
+    """Return whether records only have to be combined by window until the watermark passes its end.
+
+    Overlapping windows must not share records that a function may change.
+    """
+    return (
+        type(kind.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
+        and type(kind.trigger) is EventTimeTrigger
+        and kind.evictor is None
+        and isinstance(kind.contents, Reduced | FieldAggregated | Aggregated)
+        and (kind.contents.record.is_immutable or type(kind.assigner) is TumblingEventTimeWindows)
+    )
+
+
+def has_panes(kind: WindowKind) -> bool:
+    """Return whether overlapping windows can share what records in the same part of them were combined to.
+
+    Combining in another order than that of arrival must not change the result, and what is shared must be immutable.
+    """
+    if type(kind.assigner) is not SlidingEventTimeWindows or kind.assigner.slide >= kind.assigner.size:
+        return False
+    contents = kind.contents
+    if isinstance(contents, Aggregated):
+        return contents.accumulator.is_immutable and type(contents.function).merge is not AggregateFunction.merge
+    if isinstance(contents, FieldAggregated) and contents.record.is_immutable:
+        of = contents.record if contents.field is None else contents.record.field_type(contents.field)
+        return of.kind in (Kind.INT, Kind.DECIMAL)
+    return False
+
+
+class EpochAggregation(WindowProcess):
+    """Windows whose records are combined in memory until the end of the epoch."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        store: KeyedStateStore,
+        time: OperatorTime,
+        states: OperatorKeyedState,
+        *,
+        outputs: SideOutputs,
+        is_stamped: bool,
+    ) -> None:
+        super().__init__(operator, store, time, states, outputs=outputs, is_stamped=is_stamped)
+        contents, assigner = self._kind.contents, self._kind.assigner
+        assert isinstance(assigner, TumblingEventTimeWindows | SlidingEventTimeWindows)
+        assert isinstance(contents, Reduced | FieldAggregated | Aggregated)
+        self._size = assigner.size
+        self._slide = assigner.slide if isinstance(assigner, SlidingEventTimeWindows) else assigner.size
+        self._offset = assigner.offset
+        self._table = self._contents.table
+        kept = contents.accumulator if isinstance(contents, Aggregated) else contents.record
+        self._fit = Fit(kept, f"what operator {operator.title} keeps for a window", hint=_FIT_HINT)
+        self._combine = _combining(contents)
+        self._result = contents.function.get_result if isinstance(contents, Aggregated) else _unchanged
+        self._held: Held = {}
+        self._new: dict[int, list[Any]] = {}  # by start of a window: the keys for which it has begun in this epoch
+        # A record's oldest window begins at most this long before its latest
+        self._spread = (math.ceil(self._size / self._slide) - 1) * self._slide
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
+        assert keys is not None
+        times = batch.timestamps
+        if times is None or None in times:
+            return super().__call__(batch, keys, side)  # which refuses a record without timestamp
+        stamps = np.asarray(times, dtype=np.int64)
+        latest = stamps - (stamps - self._offset) % self._slide  # the start of the latest window of each record
+        is_on_time = latest - self._spread + self._size - 1 > self._time.current_watermark
+        if is_on_time.all():
+            self._gather(keys.rows, batch.rows, stamps, latest)
+            return None
+        rows, all_keys = batch.rows, keys.rows
+        if self._slide < self._size:
+            # A record may be late for one of its windows while another is open: its key's order must be kept in that.
+            behind = {all_keys[at] for at in np.flatnonzero(~is_on_time).tolist()}
+            is_on_time = np.fromiter((key not in behind for key in all_keys), dtype=bool, count=len(all_keys))
+            self._apply()
+        on_time, late = np.flatnonzero(is_on_time).tolist(), np.flatnonzero(~is_on_time).tolist()
+        chosen = [all_keys[at] for at in on_time], [rows[at] for at in on_time]
+        self._gather(*chosen, stamps[is_on_time], latest[is_on_time])
+        one_by_one = Batch(batch.type, rows=[rows[at] for at in late], timestamps=[times[at] for at in late])
+        return super().__call__(one_by_one, Batch(keys.type, rows=[all_keys[at] for at in late]), side)
+
+    def flush(self) -> Batch | None:
+        self._apply()
+        return None
+
+    def advance(self, watermark: int) -> Batch | None:
+        self._has_begun = False
+        self._time.advance(watermark)
+        for time, holders in self._timers.event.take_due(watermark):
+            self._end_windows(time, holders)
+        return self._taken()
+
+    # ---- records
+
+    def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, latest: Any) -> None:
+        """Combine records into all windows that they belong to, in each window in the order of arrival."""
+        shifts = range(0, self._size, self._slide)
+        for start in np.unique(np.concatenate([latest - shift for shift in shifts])).tolist():
+            belongs = (stamps >= start) & (stamps < start + self._size)
+            some_keys, some_rows = keys, rows
+            if not belongs.all():
+                chosen = belongs.tolist()
+                some_keys, some_rows = list(compress(keys, chosen)), list(compress(rows, chosen))
+            if some_keys:
+                held = self._held.setdefault(start, {})
+                self._load(start, held, some_keys)
+                self._run(held, some_keys, some_rows)
+
+    def _load(self, start: int, held: dict[Any, Any], keys: list[Any]) -> None:
+        """Load what the state has for keys that occur in a window for the first time in this epoch."""
+        unknown = [key for key in dict.fromkeys(keys) if key not in held]
+        if not unknown:
+            return
+        window = TimeWindow(start, start + self._size)
+        found = self._table.get_all([(key, window) for key in unknown])
+        held.update(zip(unknown, found, strict=True))
+        new = [key for key, value in zip(unknown, found, strict=True) if value is None]
+        if new:
+            self._new.setdefault(start, []).extend(new)
+
+    def _run(self, held: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
+        combine = self._combine
+        value = None
+        try:
+            for key, value in zip(keys, rows, strict=True):
+                held[key] = combine(held[key], value)
+        except Exception as cause:
+            raise user_error(self._operator, value, cause) from cause
+
+    def _apply(self) -> None:
+        """Write what the epoch's records were combined to into the state, and register the ends of new windows."""
+        held, self._held = self._held, {}
+        new, self._new = self._new, {}
+        for start, values in held.items():
+            window = TimeWindow(start, start + self._size)
+            self._check(values.values())
+            self._table.put_all({(key, window): value for key, value in values.items()})
+            self._register(window, new.get(start, ()))
+
+    def _check(self, values: Iterable[Any]) -> None:
+        """Refuse values that are not of the state's type."""
+        try:
+            self._fit.check_all(list(values))
+        except StateAccessError as cause:
+            raise user_error(self._operator, NO_RECORD, cause, where="a window") from cause
+
+    def _register(self, window: TimeWindow, keys: Sequence[Any]) -> None:
+        """Register the timers of a window that has begun for these keys."""
+        if not keys:
+            return
+        holders = [(key, window) for key in keys]
+        self._timers.event.register_all(window.max_timestamp, holders)
+        end = self._end_of(window)
+        if self._lateness and end != MAX_WATERMARK:
+            self._timers.event.register_all(end, holders)
+
+    # ---- windows that end
+
+    def _end_windows(self, time: int, holders: list[Any]) -> None:
+        """Emit the windows whose end is reached at this time, and clear those that no late record can reach."""
+        firing = [holder for holder in holders if holder[1].max_timestamp == time]
+        ending = firing if not self._lateness else [each for each in holders if self._end_of(each[1]) == time]
+        store, ctx, call, result = self._store, self._window_ctx, self._emission.call, self._result
+        try:
+            for holder, kept in zip(firing, self._table.get_all(firing), strict=True):
+                store.current_key, store.current_namespace = key, ctx.window = holder
+                self._extend(call(key, ctx, [result(kept)]), ctx.window)
+            self._table.remove_all(ending)
+            self._clear_windows(ending)
+        except Exception as cause:
+            where = f"window {ctx.window} of key {store.current_key!r}"
+            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
+        finally:
+            store.current_key, store.current_namespace = NO_KEY, None
+
+    def _clear_windows(self, holders: list[Any]) -> None:
+        clear, store, ctx = self._emission.clear, self._store, self._window_ctx
+        if clear is not None:
+            for holder in holders:
+                store.current_key, store.current_namespace = _, ctx.window = holder
+                clear(ctx)
+
+
+class PaneAggregation(EpochAggregation):
+    """Sliding windows: records are combined once for each pane, and the result goes into all windows of the pane.
+
+    Panes are the parts into which the bounds of all windows divide time.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        store: KeyedStateStore,
+        time: OperatorTime,
+        states: OperatorKeyedState,
+        *,
+        outputs: SideOutputs,
+        is_stamped: bool,
+    ) -> None:
+        super().__init__(operator, store, time, states, outputs=outputs, is_stamped=is_stamped)
+        contents = self._kind.contents
+        self._pane = math.gcd(self._size, self._slide)
+        self._merge_two: Callable[[Any, Any], Any] = (
+            contents.function.merge if isinstance(contents, Aggregated) else self._combine
+        )
+        self._panes: dict[Any, dict[int, Any]] = {}  # by key: what each pane was combined to, the first to arrive first
+
+    def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, latest: Any) -> None:
+        combine, panes = self._combine, self._panes
+        starts = (stamps - (stamps - self._offset) % self._pane).tolist()
+        value = None
+        try:
+            for key, value, start in zip(keys, rows, starts, strict=True):
+                own = panes.get(key)
+                if own is None:
+                    panes[key] = {start: combine(None, value)}
+                else:
+                    own[start] = combine(own.get(start), value)
+        except Exception as cause:
+            raise user_error(self._operator, value, cause) from cause
+
+    def _apply(self) -> None:
+        panes, self._panes = self._panes, {}
+        windows: dict[int, TimeWindow] = {}
+        added: dict[tuple[Any, TimeWindow], Any] = {}
+        for key, own in panes.items():
+            for start, value in self._spread_over_windows(own):
+                window = windows.get(start)
+                if window is None:
+                    window = windows[start] = TimeWindow(start, start + self._size)
+                added[key, window] = value
+        new: dict[TimeWindow, list[Any]] = {}
+        merge = self._merge_two
+        for entry, kept in zip(added, self._table.get_all(list(added)), strict=True):
+            if kept is None:
+                new.setdefault(entry[1], []).append(entry[0])
+            else:
+                added[entry] = merge(kept, added[entry])
+        self._check(added.values())
+        self._table.put_all(added)
+        for window, keys in new.items():
+            self._register(window, keys)
+
+    def _spread_over_windows(self, panes: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the start of each window that contains one of the panes of a key, with what its panes combine to.
+
+        Panes are merged in the order in which the first record of each has arrived.
+        """
+        merge, size, slide = self._merge_two, self._size, self._slide
+        arrival = list(panes)
+        first, last = min(arrival), max(arrival)
+        start = first + self._pane - size
+        start += (self._offset - start) % slide  # the earliest window that contains the first pane
+        merged: Any = None
+        within: list[int] = []
+        while start <= last:
+            contained = [pane for pane in arrival if start <= pane < start + size]
+            if contained and contained != within:
+                is_longer = bool(within) and contained[: len(within)] == within
+                merged = merged if is_longer else panes[contained[0]]
+                for pane in contained[len(within) if is_longer else 1 :]:
+                    merged = merge(merged, panes[pane])
+                within = contained
+            if contained:
+                yield start, merged
+            start += slide
+
+
+def _combining(contents: Reduced | FieldAggregated | Aggregated) -> Callable[[Any, Any], Any]:
+    """Return the function that combines what is kept, None at first, with a record."""
+    if isinstance(contents, Aggregated):
+        create, add = contents.function.create_accumulator, contents.function.add
+
+        def added(kept: Any, value: Any) -> Any:
+            return add(value, create() if kept is None else kept)
+
+        return added
+    combine = combiner(contents)
+
+    def combined(kept: Any, value: Any) -> Any:
+        return value if kept is None else combine(kept, value)
+
+    return combined
+
+
+def _unchanged(kept: Any) -> Any:
+    return kept

@@ -1,0 +1,11 @@
+"""Triggers and evictors run on both backends."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.one_window import BACKENDS
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
