@@ -1,8 +1,9 @@
 # Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
 # Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos), SEEDS and SEED
-# (of make simulate); CHECKED=1 lets make test leave out the tests that make check has just run.
+# (of make simulate), COUNT and SEED (of make test-flink); CHECKED=1 lets make test leave out the tests that make check has
+# just run.
 
-.PHONY: help demo test test-spark check simulate docs bench chaos environment java quick-java chromium clean
+.PHONY: help demo test test-spark test-flink check simulate docs bench chaos environment java jdk quick-java chromium clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
@@ -10,6 +11,7 @@ CHECKED ?=
 CHAOS ?= chaos
 ROUNDS ?= 200
 SEEDS ?= 500
+COUNT ?= 500
 SEED ?=
 
 # Tests start many Python processes: each would compile Checkdam anew where the environment forbids to keep bytecode.
@@ -20,6 +22,7 @@ help:
 	@echo "make test        all tests, those on Spark included"
 	@echo "make check       format, lint, types, layers, fast tests, simulation: no Java"
 	@echo "make test-spark  only the tests on Spark"
+	@echo "make test-flink  random window jobs on Flink and on Checkdam, compared: COUNT=500, SEED=a number to repeat"
 	@echo "make simulate    whole jobs in one thread, in orders that seeds choose: SEEDS=500, SEED=a number to repeat"
 	@echo "make docs        write docs/configuration.md from the tables of settings"
 	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
@@ -34,6 +37,9 @@ test: environment java chromium quick-java
 
 test-spark: environment java chromium quick-java
 	@$(RUN) -m tools.all_tests --only-spark $(TESTS)
+
+test-flink: environment jdk
+	@$(RUN) -m tests.flink $(if $(SEED),--seed $(SEED),--count $(COUNT))
 
 check: environment
 	@SEEDS=$(SEEDS) $(RUN) -m tools.check
@@ -55,6 +61,9 @@ environment:
 
 java:
 	@sh tools/java.sh
+
+jdk:
+	@sh tools/java.sh jdk
 
 quick-java: environment java
 	@$(RUN) -m tools.quick_java
