@@ -23,15 +23,13 @@ _is_registered = False
 
 
 class JobWatch(JobListener):
-    """Tracks a job's status and calls callbacks that wait for it to run."""
+    """Calls callbacks that wait for a job to run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Callable[[], None]] | None = []  # None: the job has run, or has ended before it ran
-        self.status = JobStatus.INITIALIZING
 
     def status_changed(self, status: JobStatus) -> None:
-        self.status = status
         if status is JobStatus.RUNNING or status.has_ended:
             self.stop_waiting()
 

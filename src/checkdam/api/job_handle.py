@@ -52,7 +52,7 @@ class JobHandle:
     @property
     def status(self) -> JobStatus:
         """Flink's name for the job's status, such as RUNNING."""
-        return self._watch.status
+        return self._master.status
 
     def wait(self, timeout: timedelta | float | None = None) -> JobResult:
         """Wait until the job has ended; a number counts seconds. Raise the errors of `execute`.

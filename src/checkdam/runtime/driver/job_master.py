@@ -217,6 +217,11 @@ class JobMaster:
     def _needs_storage(self, what: str) -> UsageError:
         return UsageError(f'job "{self._job.name}" {what}', hint="Set state.checkpoints.dir when you start it.")
 
+    @property
+    def status(self) -> JobStatus:
+        """The current status. Listeners may receive it later: reports wait for their turn."""
+        return self._status
+
     def _enter(self, status: JobStatus) -> None:
         """Change the status. A job that is being cancelled stays so until it has ended; an ended job never changes."""
         with self._entering:
