@@ -135,7 +135,7 @@ def test_every_key_is_there_once_at_any_parallelism_and_after_rescaling(snapshot
     assert {size.subtask for size in state.key_groups()} == {0, 1, 2}
 
 
-def test_lists_maps_and_namespaces_have_columns_of_their_own(snapshots: Snapshots) -> None:
+def test_lists_maps_and_windows_have_columns_of_their_own(snapshots: Snapshots) -> None:
     store = snapshots.store()
     listed = cell("listed", list[int], kind=StateKind.LIST)
     states = [store.cells(listed), store.maps(VISITS), store.cells(WINDOWED), store.maps(WINDOWED_VISITS)]
@@ -151,8 +151,8 @@ def test_lists_maps_and_namespaces_have_columns_of_their_own(snapshots: Snapshot
     assert [state.schema.names for state in read.values()] == [
         ["key", "value", "key_group"],
         ["key", "map_key", "value", "key_group"],
-        ["key", "namespace", "value", "key_group"],
-        ["key", "namespace", "map_key", "value", "key_group"],
+        ["key", "window", "value", "key_group"],
+        ["key", "window", "map_key", "value", "key_group"],
     ]
     assert dict(read["listed"]) == {"a": [1, 2], "b": [3]}
     assert dict(read["visits"]) == {("a", "x"): 1, ("a", "y"): 2, ("b", "x"): 3}
@@ -160,7 +160,7 @@ def test_lists_maps_and_namespaces_have_columns_of_their_own(snapshots: Snapshot
     assert dict(read["windowed"]) == {("a", 10): 10, ("a", 20): 20}
     assert read["windowed"].get("a") == {10: 10, 20: 20}
     assert read["windowed visits"].get("a") == {10: {"x": 10}, 20: {"x": 20}}
-    kinds = {state.name: (state.kind, state.map_key_type, state.namespace_type) for state in savepoint.states("op")}
+    kinds = {state.name: (state.kind, state.map_key_type, state.window_type) for state in savepoint.states("op")}
     assert kinds["windowed visits"] == ("map", "str", "int")
     assert kinds["listed"] == ("list", None, None)
 

@@ -24,6 +24,7 @@ from checkdam.state_reader.flink_snapshot import FlinkSnapshot
 from checkdam.state_reader.json_rows import json_example, json_rows
 from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.savepoint_reader import Savepoint
+from checkdam.state_reader.timer_states import TimerContent
 from checkdam.types.json_values import key_from_text, to_json
 
 _LIMIT = 20
@@ -171,7 +172,7 @@ def _chosen(savepoint: Savepoint, uid: str, name: str | None, *, timers: bool) -
 
 def _rows_of_key(content: StateContent, text: str) -> Iterator[dict[str, Any]]:
     """Return the rows of one key, reading only its key group."""
-    if not isinstance(content, KeyedState):
+    if not isinstance(content, KeyedState | TimerContent):
         raise UsageError(
             f'state "{content.description.name}" of operator "{content.description.uid}" has no keys',
             hint="Leave --key out.",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -41,7 +41,7 @@ def states_table(savepoint: Savepoint, states: Mapping[str, Sequence[StateDescri
 def _cells(state: StateDescription) -> tuple[str, ...]:
     kind = f"{state.kind}, TTL" if state.ttl else state.kind
     of = f"dict[{state.map_key_type}, {state.type}]" if state.map_key_type and not state.is_timers else state.type
-    of = f"{of} by {state.namespace_type}" if state.namespace_type else of
+    of = f"{of} by {state.window_type}" if state.window_type else of
     entries = "?" if state.entries is None else number_format.number(state.entries)
     entries = entries if state.entries is None or state.entries_are_exact else f"≤ {entries}"
     size = "?" if state.bytes is None else number_format.size(state.bytes)
@@ -58,7 +58,7 @@ def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> Rend
         return Group(escape(head), "[dim]nothing[/]")
     table = table_of(*(name.replace("_", " ") for name in rows[0]))
     for row in rows:
-        add_row(table, *(_time(value) if name == "last_touched" else _short(value) for name, value in row.items()))
+        add_row(table, *(_FORMATS.get(name, _short)(value) for name, value in row.items()))
     return Group(escape(head), table)
 
 
@@ -91,6 +91,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
+def _window(window: Any) -> str:
+    """Format a window of time as its start and end; another kind of window by its fields."""
+    if window is None:
+        return ""
+    if isinstance(window, dict) and [*window] == ["start", "end"]:
+        return f"{_instant(window['start'])} – {_instant(window['end'])}"
+    return "global" if window == {"id": 0} else _short(window)
+
+
+def _instant(milliseconds: int) -> str:
+    """Format a time with its milliseconds, if it has any."""
+    rest = milliseconds % 1000
+    shown = _time(milliseconds - rest)
+    return f"{shown}.{rest:03d}" if rest and ":" in shown else str(milliseconds) if rest else shown
+
+
 def _time(touched: Any) -> str:
     """Format milliseconds since 1970 as a time; event time may be any number."""
     if isinstance(touched, list):
@@ -99,3 +115,6 @@ def _time(touched: Any) -> str:
         return f"{from_milliseconds(touched):%Y-%m-%d %H:%M:%S}"
     except OverflowError:
         return str(touched)
+
+
+_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {"last_touched": _time, "window": _window}

@@ -59,7 +59,8 @@ class StateDescription:
     type: str
     key_type: str | None = None
     map_key_type: str | None = None
-    namespace_type: str | None = None
+    window_type: str | None = None
+    """The type of the windows that it is kept by; None if it belongs to no window."""
     ttl: bool = False
     ttl_time: str | None = None
     """The clock of its TTL: processing time or event time."""
@@ -185,7 +186,7 @@ def _described(uid: str, info: StateInfo, key_type: str, size: _Size) -> StateDe
         type="time" if info.kind == StateKind.TIMER else _declared(info),
         key_type=type_name(key_type),
         map_key_type=type_name(info.map_key) if info.map_key else None,
-        namespace_type=type_name(info.namespace) if info.namespace else None,
+        window_type=type_name(info.namespace) if info.namespace else None,
         ttl=info.ttl,
         ttl_time=ttl_time.value if info.ttl else None,
         entries=size.entries,

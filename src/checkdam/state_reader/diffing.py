@@ -138,7 +138,7 @@ def _tagged(side: KeyedState, place: int) -> Iterator[tuple[int, Group]]:
 def _check_comparable(old: KeyedState, new: KeyedState) -> None:
     which = f'state "{new.description.name}" of operator "{new.description.uid}"'
     before, after = old.description, new.description
-    for what in ("key_type", "namespace_type", "map_key_type"):
+    for what in ("key_type", "window_type", "map_key_type"):
         if getattr(before, what) != getattr(after, what):
             raise UsageError(
                 f"{which} cannot be compared: its {what.replace('_', ' ')} was {getattr(before, what)} and is "

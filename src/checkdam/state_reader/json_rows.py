@@ -12,6 +12,7 @@ from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.diffing import Example
 from checkdam.state_reader.keyed_states import KeyedState
 from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
+from checkdam.state_reader.timer_states import TimerContent
 from checkdam.types.json_values import to_json
 from checkdam.types.type_info import tuple_of
 
@@ -33,9 +34,14 @@ def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
         (_, of_key), (_, of_value) = content.element_type.fields
         for key, value in content:
             yield {"key": to_json(key, of_key), "value": to_json(value, of_value)}
+    elif isinstance(content, TimerContent):
+        for (key, *window, domain), timestamp in content:
+            shown = {"key": to_json(key, content.key_type)}
+            if window:
+                shown["window"] = to_json(window[0], content.window_type)
+            yield shown | {"timestamp": timestamp, "time_domain": domain}
     else:
-        for (key, domain), timestamp in content:
-            yield {"key": to_json(key), "timestamp": timestamp, "time_domain": domain}
+        raise AssertionError(f"{type(content).__name__} is not a state")
 
 
 def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tuple[Any, Any, int, int]], str | None]:

@@ -39,7 +39,7 @@ class Group:
 
 
 class Row(NamedTuple):
-    """One entry. `parts` are its key, and its namespace and map key where the state has them.
+    """One entry. `parts` are its key, and its window and map key where the state has them.
 
     `last_touched` is in milliseconds, None without TTL; for list state one time per element.
     """
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 class KeyedState(StateContent):
     """One keyed state. The rows are its entries, in the order of their key groups.
 
-    Columns: `key`; `namespace` and `map_key` where the state has them; `value`; with TTL `last_touched`, for list state
+    Columns: `key`; `window` and `map_key` where the state has them; `value`; with TTL `last_touched`, for list state
     one time per element; `key_group`. Expired entries that are not cleaned up yet are included, with their time.
     Pickled values are unpickled only if the state was requested with `unpickle`, and never in Arrow columns.
     """
@@ -81,7 +81,7 @@ class KeyedState(StateContent):
         self._storage = storage
         self._parts = EntryParts(info, self._key_type_text, unpickle=unpickle)
         self._columnar = EntryParts(info, self._key_type_text, unpickle=False)
-        self._entry_keys = info.entry_key(self.key_type)
+        self._entry_keys = serializer(self._parts.entry_key)
         self._what = f'state "{description.name}" of operator "{description.uid}"'
         self.key_groups_read = KeyGroupRange(0, self.max_parallelism - 1)
 
@@ -125,7 +125,7 @@ class KeyedState(StateContent):
         return arrays
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over key and value of each entry; with a namespace or map key, the key is a tuple of these."""
+        """Iterate over key and value of each entry; with a window or map key, the key is a tuple of these."""
         for chunk in self._chunks(Serializer(self._parts.stored)):
             values, _ = self._parts.split(chunk.values)
             yield from zip(chunk.keys, values, strict=True)
@@ -138,9 +138,9 @@ class KeyedState(StateContent):
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, reading only its key group; `default` if there is none.
 
-        A map is a dict by map key, in which a dataclass is the tuple of its fields. With namespaces the value is a dict
-        by namespace. For aggregating state it is the accumulator, since the result would need the job's code. A key
-        that is a dataclass may be given as an object or as a dict.
+        A map is a dict by map key, in which a dataclass is the tuple of its fields. The value of window state is a dict
+        by window. For aggregating state it is the accumulator, since the result would need the job's code. A key that
+        is a dataclass may be given as an object or as a dict.
 
         Raises:
             UsageError: the key is not of the key type.
@@ -208,8 +208,13 @@ class KeyedState(StateContent):
 
     @property
     def part_types(self) -> list[tuple[str, TypeInfo]]:
-        """The parts that identify an entry, in order: `key`, and `namespace` and `map_key` where the state has them."""
+        """The parts that identify an entry, in order: `key`, and `window` and `map_key` where the state has them."""
         return list(self._parts.keys)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether entries belong to windows."""
+        return self._parts.has_window
 
     @property
     def value_type(self) -> TypeInfo:

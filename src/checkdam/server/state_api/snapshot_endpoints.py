@@ -56,7 +56,7 @@ class KeyedStateView(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=
     entries: int | None
     ttl: bool
     map_key_type: str | msgspec.UnsetType = msgspec.UNSET
-    namespace_type: str | msgspec.UnsetType = msgspec.UNSET
+    window_type: str | msgspec.UnsetType = msgspec.UNSET
     entries_are_exact: bool | msgspec.UnsetType = msgspec.UNSET
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -261,7 +261,7 @@ def _keyed_view(state: StateDescription) -> KeyedStateView:
         state.entries,
         state.ttl,
         state.map_key_type or msgspec.UNSET,
-        state.namespace_type or msgspec.UNSET,
+        state.window_type or msgspec.UNSET,
         state.entries_are_exact,
         state.bytes,
     )
