@@ -24,6 +24,7 @@ from checkdam.types.type_info import Kind, TypeInfo, list_of
 from checkdam.types.type_text import type_from_text
 
 _BEGIN_ANEW = "or rename the state to start it empty"
+_BEGIN_WINDOWS_ANEW = "or give the operator another uid to start its windows empty"
 
 
 def read_states(owner: StoreOwner, handle: KeyedStateHandle, storage: Storage) -> Iterator[tuple[StateInfo, Entries]]:
@@ -103,39 +104,40 @@ def reading_of(uid: OperatorUid, stored: StateInfo, spec: StateSpec) -> StateRea
     """
     declared = state_info(spec)
     which = f'state "{spec.name}" of operator "{uid}"'
+    begin_anew = _BEGIN_ANEW if spec.namespace is None else _BEGIN_WINDOWS_ANEW
     if stored.kind != declared.kind:
         raise StateNotRestorableError(
             f"{which} was a {stored.kind} state in the checkpoint and is a {declared.kind} state in the job",
-            hint=f"Declare it as a {stored.kind} state again, {_BEGIN_ANEW}.",
+            hint=f"Declare it as a {stored.kind} state again, {begin_anew}.",
         )
     if stored.ttl != declared.ttl:
         had, has = ("a", "no") if stored.ttl else ("no", "a")
         remedy = "Give it a StateTtlConfig again (of any duration)" if stored.ttl else "Leave its ttl out"
         raise StateNotRestorableError(
             f"{which} had {had} time to live in the checkpoint and has {has} time to live in the job",
-            hint=f"{remedy}, {_BEGIN_ANEW}; TTL cannot be turned on or off for state that exists.",
+            hint=f"{remedy}, {begin_anew}; TTL cannot be turned on or off for state that exists.",
         )
     if stored.ttl_in_event_time != declared.ttl_in_event_time:
         of_old, of_new = _ttl_time(stored), _ttl_time(declared)
         raise StateNotRestorableError(
             f"{which} had a time to live in {of_old.value} in the checkpoint and has one in {of_new.value} in the job",
-            hint=f"Set time={of_old} in its StateTtlConfig, {_BEGIN_ANEW}; the times stored are of the other clock.",
+            hint=f"Set time={of_old} in its StateTtlConfig, {begin_anew}; the times stored are of the other clock.",
         )
     for what, was, of in (
         ("map keys", stored.map_key, spec.map_key),
-        ("a namespace", stored.namespace, spec.namespace),
+        ("windows", stored.namespace, spec.namespace),
     ):
         other = other_keys(was, of)
         if other is not None:
             raise StateNotRestorableError(
                 f"{which} had {what} of type {other[0]} in the checkpoint and has {other[1]} in the job",
-                hint=f"Declare the old type, {_BEGIN_ANEW}; the types of keys cannot change.",
+                hint=f"Declare the old type, {begin_anew}; the types of keys and windows cannot change.",
             )
     verdict = verdict_of(stored, spec)
     if verdict.kind is Compatibility.INCOMPATIBLE:
         raise StateNotRestorableError(
             f"{which} cannot be restored: {verdict.reason}",
-            hint=verdict.hint or f"Declare it with the old type, {_BEGIN_ANEW}.",
+            hint=verdict.hint or f"Declare it with the old type, {begin_anew}.",
         )
     is_renewed = stored != declared
     lived = stored.ttl_milliseconds or declared.ttl_milliseconds

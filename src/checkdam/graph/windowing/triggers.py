@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -17,6 +17,7 @@ from checkdam.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueStateDescriptor,
 )
 from checkdam.state.handles import AggregatingState, ListState, MapState, ReducingState, ValueState
@@ -104,6 +105,14 @@ class Trigger(Generic[T_contra, W_contra]):
     One object serves all keys and windows: keep what belongs to a window in `ctx.get_partitioned_state`.
     """
 
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        """The states that the trigger asks for, as far as it names them: these are compared before a job is restored.
+
+        A state that is not named here is restored when the trigger asks for it first.
+        """
+        return ()
+
     def on_element(self, value: T_contra, timestamp: int, window: W_contra, ctx: TriggerContext) -> TriggerResult:
         """Decide after a record was added to a window."""
         raise NotImplementedError(f"{type(self).__name__} must define on_element(value, timestamp, window, ctx)")
@@ -183,6 +192,10 @@ class ContinuousEventTimeTrigger(Trigger[Any, Any]):
     def __init__(self, interval: timedelta) -> None:
         self.interval = checked_duration("the interval of a trigger", interval)
 
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_FIRE_TIME,)
+
     def on_element(self, value: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp <= ctx.current_watermark:
             return FIRE
@@ -230,6 +243,10 @@ class ContinuousProcessingTimeTrigger(Trigger[Any, Any]):
     def __init__(self, interval: timedelta) -> None:
         self.interval = checked_duration("the interval of a trigger", interval)
 
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_FIRE_TIME,)
+
     def on_element(self, value: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         if ctx.get_partitioned_state(_FIRE_TIME).get() is None:
             now = ctx.current_processing_time
@@ -272,6 +289,10 @@ class CountTrigger(Trigger[Any, Any]):
     def __init__(self, count: int) -> None:
         self.count = checked_count("the count of a trigger", count)
 
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_COUNT,)
+
     def on_element(self, value: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         received = ctx.get_partitioned_state(_COUNT)
         received.add(1)
@@ -302,6 +323,10 @@ class PurgingTrigger(Trigger[T_contra, W_contra]):
 
     def __init__(self, trigger: Trigger[T_contra, W_contra]) -> None:
         self.trigger: Trigger[T_contra, W_contra] = checked_trigger("PurgingTrigger()", trigger)
+
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return self.trigger.states
 
     def on_element(self, value: T_contra, timestamp: int, window: W_contra, ctx: TriggerContext) -> TriggerResult:
         return _purging(self.trigger.on_element(value, timestamp, window, ctx))
@@ -342,6 +367,10 @@ class DeltaTrigger(Trigger[S, Any]):
         kept: Any = type
         self._last: ValueStateDescriptor[S] = ValueStateDescriptor("last-element", kept)
 
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return (self._last,)
+
     def on_element(self, value: S, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         last = ctx.get_partitioned_state(self._last)
         before = last.value()
@@ -376,6 +405,10 @@ class ProcessingTimeoutTrigger(Trigger[T_contra, W_contra]):
         self.timeout = checked_duration("the timeout of a trigger", timeout)
         self.reset_on_record = reset_on_record
         self.clear_on_timeout = clear_on_timeout
+
+    @property
+    def states(self) -> Sequence[StateDescriptor]:
+        return (_TIMEOUT, *self.trigger.states)
 
     def on_element(self, value: T_contra, timestamp: int, window: W_contra, ctx: TriggerContext) -> TriggerResult:
         result = self.trigger.on_element(value, timestamp, window, ctx)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from checkdam.backends.contract import NO_KEY, KeyedStateStore
@@ -87,6 +88,11 @@ class TimerQueue:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def holders(self) -> Iterator[Any]:
+        """What each timer belongs to: a key, or a key and a window."""
+        return chain.from_iterable(self._at.values())
+
     def register(self, timestamp: int) -> None:
         """Register a timer of the current key; idempotent."""
         _check(timestamp)
@@ -104,13 +110,14 @@ class TimerQueue:
         self._kept.put(self._entry(holder, timestamp), True)  # noqa: FBT003  the value of the entry is irrelevant
 
     def register_all(self, timestamp: int, holders: Collection[Any]) -> None:
-        """Register a timer for each of these holders, none of which has one at this time."""
+        """Register a timer for each of these holders; idempotent."""
         held = self._at.get(timestamp)
         if held is None:
             held = self._at[timestamp] = {}
             heapq.heappush(self._times, timestamp)
+        before = len(held)
         held.update(dict.fromkeys(holders))
-        self._count += len(holders)
+        self._count += len(held) - before
         self._kept.put_all({self._entry(holder, timestamp): True for holder in holders})
 
     def delete(self, timestamp: int) -> None:

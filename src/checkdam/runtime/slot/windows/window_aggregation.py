@@ -7,7 +7,7 @@ in memory, by window and key, and reach the state once, at the end of the epoch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import compress
 from typing import Any
 
@@ -114,6 +114,8 @@ class EpochAggregation(WindowProcess):
         self._result = contents.function.get_result if isinstance(contents, Aggregated) else _unchanged
         self._held: Held = {}
         self._new: dict[int, list[Any]] = {}  # by start of a window: the keys for which it has begun in this epoch
+        # Windows that end until then may have been restored from another trigger or lateness, without their timers
+        self._restored_until = max((window.max_timestamp for _, window in self._timers.event.holders), default=None)
         # A record's oldest window begins at most this long before its latest
         self._spread = (math.ceil(self._size / self._slide) - 1) * self._slide
 
@@ -196,7 +198,7 @@ class EpochAggregation(WindowProcess):
             window = TimeWindow(start, start + self._size)
             self._check(values.values())
             self._table.put_all({(key, window): value for key, value in values.items()})
-            self._register(window, new.get(start, ()))
+            self._register(window, values if self._may_be_restored(window) else new.get(start, ()))
 
     def _check(self, values: Iterable[Any]) -> None:
         """Refuse values that are not of the state's type."""
@@ -205,7 +207,10 @@ class EpochAggregation(WindowProcess):
         except StateAccessError as cause:
             raise user_error(self._operator, NO_RECORD, cause, where="a window") from cause
 
-    def _register(self, window: TimeWindow, keys: Sequence[Any]) -> None:
+    def _may_be_restored(self, window: TimeWindow) -> bool:
+        return self._restored_until is not None and window.max_timestamp <= self._restored_until
+
+    def _register(self, window: TimeWindow, keys: Collection[Any]) -> None:
         """Register the timers of a window that has begun for these keys."""
         if not keys:
             return
@@ -221,18 +226,30 @@ class EpochAggregation(WindowProcess):
         """Emit the windows whose end is reached at this time, and clear those that no late record can reach."""
         firing = [holder for holder in holders if holder[1].max_timestamp == time]
         ending = firing if not self._lateness else [each for each in holders if self._end_of(each[1]) == time]
+        if self._lateness and firing and self._may_be_restored(firing[0][1]):
+            self._timers.event.register_all(self._end_of(firing[0][1]), firing)  # the lateness may be a new one
         store, ctx, call, result = self._store, self._window_ctx, self._emission.call, self._result
         try:
             for holder, kept in zip(firing, self._table.get_all(firing), strict=True):
+                if kept is None:
+                    continue  # purged by a trigger that the job had before it was restored
                 store.current_key, store.current_namespace = key, ctx.window = holder
                 self._extend(call(key, ctx, [result(kept)]), ctx.window)
-            self._table.remove_all(ending)
+            self._table.remove_all(self._filled(ending) if self._may_be_restored_at(time) else ending)
             self._clear_windows(ending)
         except Exception as cause:
             where = f"window {ctx.window} of key {store.current_key!r}"
             raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
         finally:
             store.current_key, store.current_namespace = NO_KEY, None
+
+    def _may_be_restored_at(self, time: int) -> bool:
+        return self._restored_until is not None and time <= self._restored_until + self._lateness
+
+    def _filled(self, holders: list[Any]) -> list[Any]:
+        """Return those that have contents."""
+        found = self._table.get_all(holders)
+        return [holder for holder, kept in zip(holders, found, strict=True) if kept is not None]
 
     def _clear_windows(self, holders: list[Any]) -> None:
         clear, store, ctx = self._emission.clear, self._store, self._window_ctx
@@ -293,9 +310,9 @@ class PaneAggregation(EpochAggregation):
         new: dict[TimeWindow, list[Any]] = {}
         merge = self._merge_two
         for entry, kept in zip(added, self._table.get_all(list(added)), strict=True):
-            if kept is None:
+            if kept is None or self._may_be_restored(entry[1]):
                 new.setdefault(entry[1], []).append(entry[0])
-            else:
+            if kept is not None:
                 added[entry] = merge(kept, added[entry])
         self._check(added.values())
         self._table.put_all(added)

@@ -48,6 +48,8 @@ def declare_window_states(kind: WindowKind, store: KeyedStateStore, states: Oper
         states.get_list_state(merging_state(of_window))
     own_states = OperatorKeyedState(store, OperatorTime(), states.uid, namespace=of_window)
     WindowState(own_states, kind.contents, keeps_all=kind.evictor is not None)
+    for descriptor in kind.trigger.states:
+        own_states.get(descriptor)
     for domain in (TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME):
         store.table(timer_state(domain, of_window))
 
@@ -87,6 +89,8 @@ class WindowProcess(Process):
         merges = isinstance(kind.assigner, MergingWindowAssigner)
         self._merging = cast(Cells, states.table_of(merging_state(of_window))) if merges else None
         self._contents = WindowState(own_states, kind.contents, keeps_all=kind.evictor is not None)
+        for descriptor in kind.trigger.states:
+            own_states.get(descriptor)
         self._timers = Timers(store, time, of_window)
         self._times = TimesContext(time)
         self._ctx = TriggerCallContext(store, time, self._timers, own_states)
@@ -258,6 +262,9 @@ class WindowProcess(Process):
         self._act(decide(time, window, self._ctx), window, home)
         if is_event is self._by_event_time and time == self._end_of(window):
             self._end(window, home, windows)
+        elif is_event and self._by_event_time and time == window.max_timestamp:
+            self._store.current_namespace = window
+            self._register_end(window)  # after a restore with another lateness it may not be registered
 
     def _end(self, window: Any, home: Any, windows: MergingWindows | None) -> None:
         """Clear everything that is kept for a window."""
