@@ -185,6 +185,47 @@ def test_states_with_a_namespace_are_asked_for_by_both(store: KeyedStateStore) -
     assert paged(store, WINDOWED_VISITS, 1)[0] == {("a", 1): {"x": 1, "y": 0}, ("a", 2): {"x": 2, "y": 0}}
 
 
+def windows_of(
+    store: KeyedStateStore, spec: StateSpec, *keys: str, map_key: str | None = None
+) -> tuple[int, list[Any]]:
+    assert store.published is not None
+    assert spec.namespace is not None
+    text = serializer(type_info(str))
+    asked = None if map_key is None else text.encode_key(map_key)
+    epoch, found = store.published.windows(spec.name, list(map(text.encode_key, keys)), asked)
+    of = spec.value if spec.map_key is None else list_of(tuple_of([spec.map_key, spec.value]), list)
+    window, value = serializer(spec.namespace).decode_one, serializer(of).decode_one
+    return epoch, [{window(each): value(content) for each, content in windows} for windows in found]
+
+
+def test_all_namespaces_of_a_key_are_found_by_the_key(store: KeyedStateStore) -> None:
+    windowed, visits = store.cells(WINDOWED), store.maps(WINDOWED_VISITS)
+    for store.current_key, store.current_namespace in (("a", 1), ("ab", 1), ("a", 300)):
+        windowed.update(store.current_namespace * 10)
+        visits.put("x", store.current_namespace)
+        visits.put("y", 0)
+    store.end_epoch()
+    store.publish(Epoch(1))
+
+    assert windows_of(store, WINDOWED, "a", "b", "ab") == (1, [{1: 10, 300: 3000}, {}, {1: 10}])
+    assert windows_of(store, WINDOWED_VISITS, "ab") == (1, [{1: [("x", 1), ("y", 0)]}])
+    assert windows_of(store, WINDOWED_VISITS, "a", map_key="x") == (1, [{1: [("x", 1)], 300: [("x", 300)]}])
+    assert windows_of(store, WINDOWED_VISITS, "a", map_key="z") == (1, [{}])
+
+    store.current_key, store.current_namespace = "a", 1
+    windowed.clear()
+    visits.clear()
+    store.current_namespace = 7
+    windowed.update(70)
+    visits.put("z", 7)
+    store.end_epoch()
+    assert windows_of(store, WINDOWED, "a") == (1, [{1: 10, 300: 3000}])
+    store.publish(Epoch(2))
+
+    assert windows_of(store, WINDOWED, "a", "ab") == (2, [{7: 70, 300: 3000}, {1: 10}])
+    assert windows_of(store, WINDOWED_VISITS, "a") == (2, [{7: [("z", 7)], 300: [("x", 300), ("y", 0)]}])
+
+
 @pytest.mark.parametrize("spec", [COUNT, VISITS], ids=["cells", "maps"])
 def test_pages_hold_every_key_once(store: KeyedStateStore, spec: StateSpec) -> None:
     expected: Mapping[str, Any] = {key: number for number, key in enumerate(KEYS, 1)}

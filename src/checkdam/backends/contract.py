@@ -140,6 +140,11 @@ class Published(Protocol):
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         """Return the content of each key as of that epoch's end, None if it has none. `map_key` selects one entry."""
 
+    def windows(
+        self, name: str, keys: Sequence[bytes], map_key: bytes | None = None
+    ) -> tuple[Epoch, list[list[tuple[bytes, bytes]]]]:
+        """Return the namespaces of each key with their content. For states with namespaces; `keys` are keys alone."""
+
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
         """Return at most `limit` keys with their content, and the next position; None at the end. Begin with b"".
 

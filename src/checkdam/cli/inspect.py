@@ -127,6 +127,7 @@ def _operator_data(operator: OperatorDescription, states: tuple[StateDescription
                 "name": state.name,
                 "kind": state.kind,
                 "type": _type(state),
+                **({"window_type": state.window_type} if state.window_type else {}),
                 "entries": state.entries,
                 "entries_are_exact": state.entries_are_exact,
                 "ttl": state.ttl,
@@ -151,6 +152,10 @@ def _type(state: StateDescription) -> str:
     if state.map_key_type is None or state.is_timers:
         return state.type
     return f"{'tuple' if state.is_broadcast else 'dict'}[{state.map_key_type}, {state.type}]"
+
+
+def _shown_type(state: StateDescription) -> str:
+    return f"{_type(state)} by {state.window_type}" if state.window_type else _type(state)
 
 
 def _positions(encoded: bytes) -> tuple[str, ...]:
@@ -224,7 +229,7 @@ def _operators(found: Inspected) -> Table:
         own = (operator.uid, _operator_name(operator), _key_type(states) or "", operator.backend or "")
         files = number_format.number(operator.files) if operator.files else ""
         size = number_format.size(operator.bytes) if operator.files else ""
-        rows = [(state.name, _kind(state), _type(state), _entries(state)) for state in states]
+        rows = [(state.name, _kind(state), _shown_type(state), _entries(state)) for state in states]
         if not rows and operator.uncommitted_outputs:
             rows = [(f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")]
         for place, row in enumerate(rows or [("",) * 4]):

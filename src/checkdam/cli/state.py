@@ -13,7 +13,7 @@ from checkdam.cli.error_messages import errors_printed
 from checkdam.cli.inspect import open_snapshot, show
 from checkdam.cli.options import AS_JSON, VERBOSE
 from checkdam.cli.remote import Remote, connection
-from checkdam.cli.state_tables import diff_table, rows_table, states_table
+from checkdam.cli.state_tables import diff_table, rows_table, states_table, window_text
 from checkdam.cli.tables import console_for_output, print_json
 from checkdam.client.rest_client import segment
 from checkdam.errors import StateNotRestorableError, UsageError
@@ -45,19 +45,23 @@ def state() -> None:
 @click.argument("name")
 @click.argument("key")
 @click.option("--map-key", metavar="KEY", help="Only this entry of a map state.")
+@click.option("--window", metavar="WINDOW", help="Only this window of window state, as JSON.")
 @connection
-def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: str | None) -> None:
+def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: str | None, window: str | None) -> None:
     """Print the value of KEY in state NAME of operator UID, as of the last complete epoch of the running JOB.
 
     JOB is a job's id, the beginning of its id, or its name. KEY is JSON; a text key may be
     given without quotes. A missing key is no error. sum, min, max and reduce keep their state under the name _op_state.
+    Of window state, such as window-contents, the value of each window of KEY is printed.
 
     \b
       checkdam state get 4fa1 count _op_state word
       checkdam state get "word count" visits by-day '["Main Street", 5]' --map-key 2024-05-01 --json
+      checkdam state get clicks per-minute window-contents ada --window '{"start": 0, "end": 60000}'
     """
     found = remote.find(job)
-    query = {"key": key} if map_key is None else {"key": key, "map-key": map_key}
+    given = {"key": key, "map-key": map_key, "window": window}
+    query = {name: text for name, text in given.items() if text is not None}
     answer = found.client.get(found.path("state", segment(uid), segment(name)), **query)
     remote.print_json(answer)
     remote.print_text(_answer_text(answer))
@@ -142,6 +146,9 @@ def _answer_text(answer: dict[str, Any]) -> str:
     where = f"epoch {answer['epoch']}, key group {answer['key-group']}, slot {answer['subtask']}"
     if not answer["found"]:
         return f"no value  ({where})"
+    if answer.get("by-window"):
+        shown = (f"{window_text(window)}  {json.dumps(value, ensure_ascii=False)}" for window, value in answer["value"])
+        return "\n".join([*shown, f"({where})"])
     return f"{json.dumps(answer['value'], ensure_ascii=False)}  ({where})"
 
 

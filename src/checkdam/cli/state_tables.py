@@ -82,8 +82,16 @@ def _examples(found: StateDiff) -> Table:
         shown = json_example(example, found.content)
         before = "" if example.what == "added" else _short(shown["before"])
         after = "" if example.what == "removed" else _short(shown["after"])
-        add_row(table, example.what, _short(shown["key"]), before, after)
+        add_row(table, example.what, _key_text(found, shown["key"]), before, after)
     return table
+
+
+def _key_text(found: StateDiff, key: Any) -> str:
+    """Format the key of a difference; of window state with the window."""
+    if found.description.window_type is None:
+        return _short(key)
+    first, window, *map_key = key
+    return ", ".join((_short(first), window_text(window), *map(_short, map_key)))
 
 
 def _short(value: Any) -> str:
@@ -91,7 +99,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _window(window: Any) -> str:
+def window_text(window: Any) -> str:
     """Format a window of time as its start and end; another kind of window by its fields."""
     if window is None:
         return ""
@@ -117,4 +125,4 @@ def _time(touched: Any) -> str:
         return str(touched)
 
 
-_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {"last_touched": _time, "window": _window}
+_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {"last_touched": _time, "window": window_text}

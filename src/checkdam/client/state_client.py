@@ -33,7 +33,10 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class StateAnswer:
-    """The value of a key as of the end of `epoch`. For a missing key `found` is False and the value None."""
+    """The value of a key as of the end of `epoch`. For a missing key `found` is False and the value None.
+
+    The value of window state is a list of pairs of window and value, unless one window was asked for.
+    """
 
     epoch: int
     key: Any
@@ -57,19 +60,24 @@ class StateClient:
         self._idle: list[HTTPConnection] = []
         self._ids: dict[str, str] = {}
 
-    def get(self, job: str, uid: str, name: str, key: Any, *, map_key: Any = None) -> StateAnswer:
+    def get(self, job: str, uid: str, name: str, key: Any, *, map_key: Any = None, window: Any = None) -> StateAnswer:
         """Return the value of one key; of a map state all entries, or with `map_key` only that one.
 
-        Each call is one request: for many keys `get_many` costs far less.
+        For window state that is the value of each window of the key, or with `window` (a TimeWindow, or a dict of its
+        fields) only that one. Each call is one request: for many keys `get_many` costs far less.
         """
         entry = "" if map_key is None else f"&map-key={_text(map_key)}"
+        entry += "" if window is None else f"&window={_text(window)}"
         return _answer(self._call("GET", f"{self._path(job, uid, name)}?key={_text(key)}{entry}"))
 
-    def get_many(self, job: str, uid: str, name: str, keys: Iterable[Any], *, map_key: Any = None) -> list[StateAnswer]:
+    def get_many(
+        self, job: str, uid: str, name: str, keys: Iterable[Any], *, map_key: Any = None, window: Any = None
+    ) -> list[StateAnswer]:
         """Return one answer per key, in order. Up to 1000 keys of one slot are answered as of the same epoch."""
         wanted = [to_json(key) for key in keys]
         path = self._path(job, uid, name)
         more = {} if map_key is None else {"map-key": to_json(map_key)}
+        more |= {} if window is None else {"window": to_json(window)}
         answers: list[StateAnswer] = []
         for start in range(0, len(wanted), _AT_ONCE):
             answer = self._call("POST", path, {"keys": wanted[start : start + _AT_ONCE], **more})
@@ -82,7 +90,7 @@ class StateClient:
         return operators
 
     def keys(self, job: str, uid: str, name: str) -> Iterator[tuple[Any, Any]]:
-        """Iterate over all keys with their values, page by page.
+        """Iterate over all keys with their values, page by page; of window state over pairs of key and window.
 
         Each page is as of one epoch. Entries added or removed between pages may be missed or seen twice.
         """
@@ -90,7 +98,8 @@ class StateClient:
         while True:
             page = self._call("GET", path + cursor)
             for entry in page["entries"]:
-                yield entry["key"], entry["value"]
+                key = (entry["key"], entry["window"]) if "window" in entry else entry["key"]
+                yield key, entry["value"]
             if page["next"] is None:
                 return
             cursor = f"&cursor={quote(page['next'], safe='')}"

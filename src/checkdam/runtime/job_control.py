@@ -66,7 +66,7 @@ class QueryableState:
     map_key_type: TypeInfo | None
     entries: int
     has_ttl: bool
-    has_namespace: bool = False
+    window_type: TypeInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,13 @@ class StateQueries(Protocol):
 
     def states(self) -> Sequence[QueryableState]: ...
 
-    def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
-        """Return one answer per key, all of one slot as of the same epoch; with `map_key`, only that entry of maps."""
+    def get(
+        self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None, window: Any = None
+    ) -> Sequence[QueryAnswer]:
+        """Return one answer per key, all of one slot as of the same epoch; with `map_key`, only that entry of maps.
+
+        For window state the value is a dict by window, or with `window` the content of that one.
+        """
 
     def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage: ...
 

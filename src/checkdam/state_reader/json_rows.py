@@ -47,6 +47,8 @@ def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
 def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tuple[Any, Any, int, int]], str | None]:
     """Return up to `limit` keys, each with its value, key group and subtask, and the next cursor; None at the end.
 
+    Of window state these are pairs of key and window.
+
     The cursor is a key group and the number of its keys already read. It stays valid, because snapshots never change.
 
     Raises:
@@ -55,7 +57,7 @@ def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tupl
     first, behind = _position(cursor, content.max_parallelism)
     found: list[tuple[Any, Any, int, int]] = []
     for group in content.within(KeyGroupRange(first, content.max_parallelism - 1)).groups():
-        keys = content.by_key(group)
+        keys = content.by_holder(group)
         start = behind if group.number == first else 0
         for place, (key, value) in islice(enumerate(keys), start, None):
             if len(found) == limit:

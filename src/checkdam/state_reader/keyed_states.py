@@ -198,6 +198,13 @@ class KeyedState(StateContent):
         """Return the keys of a key group, each with the value that `get` returns."""
         return self._parts.by_key(group.entries.values())
 
+    def by_holder(self, group: Group) -> list[tuple[Any, Any]]:
+        """Return keys with their values like `by_key`, but of window state each pair of key and window separately."""
+        found = self.by_key(group)
+        if not self.has_window:
+            return found
+        return [((key, window), value) for key, windows in found for window, value in windows.items()]
+
     def rows(self) -> Iterator[Row]:
         """Iterate over the entries."""
         for subtask, chunk in self._subtask_chunks(Serializer(self._parts.stored)):
@@ -224,8 +231,21 @@ class KeyedState(StateContent):
     @property
     def answer_type(self) -> TypeInfo:
         """The type of the value that `get` returns."""
+        return self._nested(self._parts.keys[1:])
+
+    @property
+    def window_type(self) -> TypeInfo | None:
+        """The type of the windows that entries belong to; None without windows."""
+        return self._parts.keys[1][1] if self.has_window else None
+
+    @property
+    def held_type(self) -> TypeInfo:
+        """The type of the value of a key; of window state that of a key and window."""
+        return self._nested(self._parts.keys[2:] if self.has_window else self._parts.keys[1:])
+
+    def _nested(self, parts: Sequence[tuple[str, TypeInfo]]) -> TypeInfo:
         of = self._parts.value
-        for _, part in reversed(self._parts.keys[1:]):
+        for _, part in reversed(parts):
             of = map_of(part, of, dict)
         return of
 

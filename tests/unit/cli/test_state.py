@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from tests.support.every_state import EveryState
 from tests.support.snapshot_files import written
+from tests.support.windowed_jobs import WindowedJob
 
 from checkdam.backends import HashMapStateBackend
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.cli.main import command_line
+from checkdam.cli.state_tables import window_text
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing.local_job import JOB_ID
 
@@ -123,3 +125,63 @@ def test_what_flink_wrote_is_listed_and_not_shown(capsys: Output, tmp_path: Path
 
     assert _json(capsys, "ls", str(tmp_path))["written_by"] == "flink"
     assert "only Flink can read" in _refused(capsys, "show", str(tmp_path), "op", code=1)
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("windows")
+    kept = CheckpointConfig(timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION, num_retained=9)
+    WindowedJob(storage=open_storage(str(directory))).job(checkpoints=kept).run()
+    return f"{directory}/{JOB_ID}"
+
+
+def _out(capsys: Output, *arguments: str) -> str:
+    assert command_line([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_window_state_is_shown_with_start_and_end_of_the_window(capsys: Output, windowed: str) -> None:
+    out = _out(capsys, "state", "show", f"{windowed}/chk-2", "clicks", "window-contents", "--key", "ada")
+    rows = _lines(capsys, "show", f"{windowed}/chk-2", "clicks", "--key", "ada")
+
+    assert "1970-01-01 00:00:00 – 1970-01-01 00:01:00" in out
+    assert "1970-01-01 00:01:00 – 1970-01-01 00:02:00" in out
+    assert "bob" not in out
+    assert {(row["key"], row["window"]["end"], row["value"][1]) for row in rows} == {
+        ("ada", 60_000, 13),
+        ("ada", 120_000, 2),
+    }
+
+
+def test_timers_of_windows_are_shown_with_their_window(capsys: Output, windowed: str) -> None:
+    out = _out(capsys, "state", "show", f"{windowed}/chk-2", "clicks", "--timers", "--key", "bob")
+
+    assert "1970-01-01 00:00:00 – 1970-01-01 00:01:00" in out
+    assert "59999" in out
+    assert "ada" not in out
+
+
+def test_ls_and_inspect_tell_that_a_state_is_by_window(capsys: Output, windowed: str) -> None:
+    assert "tuple[str, int, int] by TimeWindow" in _out(capsys, "state", "ls", f"{windowed}/chk-2")
+    assert "tuple[str, int, int] by TimeWindow" in _out(capsys, "inspect", f"{windowed}/chk-2")
+
+
+def test_diff_shows_key_and_window(capsys: Output, windowed: str) -> None:
+    out = _out(capsys, "state", "diff", f"{windowed}/chk-2", f"{windowed}/chk-3", "clicks", "window-contents")
+
+    assert "bob, 1970-01-01 00:01:00 – 1970-01-01 00:02:00" in out
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        ({"start": 0, "end": 1_500}, "1970-01-01 00:00:00 – 1970-01-01 00:00:01.500"),
+        ({"start": -1_500, "end": 0}, "1969-12-31 23:59:58.500 – 1970-01-01 00:00:00"),
+        ({"start": 0, "end": 2**63 - 1}, f"1970-01-01 00:00:00 – {2**63 - 1}"),
+        ({"id": 0}, "global"),
+        ({"day": 5}, '{"day": 5}'),
+        (None, ""),
+    ],
+)
+def test_a_window_is_shown_as_what_it_is(window: Any, text: str) -> None:
+    assert window_text(window) == text

@@ -92,7 +92,7 @@ def report(checkpoint: str, job: WindowedJob) -> dict[str, StateReport]:
     return {each.state: each for each in reports if each.uid == UID}
 
 
-def results(checkpoint: str, job: WindowedJob, epochs: Any = EPOCHS, **options: Any) -> list[tuple[str, int]]:
+def results(checkpoint: str, job: WindowedJob, epochs: Any = EPOCHS, **options: Any) -> list[Any]:
     """User and clicks of all windows that a job emits after it was restored."""
     job.job(epochs, job_id=ANOTHER, **options).run(restore=checkpoint)
     return sorted((row["f0"], row["f1"]) for row in job.output.rows())

@@ -18,6 +18,7 @@ from checkdam.backends.state_file import split_array
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.ids import Epoch
 from checkdam.state.spec import StateSpec
+from checkdam.types.serializers import serializer
 from checkdam.types.type_check import are_exact
 
 _CHUNK = 10_000
@@ -35,6 +36,7 @@ class ShadowState:
     ) -> None:
         self.codec = StateCodec(spec, owner.key_type, prune)
         self.entries: dict[Any, Any] = {}  # for maps a dict each, as in the live state
+        self._namespaces: dict[Any, dict[Any, None]] | None = None  # of each key; None unless it was asked for
         self.count = 0
         self.prune: Prune | None = None
         # a value did not fit its type: nothing is readable until all values fit
@@ -91,12 +93,15 @@ class ShadowState:
             return
         if not self._is_whole:
             self.entries, self._is_whole, self.failure = prepared, True, None
+            self._namespaces = None
         elif self._is_map:
             self._apply_to_maps(prepared)
         else:
             self.entries.update(prepared)
             for key in [key for key, value in prepared.items() if value is REMOVED]:
                 del self.entries[key]
+        if self._namespaces is not None:
+            self._apply_to_namespaces({holder for holder, _ in prepared} if self._is_map else prepared)
         self.count = self._live.count
         self.prune = self.codec.prune_of_epoch()
 
@@ -113,6 +118,35 @@ class ShadowState:
                 entries[key] = {map_key: value}
             else:
                 held[map_key] = value
+
+    def _apply_to_namespaces(self, changed: Iterable[Any]) -> None:
+        assert self._namespaces is not None
+        for holder in changed:
+            key, namespace = holder
+            if holder in self.entries:
+                self._namespaces.setdefault(key, {})[namespace] = None
+            elif (held := self._namespaces.get(key)) is not None:
+                held.pop(namespace, None)
+                if not held:
+                    del self._namespaces[key]
+
+    def namespaces_of(self, key: Any) -> list[Any]:
+        """Return the namespaces of a key. The first call looks at every entry, later ones only at the changes."""
+        if self._namespaces is None:
+            self._namespaces = {}
+            self._apply_to_namespaces(self.entries)
+        return list(self._namespaces.get(key, ()))
+
+    def found(self, holders: Sequence[Any], map_key: bytes | None) -> list[Any]:
+        """Return the content of each, None if it has none: a value, or a dict that belongs to the caller."""
+        found = list(map(self.entries.get, holders))
+        if not self._is_map:
+            return found
+        if map_key is None:
+            return [None if held is None else dict(held) for held in found]
+        assert self.codec.map_keys is not None
+        wanted = self.codec.map_keys.decode_one(map_key)
+        return [None if held is None or wanted not in held else {wanted: held[wanted]} for held in found]
 
     def encoded(self, found: Any, prune: Prune | None) -> bytes | None:
         """Encode the content of a key, as taken from `entries`: a value, or a dict that belongs to the caller."""
@@ -171,21 +205,36 @@ class HashMapPublished:
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         shadow = self._shadow(name)
-        codec = shadow.codec
-        holders = list(map(codec.holder, keys))
-        if map_key is not None:
-            assert codec.map_keys is not None
-            wanted = codec.map_keys.decode_one(map_key)
-        is_map = codec.map_keys is not None
+        holders = list(map(shadow.codec.holder, keys))
         with self._lock:  # only during the lookup: the end of an epoch waits for it
             self._refuse_if_failed(shadow)
-            epoch, prune, entries = self._epoch, shadow.prune, shadow.entries
-            found = list(map(entries.get, holders))
-            if is_map and map_key is None:
-                found = [None if held is None else dict(held) for held in found]
-            elif is_map:
-                found = [None if held is None or wanted not in held else {wanted: held[wanted]} for held in found]
+            epoch, prune = self._epoch, shadow.prune
+            found = shadow.found(holders, map_key)
         return epoch, [shadow.encoded(each, prune) for each in found]
+
+    def windows(
+        self, name: str, keys: Sequence[bytes], map_key: bytes | None = None
+    ) -> tuple[Epoch, list[list[tuple[bytes, bytes]]]]:
+        shadow = self._shadow(name)
+        assert shadow.codec.spec.namespace is not None
+        of_key, of_namespace = serializer(self._owner.key_type), serializer(shadow.codec.spec.namespace)
+        wanted = list(map(of_key.decode_one, keys))
+        found: list[list[tuple[Any, Any]]] = []
+        with self._lock:
+            self._refuse_if_failed(shadow)
+            epoch, prune = self._epoch, shadow.prune
+            for key in wanted:
+                namespaces = shadow.namespaces_of(key)
+                held = shadow.found([(key, namespace) for namespace in namespaces], map_key)
+                found.append(list(zip(namespaces, held, strict=True)))
+        return epoch, [
+            [
+                (of_namespace.encode_key(namespace), value)
+                for namespace, held in each
+                if (value := shadow.encoded(held, prune)) is not None
+            ]
+            for each in found
+        ]
 
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
         shadow = self._shadow(name)

@@ -16,6 +16,7 @@ from checkdam.backends.state_file import split_array
 from checkdam.ids import Epoch
 from checkdam.state.key_groups import key_hasher
 from checkdam.state.spec import StateSpec
+from checkdam.types.serializers import serializer
 
 _PAIR, _TRIPLE = b"\x92", b"\x93"  # the first byte of a msgpack tuple of two or three
 
@@ -29,6 +30,7 @@ class PublishedTable:
         self._snapshot = snapshot
         self._prune = prune
         self._hash = key_hasher(owner.key_type)
+        self._keys = serializer(owner.key_type)
         self._has_namespace = codec.spec.namespace is not None
 
     def get(self, keys: Sequence[bytes], map_key: bytes | None) -> list[bytes | None]:
@@ -40,6 +42,22 @@ class PublishedTable:
         found = self._snapshot.get([prefix + map_key for prefix in stored])
         fresh = [None if each is None else self._visible(each) for each in found]
         return [None if each is None else packed_pairs([(map_key, each)]) for each in fresh]
+
+    def windows(self, key: bytes, map_key: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Return the namespaces of a key with their content."""
+        group = self._hash(self._keys.decode_one(key)) % self._owner.max_parallelism
+        is_map = self._codec.map_keys is not None
+        start = group.to_bytes(2, "big") + (_TRIPLE if is_map else _PAIR) + key
+        found = ((stored, self._visible(value)) for stored, value in self._snapshot.scan(start, after_prefix(start)))
+        shown = [(stored, value) for stored, value in found if value is not None]
+        if not is_map:
+            return [(stored[len(start) :], value) for stored, value in shown]
+        maps: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        for stored, value in shown:
+            prefix = self._prefix_of(stored)
+            if map_key in (None, stored[len(prefix) :]):
+                maps.setdefault(prefix[len(start) :], []).append((stored[len(prefix) :], value))
+        return [(namespace, packed_pairs(pairs)) for namespace, pairs in maps.items()]
 
     def page(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         return self._page_of_cells(after, limit) if self._codec.map_keys is None else self._page_of_maps(after, limit)
@@ -128,6 +146,12 @@ class RocksDBPublished:
 
     def get(self, name: str, keys: Sequence[bytes], map_key: bytes | None = None) -> tuple[Epoch, list[bytes | None]]:
         return self._epoch, self._table(name).get(keys, map_key)
+
+    def windows(
+        self, name: str, keys: Sequence[bytes], map_key: bytes | None = None
+    ) -> tuple[Epoch, list[list[tuple[bytes, bytes]]]]:
+        table = self._table(name)
+        return self._epoch, [table.windows(key, map_key) for key in keys]
 
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
         return self._epoch, *self._table(name).page(after, limit)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 from checkdam.errors import JobGraphError, StateAccessError
@@ -10,7 +12,7 @@ from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import Operator, SinkKind
 from checkdam.ids import Epoch
 from checkdam.runtime.job_control import QueryableState, QueryAnswer
-from checkdam.runtime.live_state.query_messages import FoundKeys, StateFacts
+from checkdam.runtime.live_state.query_messages import FoundKeys, FoundWindows, StateFacts
 from checkdam.state.key_groups import key_hasher, subtask_of
 from checkdam.state.spec import StateKind
 from checkdam.types.serializers import serializer
@@ -42,7 +44,7 @@ class QueriedState:
         self.parallelism = operator.parallelism or 1
         self.max_parallelism = plan.key_groups_of(operator.id)
         self.map_key_type = None if facts.map_key_type is None else type_from_text(facts.map_key_type)
-        self.namespace_type = None if facts.namespace_type is None else type_from_text(facts.namespace_type)
+        self.window_type = None if facts.window_type is None else type_from_text(facts.window_type)
         stored = type_from_text(facts.value_type)
         self.value_type = _without_time(stored, facts.kind) if facts.has_ttl else stored
         self.held_type = self.value_type  # of the content of a key
@@ -50,18 +52,21 @@ class QueriedState:
             self.held_type = map_of(self.map_key_type, self.value_type, dict)
         self._has_ttl = facts.has_ttl
         self._is_list = facts.kind == StateKind.LIST
-        self._keys = serializer(self.asked_by)
+        self._keys = serializer(self.key_type)
+        holder = self.key_type if self.window_type is None else tuple_of([self.key_type, self.window_type])
+        self._holders = serializer(holder)
         self._hash = key_hasher(self.key_type)
         held = stored if self.map_key_type is None else list_of(tuple_of([self.map_key_type, stored]), list)
         self._decode = serializer(held).decode_one
-        self._are_map_keys_hashable = self.map_key_type is None or all(
-            each.kind is not Kind.DATACLASS for each in fields_of(self.map_key_type)
-        )
+        self._are_map_keys_hashable = _is_hashable(self.map_key_type)
+        self._are_windows_hashable = _is_hashable(self.window_type)
 
-    @property
-    def asked_by(self) -> TypeInfo:
-        """The type of a query's key: the key, or the pair of key and namespace."""
-        return self.key_type if self.namespace_type is None else tuple_of([self.key_type, self.namespace_type])
+    def answer_type(self, *, by_window: bool) -> TypeInfo:
+        """Return the type of an answer: the content of a key, or of each window of a key."""
+        if not by_window:
+            return self.held_type
+        assert self.window_type is not None
+        return map_of(self.window_type, self.held_type, dict)
 
     def described(self, entries: int) -> QueryableState:
         return QueryableState(
@@ -73,7 +78,7 @@ class QueriedState:
             map_key_type=self.map_key_type,
             entries=entries,
             has_ttl=self._has_ttl,
-            has_namespace=self.namespace_type is not None,
+            window_type=self.window_type,
         )
 
     def encoded(self, key: Any) -> bytes:
@@ -87,10 +92,30 @@ class QueriedState:
         except JobGraphError as misfit:
             raise self._no_key(key) from misfit
 
+    def encoded_in_window(self, key: Any, window: Any) -> bytes:
+        """Encode a key and one of its windows.
+
+        Raises:
+            StateAccessError: the state has no windows, or not such ones, or no such keys.
+        """
+        if self.window_type is None:
+            raise StateAccessError(
+                f'state "{self.name}" of operator "{self.uid}" belongs to no window', hint="Ask for it without one."
+            )
+        encoded = self.encoded(key)
+        try:
+            serializer(self.window_type).encode_keys([window])
+        except JobGraphError as misfit:
+            raise StateAccessError(
+                f'{ascii(window)[:200]} is no window of state "{self.name}" of operator "{self.uid}"',
+                hint=f"Ask for one of type {self.window_type.name}.",
+            ) from misfit
+        return self._holders.encode_keys([(self._keys.decode_one(encoded), window)])[1:]
+
     def _no_key(self, key: Any) -> StateAccessError:
         return StateAccessError(
             f'{ascii(key)[:200]} is no key of state "{self.name}" of operator "{self.uid}"',
-            hint=f"Ask by a key of type {self.asked_by.name}.",
+            hint=f"Ask by a key of type {self.key_type.name}.",
         )
 
     def encoded_map_key(self, map_key: Any) -> bytes:
@@ -113,7 +138,7 @@ class QueriedState:
             StateAccessError: no record has such a key, which fits no column: a Decimal of too many digits.
         """
         try:
-            return self._hash(key if self.namespace_type is None else key[0]) % self.max_parallelism
+            return self._hash(key) % self.max_parallelism
         except (ValueError, ArithmeticError) as misfit:
             raise self._no_key(key) from misfit
 
@@ -121,10 +146,28 @@ class QueriedState:
         return subtask_of(key_group, self.parallelism, self.max_parallelism)
 
     def key(self, encoded: bytes) -> Any:
-        return self._keys.decode_one(encoded)
+        """Decode the key of a page's entry; with windows the pair of key and window."""
+        return self._holders.decode_one(encoded)
 
-    def answers(self, groups: Sequence[int], found: FoundKeys) -> list[QueryAnswer]:
-        return [self._answer(Epoch(found.epoch), group, each) for group, each in zip(groups, found.values, strict=True)]
+    def split(self, entry_key: Any) -> tuple[Any, Any]:
+        """Return key and window of a page's entry; None for a state without windows."""
+        return (entry_key, None) if self.window_type is None else entry_key
+
+    def answers(self, groups: Sequence[int], found: FoundKeys | FoundWindows) -> list[QueryAnswer]:
+        epoch = Epoch(found.epoch)
+        if isinstance(found, FoundWindows):
+            return [self._by_window(epoch, group, each) for group, each in zip(groups, found.values, strict=True)]
+        return [self._answer(epoch, group, each) for group, each in zip(groups, found.values, strict=True)]
+
+    def _by_window(self, epoch: Epoch, group: int, windows: list[tuple[bytes, bytes]]) -> QueryAnswer:
+        """Return the content of all windows of a key, as a dict by window."""
+        assert self.window_type is not None
+        decode = serializer(self.window_type).decode_one
+        pairs = [(decode(window), self.value(content)) for window, content in windows]
+        with suppress(TypeError):  # windows of other types than time may have no order
+            pairs.sort(key=itemgetter(0))
+        value = dict(pairs) if self._are_windows_hashable else pairs
+        return QueryAnswer(epoch, self.subtask_of(group), group, found=bool(pairs), value=value if pairs else None)
 
     def _answer(self, epoch: Epoch, group: int, encoded: bytes | None) -> QueryAnswer:
         subtask = self.subtask_of(group)
@@ -144,6 +187,10 @@ class QueriedState:
         if not self._has_ttl:
             return stored
         return [element for element, _ in stored] if self._is_list else stored[0]
+
+
+def _is_hashable(of: TypeInfo | None) -> bool:
+    return of is None or all(each.kind is not Kind.DATACLASS for each in fields_of(of))
 
 
 def _without_time(stored: TypeInfo, kind: str) -> TypeInfo:

@@ -27,7 +27,16 @@ class ListStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Query which states exist."""
 
 
-Ask = GetKeys | GetPage | ListStates
+class GetWindows(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Query all windows of these keys, all owned by this slot."""
+
+    uid: str
+    name: str
+    keys: list[bytes]
+    map_key: bytes | None = None
+
+
+Ask = GetKeys | GetPage | ListStates | GetWindows
 
 
 class FoundKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -49,7 +58,7 @@ class StateFacts(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     value_type: str
     map_key_type: str | None
-    namespace_type: str | None
+    window_type: str | None
     has_ttl: bool
     entries: int
 
@@ -76,7 +85,14 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
         return (StateAccessError if self.is_wrong else StateNotReadyError)(self.message, hint=self.hint)
 
 
-Answer = FoundKeys | FoundPage | FoundStates | Refused
+class FoundWindows(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The windows of each key with their content."""
+
+    epoch: int
+    values: list[list[tuple[bytes, bytes]]]
+
+
+Answer = FoundKeys | FoundPage | FoundStates | Refused | FoundWindows
 
 pack = msgspec.msgpack.Encoder().encode
 unpack_asks = msgspec.msgpack.Decoder(list[Ask]).decode

@@ -21,8 +21,10 @@ from checkdam.runtime.live_state.query_messages import (
     FoundKeys,
     FoundPage,
     FoundStates,
+    FoundWindows,
     GetKeys,
     GetPage,
+    GetWindows,
     Refused,
     StateFacts,
     pack,
@@ -156,6 +158,8 @@ class SlotQueries:
                 return FoundKeys(*published.get(ask.name, ask.keys, ask.map_key))
             if isinstance(ask, GetPage):
                 return self._page(ask)
+            if isinstance(ask, GetWindows):
+                return self._windows(ask)
             return self._states()
         except CheckdamError as error:
             return Refused.of(error)
@@ -172,6 +176,12 @@ class SlotQueries:
         except ValueError as error:
             raise StateAccessError("there is no such place to go on from", hint="Begin without a cursor.") from error
 
+    def _windows(self, ask: GetWindows) -> FoundWindows:
+        published = self._store(ask.uid)
+        if not self._has(published, ask):
+            return FoundWindows(self._epoch, [[] for _ in ask.keys])
+        return FoundWindows(*published.windows(ask.name, ask.keys, ask.map_key))
+
     def _store(self, uid: str) -> Published:
         store = self._stores.get(uid)
         if store is None:
@@ -181,7 +191,7 @@ class SlotQueries:
             raise StateNotReadyError(f"slot {self._subtask} no longer tells its state", hint="Ask again.")
         return published
 
-    def _has(self, published: Published, ask: GetKeys | GetPage) -> bool:
+    def _has(self, published: Published, ask: GetKeys | GetPage | GetWindows) -> bool:
         """Return whether the function has declared the state in this slot. It has in others.
 
         Raises:

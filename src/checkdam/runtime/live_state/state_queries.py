@@ -23,8 +23,10 @@ from checkdam.runtime.live_state.query_messages import (
     FoundKeys,
     FoundPage,
     FoundStates,
+    FoundWindows,
     GetKeys,
     GetPage,
+    GetWindows,
     ListStates,
     Refused,
 )
@@ -34,8 +36,8 @@ _PATIENCE_SECONDS = 30.0
 Reply = Callable[[Any], None]
 """Receives the result, or a CheckdamError in its place."""
 
-Question = Callable[[QueriedState], tuple[Sequence[Any], Any]]
-"""Keys, and a map key or None."""
+Question = Callable[[QueriedState], tuple[Sequence[Any], Any, Any]]
+"""Keys, a map key or None, and a window or None."""
 
 
 class LiveState:
@@ -64,21 +66,23 @@ class LiveState:
         epoch = max((each.epoch for each in found), default=-1)
         return Epoch(epoch), [attempt.states[place].described(entries[place]) for place in entries]
 
-    def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
+    def get(
+        self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None, window: Any = None
+    ) -> Sequence[QueryAnswer]:
         result: Future[Any] = Future()
-        self.get_soon(uid, name, lambda _: (keys, map_key), result.set_result)
+        self.get_soon(uid, name, lambda _: (keys, map_key, window), result.set_result)
         answers: list[QueryAnswer] = _value(result)
         return answers
 
     def get_soon(self, uid: str, name: str, question: Question, reply: Reply) -> None:
         """Pass on one answer per key. Raises nothing: errors of the query are passed on too.
 
-        `question` returns the keys, and the map key if any, once the key type of the state is known.
+        `question` returns the keys, and map key and window if any, once the key type of the state is known.
         """
 
         def ask(attempt: _Attempt, state: QueriedState) -> None:
-            keys, map_key = question(state)
-            attempt.get(state, keys, None if map_key is None else state.encoded_map_key(map_key), reply)
+            keys, map_key, window = question(state)
+            attempt.get(state, keys, None if map_key is None else state.encoded_map_key(map_key), window, reply)
 
         self._state_soon(uid, name, reply, ask)
 
@@ -186,12 +190,13 @@ class _Attempt:
 
         self._ask_all([(channel, ListStates()) for channel in self.channels], learn)
 
-    def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, reply: Reply) -> None:
+    def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, window: Any, reply: Reply) -> None:
         """Query keys, with one call per slot."""
         if len(keys) == 1:
-            self._get_one(state, keys[0], map_key, reply)
+            self._get_one(state, keys[0], map_key, window, reply)
             return
-        encoded = [state.encoded(key) for key in keys]
+        encoded = [_encoded(state, key, window) for key in keys]
+        get = _request(state, window)
         groups = [state.key_group_of(key) for key in keys]
         places: dict[int, list[int]] = {}
         for place, group in enumerate(groups):
@@ -200,7 +205,7 @@ class _Attempt:
         def reply_all(found: Any) -> None:
             reply(found if isinstance(found, CheckdamError) else joined(found))
 
-        def joined(found: list[FoundKeys]) -> Any:
+        def joined(found: list[FoundKeys | FoundWindows]) -> Any:
             answers: list[Any] = [None] * len(keys)
             try:
                 for asked, each in zip(places.values(), found, strict=True):
@@ -212,27 +217,28 @@ class _Attempt:
 
         self._ask_all(
             [
-                (self.channels[subtask], GetKeys(state.uid, state.name, [encoded[at] for at in asked], map_key))
+                (self.channels[subtask], get(state.uid, state.name, [encoded[at] for at in asked], map_key))
                 for subtask, asked in places.items()
             ],
             reply_all,
         )
 
-    def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, reply: Reply) -> None:
+    def _get_one(self, state: QueriedState, key: Any, map_key: bytes | None, window: Any, reply: Reply) -> None:
         """Query one key: a shortcut for the most frequent query."""
-        encoded, group = state.encoded(key), state.key_group_of(key)
+        encoded, group = _encoded(state, key, window), state.key_group_of(key)
+        get = _request(state, window)
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused):
                 reply(answer.error())
                 return
-            assert isinstance(answer, FoundKeys)
+            assert isinstance(answer, FoundKeys | FoundWindows)
             try:
                 reply(state.answers((group,), answer))
             except CheckdamError as error:
                 reply(error)
 
-        self.channels[state.subtask_of(group)].ask(GetKeys(state.uid, state.name, [encoded], map_key), answered)
+        self.channels[state.subtask_of(group)].ask(get(state.uid, state.name, [encoded], map_key), answered)
 
     def _ask_all(self, asks: list[tuple[SlotChannel, Ask]], reply: Reply) -> None:
         """Pass on all answers in the order of the queries, or the first error, when the last one has arrived."""
@@ -254,6 +260,15 @@ class _Attempt:
 
         for place, (channel, ask) in enumerate(asks):
             channel.ask(ask, lambda answer, place=place: take(place, answer))  # type: ignore[misc]
+
+
+def _encoded(state: QueriedState, key: Any, window: Any) -> bytes:
+    return state.encoded(key) if window is None else state.encoded_in_window(key, window)
+
+
+def _request(state: QueriedState, window: Any) -> type[GetKeys | GetWindows]:
+    """Return the request for the content of keys: of all their windows, if the state has any and none is chosen."""
+    return GetKeys if state.window_type is None or window is not None else GetWindows
 
 
 def _value(result: Future[Any]) -> Any:

@@ -35,7 +35,7 @@ class StateShape(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True
     entries: int
     ttl: bool
     map_key_type: str | msgspec.UnsetType = msgspec.UNSET
-    namespace: bool = False
+    window_type: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class OperatorWithStates(msgspec.Struct, frozen=True, rename="kebab"):
@@ -53,7 +53,10 @@ class States(msgspec.Struct, frozen=True):
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
-    """The value of one key at the end of the epoch; null if it has none."""
+    """The value of one key at the end of the epoch; null if it has none.
+
+    The value of window state is an array of pairs of window and value, with `by-window`; or with `window` that of one.
+    """
 
     epoch: int
     key: Any
@@ -61,6 +64,8 @@ class KeyAnswer(msgspec.Struct, frozen=True, rename="kebab"):
     value: Any
     key_group: int
     subtask: int
+    window: Any = msgspec.UNSET
+    by_window: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class KeyAnswers(msgspec.Struct, frozen=True):
@@ -73,12 +78,14 @@ class KeyAnswers(msgspec.Struct, frozen=True):
 class KeysRequest(msgspec.Struct, frozen=True, rename="kebab"):
     keys: list[Any]
     map_key: Any = None
+    window: Any = None
 
 
 class KeyEntry(msgspec.Struct, frozen=True, rename="kebab"):
     key: Any
     value: Any
     key_group: int
+    window: Any = msgspec.UNSET
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -93,6 +100,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     read = partial(Endpoint, errors=(404, 409, 503), tag="state", writes=False)
     key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
     map_key = Query("map-key", str, "Only this entry of a map state")
+    window = Query("window", str, "Only this window of window state, as JSON")
     cursor = Query("cursor", str, "`next` of the previous page; left out: the first page")
     limit = Query("limit", Positive, f"Most entries to return, up to {_MOST_LISTED}", default=50)
     one = "The value of a key, as of the last complete epoch"
@@ -100,7 +108,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     listed = "The keys of a state with their values, page by page"
     return [
         read("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job", response=States),
-        read("GET", where, live.get, one, response=KeyAnswer, query=(key, map_key), is_awaited=True),
+        read("GET", where, live.get, one, response=KeyAnswer, query=(key, map_key, window), is_awaited=True),
         read("POST", where, live.get_many, many, response=KeyAnswers, body=KeysRequest, is_awaited=True),
         read("GET", where + "/keys", live.keys, listed, response=Page, query=(cursor, limit)),
     ]
@@ -119,44 +127,44 @@ class _Live:
         return States(epoch, [_operator(operators[uid], uid, states) for uid, states in by_uid.items()])
 
     async def get(self, call: ApiCall) -> KeyAnswer:
-        text, map_text = call.query["key"], call.query["map-key"]
+        text, map_text, window_text = call.query["key"], call.query["map-key"], call.query["window"]
 
-        def question(state: QueriedState) -> tuple[list[Any], Any]:
-            return [key_from_text(text, state.asked_by)], _map_key(state, map_text, key_from_text)
+        def question(state: QueriedState) -> tuple[list[Any], Any, Any]:
+            key, window = key_from_text(text, state.key_type), _window(state, window_text, key_from_text)
+            return [key], _map_key(state, map_text, key_from_text), window
 
-        state, keys, [answer] = await self._ask(call, question)
-        return _answer(state, keys[0], answer)
+        state, keys, window, [answer] = await self._ask(call, question)
+        return _answer(state, keys[0], window, answer)
 
     async def get_many(self, call: ApiCall) -> KeyAnswers:
         request: KeysRequest = call.body
         if len(request.keys) > _MOST_KEYS:
             raise RestError(400, f"{len(request.keys)} keys in one request: at most {_MOST_KEYS} are allowed.")
 
-        def question(state: QueriedState) -> tuple[list[Any], Any]:
-            keys = [key_from_json(key, state.asked_by) for key in request.keys]
-            return keys, _map_key(state, request.map_key, key_from_json)
+        def question(state: QueriedState) -> tuple[list[Any], Any, Any]:
+            keys, window = (
+                [key_from_json(key, state.key_type) for key in request.keys],
+                _window(state, request.window, key_from_json),
+            )
+            return keys, _map_key(state, request.map_key, key_from_json), window
 
-        state, keys, answers = await self._ask(call, question)
-        found = [_answer(state, key, answer) for key, answer in zip(keys, answers, strict=True)]
+        state, keys, window, answers = await self._ask(call, question)
+        found = [_answer(state, key, window, answer) for key, answer in zip(keys, answers, strict=True)]
         return KeyAnswers(min((each.epoch for each in answers), default=-1), found)
 
     def keys(self, call: ApiCall) -> Page:
         live, uid, name = self._state_of(call), call.path["uid"], call.path["name"]
         page = live.page(uid, name, call.query["cursor"], min(call.query["limit"], _MOST_LISTED))
         state = live.state(uid, name)
-        entries = [
-            KeyEntry(to_json(key, state.asked_by), to_json(value, state.held_type), state.key_group_of(key))
-            for key, value in page.entries
-        ]
-        return Page(page.epoch, entries, page.cursor)
+        return Page(page.epoch, [_entry(state, *state.split(key), value) for key, value in page.entries], page.cursor)
 
-    async def _ask(self, call: ApiCall, question: Question) -> tuple[QueriedState, list[Any], list[QueryAnswer]]:
+    async def _ask(self, call: ApiCall, question: Question) -> tuple[QueriedState, list[Any], Any, list[QueryAnswer]]:
         asked: list[Any] = []
 
-        def remembered(state: QueriedState) -> tuple[Sequence[Any], Any]:
-            keys, map_key = question(state)
-            asked.extend((state, keys))
-            return keys, map_key
+        def remembered(state: QueriedState) -> tuple[Sequence[Any], Any, Any]:
+            keys, map_key, window = question(state)
+            asked.extend((state, keys, window))
+            return keys, map_key, window
 
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[QueryAnswer]] = loop.create_future()
@@ -170,7 +178,7 @@ class _Live:
                 answers = await answer
         except TimeoutError:
             raise StateNotReadyError("a slot did not answer in time", hint="Try again.") from None
-        return asked[0], asked[1], answers
+        return asked[0], asked[1], asked[2], answers
 
     def _state_of(self, call: ApiCall) -> LiveState:
         queries = self._jobs.require_running(call.job_id).queries
@@ -197,7 +205,7 @@ def _shape(state: QueryableState) -> StateShape:
         entries=state.entries,
         ttl=state.has_ttl,
         map_key_type=msgspec.UNSET if state.map_key_type is None else state.map_key_type.name,
-        namespace=state.has_namespace,
+        window_type=msgspec.UNSET if state.window_type is None else state.window_type.name,
     )
 
 
@@ -207,9 +215,35 @@ def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> O
     )
 
 
-def _answer(state: QueriedState, key: Any, answer: QueryAnswer) -> KeyAnswer:
-    value = to_json(answer.value, state.held_type) if answer.found else None
-    return KeyAnswer(answer.epoch, to_json(key, state.asked_by), answer.found, value, answer.key_group, answer.subtask)
+def _answer(state: QueriedState, key: Any, window: Any, answer: QueryAnswer) -> KeyAnswer:
+    by_window = state.window_type is not None and window is None
+    return KeyAnswer(
+        epoch=answer.epoch,
+        key=to_json(key, state.key_type),
+        found=answer.found,
+        value=to_json(answer.value, state.answer_type(by_window=by_window)) if answer.found else None,
+        key_group=answer.key_group,
+        subtask=answer.subtask,
+        window=msgspec.UNSET if window is None else to_json(window, state.window_type),
+        by_window=by_window or msgspec.UNSET,
+    )
+
+
+def _entry(state: QueriedState, key: Any, window: Any, value: Any) -> KeyEntry:
+    return KeyEntry(
+        key=to_json(key, state.key_type),
+        value=to_json(value, state.held_type),
+        key_group=state.key_group_of(key),
+        window=msgspec.UNSET if state.window_type is None else to_json(window, state.window_type),
+    )
+
+
+def _window(state: QueriedState, given: Any, read: Callable[[Any, Any], Any]) -> Any:
+    if given is None:
+        return None
+    if state.window_type is None:
+        state.encoded_in_window(None, given)  # raises, because it belongs to no window
+    return read(given, state.window_type)
 
 
 def _map_key(state: QueriedState, given: Any, read: Callable[[Any, Any], Any]) -> Any:

@@ -168,10 +168,21 @@ class _Snapshots:
         state = _keyed(savepoint, call)
         key = key_from_text(call.query["key"], state.key_type)
         value, of, group = state.get(key), state.answer_type, state.key_group_of(key)
+        window = _window(state, call.query["window"])
+        if window is not None:
+            value, of = (value or {}).get(window), state.held_type
         if call.query["map-key"] is not None:
-            value, of = _of_map_key(state, value, call.query["map-key"])
-        shown, owner = to_json(value, of), state.subtask_of(group)
-        return KeyAnswer(savepoint.epoch, to_json(key, state.key_type), value is not None, shown, group, owner)
+            value, of = _of_map_key(state, value, call.query["map-key"], is_one=window is not None)
+        return KeyAnswer(
+            epoch=savepoint.epoch,
+            key=to_json(key, state.key_type),
+            found=value is not None,
+            value=to_json(value, of),
+            key_group=group,
+            subtask=state.subtask_of(group),
+            window=msgspec.UNSET if window is None else to_json(window, state.window_type),
+            by_window=(state.has_window and window is None) or msgspec.UNSET,
+        )
 
     def keys(self, call: ApiCall) -> Page:
         _, savepoint = self._opened(call)
@@ -277,21 +288,34 @@ def _keyed(savepoint: Savepoint, call: ApiCall) -> KeyedState:
     return content
 
 
-def _of_map_key(state: KeyedState, value: Any, text: str) -> tuple[Any, TypeInfo]:
-    """Return the value and type of one map entry."""
+def _window(state: KeyedState, text: str | None) -> Any:
+    if text is None:
+        return None
+    if state.window_type is None:
+        raise UsageError(f'state "{state.description.name}" belongs to no window', hint="Leave window out.")
+    window = key_from_text(text, state.window_type)
+    return window if is_hashable(state.window_type) else positional(state.window_type, window)
+
+
+def _of_map_key(state: KeyedState, value: Any, text: str, *, is_one: bool) -> tuple[Any, TypeInfo]:
+    """Return the value and type of one map entry; `is_one` if the value is that of one window."""
     *_, (name, of) = state.part_types
-    if name != "map_key" or len(state.part_types) > 2:
+    if name != "map_key":
         raise UsageError(f'state "{state.description.name}" is not a map', hint="Leave map-key out.")
+    if state.has_window and not is_one:
+        raise UsageError(f'state "{state.description.name}" has a map for each window', hint="Give a window as well.")
     map_key = key_from_text(text, of)
     return (value or {}).get(map_key if is_hashable(of) else positional(of, map_key)), state.value_type
 
 
 def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int) -> Page:
     found, following = page(state, cursor, limit)
-    entries = [
-        KeyEntry(to_json(key, state.key_type), to_json(value, state.answer_type), group)
-        for key, value, group, _ in found
-    ]
+    of_window = state.window_type
+    entries = []
+    for holder, value, group, _ in found:
+        key, window = (holder, None) if of_window is None else holder
+        shown = msgspec.UNSET if of_window is None else to_json(window, of_window)
+        entries.append(KeyEntry(to_json(key, state.key_type), to_json(value, state.held_type), group, shown))
     return Page(savepoint.epoch, entries, following)
 
 
@@ -327,6 +351,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     state = one + "/state/{uid}/{name}"
     key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
     map_key = Query("map-key", str, "Only this entry of a map state; written like a key")
+    window = Query("window", str, "Only this window of window state, as JSON")
     page_of = (_CURSOR, _LIMIT)
     changes_of = (
         Query("uid", str, "Only this operator"),
@@ -337,7 +362,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     return [
         get(all_of_job, snapshots.listed, "Checkpoints and savepoints that can be read", response=Snapshots),
         get(one + "/state", snapshots.states, "States in a snapshot", response=SnapshotState),
-        get(state, snapshots.key, "The value of a key", response=KeyAnswer, query=(key, map_key)),
+        get(state, snapshots.key, "The value of a key", response=KeyAnswer, query=(key, map_key, window)),
         get(state + "/keys", snapshots.keys, "The keys of a state, page by page", response=Page, query=page_of),
         get(state + "/key-groups", snapshots.key_groups, "Entries and bytes of each key group", response=KeyGroups),
         get(one + "/diff/{other}", snapshots.differences, changed, response=Differences, query=changes_of),

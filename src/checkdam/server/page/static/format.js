@@ -80,6 +80,13 @@ export function watermark(value, show = date) {
   return Math.abs(value) < 100_000_000_000 ? String(value) : show(value);
 }
 
+/** A window of time as its start and end, another kind of window as JSON. */
+export function windowText(value) {
+  const fields = Object.keys(value ?? {}).join();
+  if (fields === "start,end") return `${watermark(value.start)} – ${watermark(value.end)}`;
+  return fields === "id" ? "global" : json(value);
+}
+
 /** A value of state as JSON on one line. */
 export const json = (value, indent) => (value === undefined ? "" : JSON.stringify(value, bare, indent));
 

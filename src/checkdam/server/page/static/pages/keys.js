@@ -29,6 +29,7 @@ export function Keys({ at, isLive }) {
       isLeft = true;
     };
   }, [at, cursor, round]);
+  const hasWindows = page?.entries.some((entry) => entry.window !== undefined);
   const isOld = page?.cursor !== cursor; // the page asked for is still on its way
   return html`<h4>Keys</h4>
     <${ErrorNotice} error=${error} />
@@ -44,11 +45,12 @@ export function Keys({ at, isLive }) {
         >
       </div>
       ${page.entries.length > 0 &&
-      html`<${Table} label="Keys and values" head=${["Key", "Value", end("Key group")]}>
+      html`<${Table} label="Keys and values" head=${["Key", hasWindows && "Window", "Value", end("Key group")].filter(Boolean)}>
         ${page.entries.map(
           (entry) =>
-            html`<tr key=${format.json(entry.key)}>
+            html`<tr key=${format.json([entry.key, entry.window])}>
               <th scope="row"><${Value} value=${entry.key} /></th>
+              ${hasWindows && html`<td>${format.windowText(entry.window)}</td>`}
               <td><${Value} value=${entry.value} /></td>
               <td class="end">${entry["key-group"] ?? "-"}</td>
             </tr>`,

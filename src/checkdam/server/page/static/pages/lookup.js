@@ -4,7 +4,7 @@ import { query } from "../api.js";
 import * as format from "../format.js";
 import { html, useId, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { ErrorNotice, Value } from "../widgets.js";
+import { ErrorNotice, Table, Value } from "../widgets.js";
 
 export function Lookup({ at, state, isLive }) {
   const [asked, setAsked] = useState(null);
@@ -42,8 +42,19 @@ function Answer({ path, asked, isLive }) {
   return html`<div class="notice ${data.found ? "good" : "calm"} answer">
     <span
       ><${Value} value=${data.key ?? asked.key} />
-      ${data.found ? html` holds <${Value} value=${data.value} />` : " holds nothing"}</span
+      ${data.found ? (data["by-window"] ? " holds" : html` holds <${Value} value=${data.value} />`) : " holds nothing"}</span
     >
+    ${data.found &&
+    data["by-window"] &&
+    html`<${Table} label="By window" head=${["Window", "Value"]}>
+      ${data.value.map(
+        ([window, value]) =>
+          html`<tr key=${format.json(window)}>
+            <th scope="row">${format.windowText(window)}</th>
+            <td><${Value} value=${value} /></td>
+          </tr>`,
+      )}
+    <//>`}
     <span class="muted small">${where.join(", ")}${isLive ? "; kept up to date" : ""}</span>
   </div>`;
 }

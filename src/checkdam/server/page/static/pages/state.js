@@ -86,7 +86,10 @@ function States({ jobId, source, operators, uid, name }) {
           </td>
           <td>${state.kind}</td>
           <td><code>${state["key-type"]}</code></td>
-          <td><code>${state["map-key-type"] ? `${state["map-key-type"]} → ${state.type}` : state.type}</code></td>
+          <td>
+            <code>${state["map-key-type"] ? `${state["map-key-type"]} → ${state.type}` : state.type}</code>
+            ${state["window-type"] && html` <span class="muted small">by window</span>`}
+          </td>
           <td class="end">${format.number(state.entries, "not counted")}</td>
           <td>${ttlWords(state.ttl)}</td>
         </tr>`;
