@@ -194,7 +194,9 @@ class NoQueries:
     def states(self) -> Sequence[QueryableState]:
         return ()
 
-    def get(self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None) -> Sequence[QueryAnswer]:
+    def get(
+        self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None, window: Any = None
+    ) -> Sequence[QueryAnswer]:
         raise StateAccessError(f'the job has no operator "{uid}"')
 
     def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage:

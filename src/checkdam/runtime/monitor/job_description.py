@@ -18,6 +18,7 @@ from checkdam.graph.operators import (
     ConnectKind,
     FilterKind,
     FlatMapKind,
+    IntervalJoinKind,
     Kind,
     MapKind,
     Operator,
@@ -29,6 +30,7 @@ from checkdam.graph.operators import (
     SourceFunctionKind,
     SourceKind,
     TimestampsKind,
+    WindowKind,
 )
 from checkdam.runtime.job import Job
 from checkdam.runtime.monitor.job_records import NEVER, InputRecord, JobSettings, OperatorRecord, OptionRecord
@@ -54,6 +56,8 @@ _WORDS: dict[type[Kind], str] = {
     TimestampsKind: "timestamps",
     AggregateFunctionKind: "aggregate",
     ReduceKind: "reduce",
+    WindowKind: "window",
+    IntervalJoinKind: "interval join",
     SinkFunctionKind: "sink",
     SinkKind: "sink",
 }
@@ -108,7 +112,9 @@ def kind_word(operator: Operator) -> str:
     word = _WORDS[type(kind)]
     if isinstance(kind, ConnectKind) and kind.broadcast:
         word = "broadcast connect"
-    is_keyed = operator.key is not None and not isinstance(kind, AggregateFunctionKind | ReduceKind | SinkKind)
+    is_keyed = operator.key is not None and not isinstance(
+        kind, AggregateFunctionKind | ReduceKind | WindowKind | IntervalJoinKind | SinkKind
+    )
     return f"keyed {word}" if is_keyed else word
 
 
