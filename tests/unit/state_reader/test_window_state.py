@@ -21,6 +21,7 @@ from checkdam.backends import KeyedStateBackend
 from checkdam.state_reader import Savepoint
 from checkdam.state_reader.diffing import diff
 from checkdam.state_reader.json_rows import json_example, json_rows
+from checkdam.state_reader.spark_source import CheckdamDataSource
 from checkdam.testing import LocalJob
 
 FIRST, SECOND = TimeWindow(0, 60_000), TimeWindow(60_000, 120_000)
@@ -130,3 +131,16 @@ def test_the_state_of_triggers_is_by_window(backend: KeyedStateBackend) -> None:
 
     assert _at(timed, 1).keyed_state(UID, "count").get("ada") == {FIRST: 1, SECOND: 1}
     assert _at(unending, 1).keyed_state(UID, "count").get("ada") == {GlobalWindow(): 2}
+
+
+@pytest.mark.parametrize("name", ["window-contents", "timers"])
+def test_sparks_data_source_has_the_window_as_a_struct(job: LocalJob, name: str) -> None:
+    source = CheckdamDataSource({"path": f"{job.uri}/chk-2", "uid": UID, "state": name})
+
+    schema = source.schema()
+    reader = source.reader(schema)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    assert schema["window"].dataType.simpleString() == "struct<start:bigint,end:bigint>"
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert sorted((row["key"], row["window"]["start"]) for row in rows) == [("ada", 0), ("ada", 60_000), ("bob", 0)]
