@@ -87,3 +87,14 @@ def test_whole_numbers_of_state_are_shown_digit_by_digit(page: Page) -> None:
 
     assert page.evaluate(shown_again, [text, "jobs/a/state/uid/name"]) == text
     assert page.evaluate(shown_again, ['{"interval":5}', "jobs/a/checkpoints/config"]) == '{"interval":5}'
+
+
+def test_a_window_is_shown_as_what_it_is(page: Page) -> None:
+    windows = [{"start": 1_700_000_000_000, "end": 1_700_000_060_000}, {"start": 0, "end": 10}, {"id": 0}, {"day": 5}]
+
+    assert [shown(page, "windowText", window) for window in windows] == [
+        "2023-11-14 23:13:20.000 – 2023-11-14 23:14:20.000",
+        "0 – 10",
+        "global",
+        '{"day":5}',
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.support.windowed_jobs import BACKENDS, UID, WindowedJob
+from tests.support.windowed_jobs import BACKENDS, UID, Click, WindowedJob
 
 from checkdam import (
     CountTrigger,
@@ -14,7 +16,11 @@ from checkdam import (
     EventTimeSessionWindows,
     GlobalWindow,
     GlobalWindows,
+    JoinContext,
+    ProcessJoinFunction,
+    StreamExecutionEnvironment,
     TimeWindow,
+    WatermarkStrategy,
     WindowedStream,
 )
 from checkdam.backends import KeyedStateBackend
@@ -22,7 +28,8 @@ from checkdam.state_reader import Savepoint
 from checkdam.state_reader.diffing import diff
 from checkdam.state_reader.json_rows import json_example, json_rows
 from checkdam.state_reader.spark_source import CheckdamDataSource
-from checkdam.testing import LocalJob
+from checkdam.testing import LocalJob, MemoryStorage
+from checkdam.testing.local_job import EVERY_EPOCH
 
 FIRST, SECOND = TimeWindow(0, 60_000), TimeWindow(60_000, 120_000)
 
@@ -144,3 +151,38 @@ def test_sparks_data_source_has_the_window_as_a_struct(job: LocalJob, name: str)
     assert schema["window"].dataType.simpleString() == "struct<start:bigint,end:bigint>"
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert sorted((row["key"], row["window"]["start"]) for row in rows) == [("ada", 0), ("ada", 60_000), ("bob", 0)]
+
+
+class _Pairs(ProcessJoinFunction[Any, Any, tuple[str, int]]):
+    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Iterator[tuple[str, int]]:
+        yield left[0], right[1]
+
+
+def test_an_interval_join_shows_the_records_of_both_sides_by_time(backend: KeyedStateBackend) -> None:
+    def build(env: StreamExecutionEnvironment, clicks: DataStream[Any]) -> None:
+        env.set_state_backend(backend)
+        watermarks: Any = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=3), lambda click: click[2])
+        timed: Any = clicks.assign_timestamps_and_watermarks(watermarks)
+        left, right = (
+            each.key_by(lambda click: click[0]) for each in (timed, timed.filter(lambda click: click[1] > 1))
+        )
+        joined = left.interval_join(right).between(timedelta(0), timedelta(minutes=1))
+        joined.process(_Pairs(), output_type=tuple[str, int]).uid("join").print()
+
+    storage = MemoryStorage()
+    job = LocalJob(
+        build,
+        [[("ada", 1, 5_000)], [("ada", 2, 6_000)]],
+        storage,
+        record_type=Click,
+        checkpoints=replace(EVERY_EPOCH, num_retained=9),
+    )
+    job.run()
+
+    savepoint = _at(job, 2)
+    assert savepoint.keyed_state("join", "LEFT_BUFFER").get("ada") == {
+        5_000: [("ada", 1, 5_000)],
+        6_000: [("ada", 2, 6_000)],
+    }
+    assert savepoint.keyed_state("join", "RIGHT_BUFFER").get("ada") == {6_000: [("ada", 2, 6_000)]}
+    assert ("event time", 65_000) in savepoint.timers("join").get("ada")
