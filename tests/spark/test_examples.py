@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
@@ -52,6 +53,12 @@ def prepare(
     launch = current_launch()
     for key, value in {"parallelism.default": parallelism, **(settings or {})}.items():
         launch.configuration = launch.configuration.with_value(key, value)
+
+
+def documented_output(name: str) -> list[str]:
+    """Return the lines that an example says it prints: those of its docstring that are indented."""
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
+    return [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
 
 
 class Heard(io.StringIO):
@@ -157,6 +164,21 @@ def test_broadcast_rules_finds_the_pairs_its_rules_name(jobs: Jobs) -> None:
         "stack: red circle, red square",
         "stack: red triangle, red square",
     ]
+
+
+def test_page_views_counts_minutes_again_with_late_views_and_tells_those_too_late(jobs: Jobs) -> None:
+    shown = run(jobs, "page_views.py").shown
+
+    assert Counter(shown) == Counter(documented_output("page_views.py"))
+    assert shown.index("12:00 /home 2") < shown.index("12:00 /home 3")
+
+
+def test_user_sessions_merges_sessions_that_a_click_connects(jobs: Jobs) -> None:
+    assert Counter(run(jobs, "user_sessions.py").shown) == Counter(documented_output("user_sessions.py"))
+
+
+def test_orders_and_payments_joins_payments_within_their_interval(jobs: Jobs) -> None:
+    assert Counter(run(jobs, "orders_and_payments.py").shown) == Counter(documented_output("orders_and_payments.py"))
 
 
 def test_async_enrichment_judges_every_order(jobs: Jobs) -> None:
