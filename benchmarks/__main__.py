@@ -22,11 +22,12 @@ from benchmarks.savepoints import Savepoints
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import State
 from benchmarks.throughput import Throughput
+from benchmarks.windows import Windows
 
 COMPARISONS = (
     *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
     *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "queries"),
-    *("web-page", "async-calls"),
+    *("web-page", "async-calls", "windows"),
 )
 _BUSY = 0.7
 
@@ -86,6 +87,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "queries": Queries(sides, sizes, inputs).queries,
         "web-page": WebPage(sides, sizes).interactive,
         "async-calls": AsyncCalls(sides, sizes).calls,
+        "windows": Windows(measurements, sides, sizes).windows,
     }
 
 

@@ -44,6 +44,14 @@ class Sizes:
     values: int = 10_000  # with which serializers are timed
     value_rounds: int = 40
 
+    # Windows. The peer of session windows is slow, so both sides have epochs of this smaller size.
+    window_seconds: int = 10  # of event time in an epoch
+    session_first_epochs: tuple[int, ...] = (20_000, 100_000)
+    session_records: int = 100_000
+    sliding_keys: int = 1_000
+    sliding_records: int = 100_000
+    sliding_epochs: int = 4  # the first is left out
+
     # The web page.
     page_checkpoints: int = 200
     page_rounds: int = 7
@@ -80,6 +88,11 @@ QUICK = Sizes(
     rescales=1,
     values=500,
     value_rounds=3,
+    session_first_epochs=(500,),
+    session_records=2_000,
+    sliding_keys=50,
+    sliding_records=1_000,
+    sliding_epochs=2,
     page_rounds=1,
     async_calls=5_000,
     async_epochs=2,

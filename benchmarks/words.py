@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 SEED = 20
+_TIMES = 10**9  # more milliseconds than any input lasts
 
 
 def word(number: int) -> str:
@@ -47,6 +48,22 @@ def pairs(directory: Path, epochs: Sequence[int], keys: int, entries: int, files
         for part in np.array_split(rng.integers(0, keys * entries, records), max(1, files_per_epoch))
     ]
     _write_files(directory, files, lambda number: f"{word(number // entries)} e{number % entries}")
+    return Input(str(directory), files_per_epoch, tuple(epochs))
+
+
+def timed(directory: Path, epochs: Sequence[int], keys: int, seconds: int, files_per_epoch: int = 2) -> Input:
+    """Write lines of a word and milliseconds, as in "word7 1234"; each epoch lasts these seconds, without order."""
+    rng = np.random.default_rng(SEED)
+    files = [
+        part
+        for epoch, records in enumerate(epochs)
+        for part in np.array_split(
+            rng.integers(0, keys, records) * _TIMES
+            + rng.integers(epoch * seconds * 1000, (epoch + 1) * seconds * 1000, records),
+            max(1, files_per_epoch),
+        )
+    ]
+    _write_files(directory, files, lambda number: f"{word(number // _TIMES)} {number % _TIMES}")
     return Input(str(directory), files_per_epoch, tuple(epochs))
 
 

@@ -8,7 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sides import async_calls, bounded, jobs, kinds, page, queries, savepoints, spark, state, values
+from benchmarks.sides import (
+    async_calls,
+    bounded,
+    jobs,
+    kinds,
+    page,
+    queries,
+    savepoints,
+    sliding_windows,
+    spark,
+    spark_windows,
+    state,
+    values,
+    windows,
+)
 
 SIDES: dict[str, Callable[..., Any]] = {
     "async_calls": async_calls.run,
@@ -24,6 +38,10 @@ SIDES: dict[str, Callable[..., Any]] = {
     "memory_of_dict": state.memory_of_dict,
     "memory_of_store": state.memory_of_store,
     "serializers": values.run,
+    "sliding_windows": sliding_windows.run,
+    "spark_sessions": spark_windows.sessions,
+    "spark_tumbling": spark_windows.tumbling,
+    "windows": windows.run,
     "web_page": page.interactive,
     "take_savepoint": savepoints.taken,
     "restore_savepoint": savepoints.restored,

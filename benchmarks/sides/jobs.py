@@ -102,7 +102,7 @@ def run(
     if checkpoints is not None:
         env.enable_checkpointing(CheckpointConfig(interval=timedelta(0), storage=checkpoints))
     words = env.read_text(path, max_files_per_epoch=files_per_epoch)
-    _write(sink, _counted(operator, words))
+    write(sink, _counted(operator, words))
     env.execute("benchmark")
     return {"epochs": watch.epochs, "checkpoints": watch.checkpoints, "restored_at": watch.restored_at}
 
@@ -116,7 +116,7 @@ def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
     return words.key_by(lambda word: word).process(Count(), output_type=tuple[str, int]).uid("count")
 
 
-def _write(sink: str, counts: DataStream[Any]) -> None:
+def write(sink: str, counts: DataStream[Any]) -> None:
     if sink == "noop":
         counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
     else:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from checkdam.runtime.spark.session import spark_session
 
-_ROCKSDB = {
+ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     )
@@ -35,28 +35,28 @@ def limit(*, sink: str, path: str, files_per_epoch: int, planned_once: bool = Fa
         words = batch.select(F.col("value").alias("word"), F.lit(1).cast("long").alias("count"))
         return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(_identity, "word string, count long")
 
-    session = _session({})
-    words = _words(session, path, files_per_epoch)
-    return _run(session, plan(words), _as_it_is, sink) if planned_once else _run(session, words, plan, sink)
+    session = session_with({})
+    words = words_in(session, path, files_per_epoch)
+    return run_query(session, plan(words), as_it_is, sink) if planned_once else run_query(session, words, plan, sink)
 
 
 def sql_count(*, sink: str, path: str, files_per_epoch: int, changelog: bool = False) -> dict[str, Any]:
     """Run Spark's own aggregation, all of it in the JVM."""
-    session = _session({**_ROCKSDB, **(_CHANGELOG if changelog else {})})
-    counts = _words(session, path, files_per_epoch).groupBy("value").count()
-    return _run(session, counts, _as_it_is, sink)
+    session = session_with({**ROCKSDB, **(_CHANGELOG if changelog else {})})
+    counts = words_in(session, path, files_per_epoch).groupBy("value").count()
+    return run_query(session, counts, as_it_is, sink)
 
 
 def transform_with_state(*, sink: str, path: str, files_per_epoch: int, kind: str = "value") -> dict[str, Any]:
     """Run the same function as Checkdam's, in PySpark's row API for it."""
-    session = _session(_ROCKSDB)
-    words = _words(session, path, files_per_epoch)
+    session = session_with(ROCKSDB)
+    words = words_in(session, path, files_per_epoch)
     if kind == "map":
         words = words.withColumn("word", F.substring_index("value", " ", 1))
     counts = words.groupBy("word" if kind == "map" else "value").transformWithState(
         _PROCESSORS[kind](), "word string, count long", "Update", "None"
     )
-    return _run(session, counts, _as_it_is, sink)
+    return run_query(session, counts, as_it_is, sink)
 
 
 class CountRows(StatefulProcessor):  # type: ignore[misc]  # mypy does not follow pyspark
@@ -112,7 +112,7 @@ class CountEntries(StatefulProcessor):  # type: ignore[misc]  # mypy does not fo
 _PROCESSORS: dict[str, Callable[[], Any]] = {"value": CountRows, "list": AppendRows, "map": CountEntries}
 
 
-def _as_it_is(batch: DataFrame) -> DataFrame:
+def as_it_is(batch: DataFrame) -> DataFrame:
     return batch
 
 
@@ -120,16 +120,18 @@ def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _session(settings: dict[str, str]) -> SparkSession:
+def session_with(settings: dict[str, str]) -> SparkSession:
     everywhere = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     return spark_session({**everywhere, **settings}, os.path.abspath("spark"))
 
 
-def _words(session: SparkSession, path: str, files_per_epoch: int) -> DataFrame:
+def words_in(session: SparkSession, path: str, files_per_epoch: int) -> DataFrame:
     return session.readStream.format("text").option("maxFilesPerTrigger", files_per_epoch).load(path)
 
 
-def _run(session: SparkSession, flow: DataFrame, plan: Plan, sink: str) -> dict[str, Any]:
+def run_query(
+    session: SparkSession, flow: DataFrame, plan: Plan, sink: str, output_mode: str = "update"
+) -> dict[str, Any]:
     epochs: list[dict[str, float]] = []
     output = os.path.abspath("output")
 
@@ -144,7 +146,7 @@ def _run(session: SparkSession, flow: DataFrame, plan: Plan, sink: str) -> dict[
         epochs.append({"ended_at": time.perf_counter()})
 
     query = (
-        flow.writeStream.outputMode("update")
+        flow.writeStream.outputMode(output_mode)
         .foreachBatch(on_batch)
         .option("checkpointLocation", os.path.abspath("query"))
         .trigger(availableNow=True)

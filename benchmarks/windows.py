@@ -1,0 +1,102 @@
+"""Windows: tumbling ones against Spark's own, sessions against transformWithState; sliding ones in simpler ways."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from benchmarks.measuring import Measurements, Side
+from benchmarks.processes import Sides
+from benchmarks.report import Figure
+from benchmarks.sides.sliding_windows import BY_RECORD_PART
+from benchmarks.sizes import Sizes
+from benchmarks.words import timed
+
+SECONDS = 10
+"""The size of tumbling windows, and the gap of sessions."""
+
+SIZE, SLIDE = 60, 1
+"""Seconds of sliding windows."""
+
+_WITH: dict[str, Any] = {"seconds": SECONDS, "sink": "parquet"}
+
+TUMBLING = Side("tumbling windows, aggregate", "windows", {"assigner": "tumbling", **_WITH})
+TUMBLING_ROCKSDB = Side(
+    "tumbling windows, aggregate, on rocksdb", "windows", {"assigner": "tumbling", "backend": "rocksdb", **_WITH}
+)
+SPARK_TUMBLING = Side("Spark's groupBy(window()).count(), append, RocksDB", "spark_tumbling", _WITH)
+SESSIONS = Side("session windows, aggregate", "windows", {"assigner": "session", **_WITH})
+SPARK_SESSIONS = Side("sessions by hand in transformWithState", "spark_sessions", _WITH)
+
+WAYS = {
+    "sum": "built-in sum",
+    "reduce": "reduce, one accumulator per record and window in memory",
+    "by_record": "one accumulator per record and window in the state",
+}
+
+
+class Windows:
+    """All sides make their state durable with every epoch."""
+
+    def __init__(self, measurements: Measurements, sides: Sides, sizes: Sizes) -> None:
+        self._taken = measurements
+        self._sides = sides
+        self._sizes = sizes
+
+    def windows(self) -> list[Figure]:
+        return [*self._sliding(), *self._tumbling(), *self._sessions()]
+
+    def _tumbling(self) -> list[Figure]:
+        sizes, speed = self._sizes, self._taken.speed
+        epochs = [sizes.records] * (sizes.first_epochs + sizes.epochs)
+        source = self._taken.input("timed", lambda path: timed(path, epochs, sizes.keys, sizes.window_seconds))
+        self._taken.measure([TUMBLING, SPARK_TUMBLING], source, first=sizes.first_epochs, rounds=sizes.rounds)
+        self._taken.measure([TUMBLING_ROCKSDB], source, first=sizes.first_epochs)
+        what = f"tumbling windows of {SECONDS} s, aggregate"
+        return [
+            Figure(f"{what}, against Spark's window()", speed(TUMBLING, SPARK_TUMBLING), at_least=1),
+            Figure(f"{what} on rocksdb, against Spark's window()", speed(TUMBLING_ROCKSDB, SPARK_TUMBLING)),
+            *map(self._taken.rate, (TUMBLING, TUMBLING_ROCKSDB, SPARK_TUMBLING)),
+        ]
+
+    def _sessions(self) -> list[Figure]:
+        sizes, many = self._sizes, self._sizes.session_records
+        ours = [many] * (sizes.first_epochs + sizes.epochs)
+        theirs = [*sizes.session_first_epochs, many]
+        source = self._taken.input("sessions", lambda path: timed(path, ours, sizes.keys, sizes.window_seconds))
+        self._taken.measure([SESSIONS], source, first=sizes.first_epochs)
+        slow = self._taken.input("slow-sessions", lambda path: timed(path, theirs, sizes.keys, sizes.window_seconds))
+        self._taken.measure([SPARK_SESSIONS], slow, first=len(sizes.session_first_epochs))
+        speed = self._taken.speed(SESSIONS, SPARK_SESSIONS)
+        return [
+            Figure("session windows, aggregate, against transformWithState", speed, at_least=25),
+            *map(self._taken.rate, (SESSIONS, SPARK_SESSIONS)),
+        ]
+
+    def _sliding(self) -> list[Figure]:
+        sizes = self._sizes
+        what = f"sliding windows of {SIZE} s by {SLIDE} s, {sizes.sliding_keys} keys"
+        seconds = self._sides.run(
+            "sliding_windows",
+            what,
+            size=SIZE,
+            slide=SLIDE,
+            keys=sizes.sliding_keys,
+            records=sizes.sliding_records,
+            epochs=sizes.sliding_epochs,
+            seconds=sizes.window_seconds,
+        )
+        records = {**dict.fromkeys(WAYS, sizes.sliding_records), "by_record": sizes.sliding_records // BY_RECORD_PART}
+        rates = {way: records[way] / statistics.median(seconds[way]) for way in WAYS}
+        return [
+            Figure(
+                f"{what}, built-in sum, against one accumulator per record and window",
+                rates["sum"] / rates["reduce"],
+                at_least=5,
+            ),
+            Figure(f"{what}, built-in sum, against that in the state", rates["sum"] / rates["by_record"]),
+            *(
+                Figure(f"{what}, {told}, one process without Spark", rates[way], "records/s")
+                for way, told in WAYS.items()
+            ),
+        ]
