@@ -14,7 +14,8 @@ from benchmarks.processes import SideFailedError, Sides
 from benchmarks.report import Figure, write_json
 from benchmarks.sizes import QUICK
 from benchmarks.state import one_epoch_each
-from benchmarks.words import Changes, Input, changes, pairs, uniform
+from benchmarks.windows import WAYS
+from benchmarks.words import Changes, Input, changes, pairs, timed, uniform
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +112,24 @@ def test_every_line_of_pairs_is_a_word_and_one_of_its_entries(tmp_path: Path) ->
     assert {line for file in lines for line in file} == {
         f"word{key} e{entry}" for key in range(3) for entry in range(4)
     }
+
+
+def test_each_epoch_of_a_timed_input_has_its_own_seconds(tmp_path: Path) -> None:
+    made = timed(tmp_path / "timed", [300, 100], keys=3, seconds=10)
+
+    epochs = [one + other for one, other in _pairs(_lines(tmp_path / "timed"))]  # words and times in turns
+    assert made.epochs == tuple(len(epoch) // 2 for epoch in epochs) == (300, 100)
+    assert [{int(at) // 10_000 for at in epoch[1::2]} for epoch in epochs] == [{0}, {1}]
+    assert {word for epoch in epochs for word in epoch[::2]} == {"word0", "word1", "word2"}
+
+
+def test_sliding_windows_are_measured_in_every_way_without_spark(tmp_path: Path) -> None:
+    """The side itself compares the results."""
+    sizes = {"size": 60, "slide": 1, "keys": 5, "records": 200, "epochs": 3, "seconds": 10}
+
+    seconds = Sides(tmp_path).run("sliding_windows", "sliding", **sizes)
+
+    assert {way: len(each) for way, each in seconds.items()} == dict.fromkeys(WAYS, 2)
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
