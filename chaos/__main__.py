@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from chaos.jobs import JOBS
-from chaos.local import LOCAL_KINDS
+from chaos.local import LOCAL_JOBS, LOCAL_KINDS
 from chaos.rounds import PROCESS_KINDS, Outcome, prepare_quick_java, process_round
 
 SEQUENCE = (
@@ -65,7 +65,9 @@ def planned_rounds(rounds: int) -> list[tuple[str, str]]:
 def _plan(number: int) -> tuple[str, str]:
     """Alternate between the jobs within a pass through the sequence, and at each place of it from pass to pass."""
     passes, place = divmod(number, len(SEQUENCE))
-    return SEQUENCE[place], list(JOBS)[(passes + place) % len(JOBS)]
+    kind = SEQUENCE[place]
+    jobs = LOCAL_JOBS if kind in LOCAL_KINDS else tuple(JOBS)
+    return kind, jobs[(passes + place) % len(jobs)]
 
 
 def _play(kind: str, job: str, rng: random.Random) -> Outcome:

@@ -95,6 +95,8 @@ def _run_every_state(
 
 
 _RUNS: dict[str, Callable[..., list[str]]] = {"words": _run_words, "all-states": _run_every_state}
+LOCAL_JOBS = tuple(_RUNS)
+"""The jobs of these rounds."""
 
 
 @cache

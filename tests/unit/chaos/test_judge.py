@@ -79,7 +79,7 @@ def test_what_is_wrong_with_the_output_is_noticed_in_every_sink(name: str, tmp_p
 def test_a_state_that_does_not_fit_the_input_is_noticed(name: str, tmp_path: Path) -> None:
     place = run(name, tmp_path)
     last = sorted(place.input.iterdir())[-1]
-    more = {"words": "another", "all-states": "key1 7100 12"}[name]
+    more = {"words": "another", "all-states": "key1 7100 12", "windows": "key1 7900"}[name]
 
     last.write_text(f"{last.read_text()}{more}\n")
 
