@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import msgspec
 from tests.support.savepoint_places import SavepointPlace
-from tests.support.word_count import UID, WordCount
+from tests.support.word_count import UID, WindowedWordCount, WordCount
 
 from checkdam import config
 from checkdam.checkpoint import checkpoint_store, terms
@@ -29,6 +29,7 @@ from checkdam.config import Configuration
 from checkdam.connectors.file_sink import STAGING, PartFile
 from checkdam.errors import CheckdamError
 from checkdam.graph.operators import OP_STATE
+from checkdam.graph.windowing.window_contents import WINDOW_CONTENTS
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.restart import FixedDelayRestart
@@ -46,6 +47,7 @@ from simulation.storages import GuardedStorage, TroubledStorage, decoded
 
 _KEYS = "abcdefghijkl"
 _MOST_DRIVERS = 12
+_WINDOWED_EACH = 4  # one seed of so many counts in windows
 _USUAL_STEPS = 350  # of a driver
 _MEMORY = Path("/dev/shm")  # files in memory, where there is such a directory
 _STORAGES = ("checkpoints", "output", "savepoints")
@@ -95,7 +97,8 @@ class _Run:
         self.memories[0].on_complete = lambda directory: self._perhaps_soon(0.1)
         self.memories[2].on_complete = self._savepoint_completed
         self.storages = [self._storage(name, memory) for name, memory in zip(_STORAGES, self.memories, strict=True)]
-        self.count = WordCount(self._words(), storage=self.storages[0], sink=self.storages[1])
+        counting = WindowedWordCount if self.is_windowed else WordCount
+        self.count = counting(self._words(), storage=self.storages[0], sink=self.storages[1])
         self.place = SavepointPlace(self.storages[2])
         self.checkpoints = CheckpointConfig(
             interval=self.rng.choice([timedelta(0), timedelta(0), timedelta(seconds=1), None]),
@@ -112,6 +115,12 @@ class _Run:
             local = self.settings.with_value(config.ROCKSDB_LOCAL_DIR, str(self.directory))
             self.settings = local.with_value(config.STATE_BACKEND, "rocksdb")
         self.story.append(f"{self.checkpoints}, {self.settings.get(config.STATE_BACKEND)}")
+        if self.is_windowed:
+            self.story.append("counts in windows")
+
+    @property
+    def is_windowed(self) -> bool:
+        return self.seed % _WINDOWED_EACH == 0
 
     def _words(self) -> list[list[str]]:
         """Return epochs that change most keys, or few of many: then snapshots build on earlier ones."""
@@ -308,7 +317,12 @@ class _Run:
         if lost or repeated - self.repeats:
             raise BrokenPromiseError(f"output is not exact: lost {dict(lost)}, repeated {dict(repeated)}")
         is_rocksdb = self.settings.get(config.STATE_BACKEND) == "rocksdb"
-        state = job.state(UID, OP_STATE) if is_rocksdb else job.state(UID)
+        if self.is_windowed:
+            state = {
+                key: count for key, by_window in job.state(UID, WINDOW_CONTENTS).items() for count in by_window.values()
+            }
+        else:
+            state = job.state(UID, OP_STATE) if is_rocksdb else job.state(UID)
         if state != count.expected_state():
             raise BrokenPromiseError(f"state is {state}, not {count.expected_state()}")
         left = _orphans(count, job_id)

@@ -12,6 +12,8 @@ from checkdam.api.streams import DataStream
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.connectors.file_sink import STAGING
 from checkdam.errors import CheckdamError
+from checkdam.graph.windowing.assigners import GlobalWindows
+from checkdam.graph.windowing.triggers import CountTrigger
 from checkdam.runtime.driver.publish_history import PUBLISHED
 from checkdam.storage.contract import Storage
 from checkdam.storage.memory_storage import MemoryStorage
@@ -72,6 +74,19 @@ class WordCount:
 
     def _counted(self, epochs: int | None = None) -> Counter[str]:
         return Counter(word for epoch in self.epochs[:epochs] for word in epoch)
+
+
+class WindowedWordCount(WordCount):
+    """Counts words in a window without an end that fires with each record: the same output, from windows' state."""
+
+    def build(self, environment: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
+        pairs = stream.map(lambda word: (word, 1), output_type=tuple[str, int]).key_by(0, key_type=str)
+        counts = pairs.window(GlobalWindows()).trigger(CountTrigger(1)).reduce(_added)
+        counts.uid(UID).sink_to_files(self._sink_uri).uid("out")
+
+
+def _added(one: tuple[str, int], other: tuple[str, int]) -> tuple[str, int]:
+    return one[0], one[1] + other[1]
 
 
 def leftovers(storage: Storage, sink: Storage) -> list[str]:
