@@ -129,7 +129,8 @@ class Fire:
             **quick_environment(),
             MARK: self._mark,
             "TMPDIR": str(self.place.temporary),
-            "PYTHONPATH": str(_REPOSITORY),  # executors have another working directory and need the jobs' modules
+            # Executors have another working directory and need the jobs' modules.
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH")))),
         }
         log = self.directory / f"log-{self._starts}"
         with log.open("w") as output:
