@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.loopback import ANY_PORT, location_of
 from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import SlotLostError
@@ -32,9 +33,9 @@ ASK = GetKeys(UID, "_op_state", [serializer(type_info(str)).encode_key("a")])
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[SlotServer]:
+def server() -> Iterator[SlotServer]:
     before = sys.getswitchinterval()
-    server = SlotServer(f"grpc+unix://{tmp_path}/s", "token")
+    server = SlotServer(ANY_PORT, "token")
     yield server
     sys.setswitchinterval(before)
     server.stopped.set()
@@ -46,7 +47,7 @@ def slot(server: SlotServer, tmp_path: Path) -> Iterator[RemoteSlot]:
     """One that has ended its first epoch, without records."""
     words = WordCount([["a"]])
     job = words.job(parallelism=1).job()
-    slot = RemoteSlot(SlotAddress(SubtaskIndex(0), f"grpc+unix://{tmp_path}/s", "localhost", 0), "token")
+    slot = RemoteSlot(SlotAddress(SubtaskIndex(0), location_of(server), "localhost", 0), "token")
     slot.configure(
         SlotSetup(
             job_id=job.job_id,

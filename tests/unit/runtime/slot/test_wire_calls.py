@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.loopback import ANY_PORT, location_of
 from tests.support.word_count import WordCount
 
 from checkdam.backends import HashMapStateBackend
@@ -24,10 +25,9 @@ ONE, TWO = CheckpointId(1), CheckpointId(2)
 @pytest.fixture
 def slot(tmp_path: Path) -> Iterator[RemoteSlot]:
     """A slot that listens on a socket and stands at epoch 4, with a place for checkpoints."""
-    location = f"grpc+unix://{tmp_path}/s"
-    server = SlotServer(location, "token")
+    server = SlotServer(ANY_PORT, "token")
     threading.Thread(target=server.serve, daemon=True).start()
-    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location, "here", 0), "token")
+    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location_of(server), "here", 0), "token")
     words = WordCount([["a"]])
     remote.configure(
         SlotSetup(
