@@ -75,6 +75,8 @@ class _Asked:
     handle: Any
     stored: Cells | Maps
     peek: Callable[[], Any] | None = None
+    fit: Fit | None = None
+    """Checks what the functions of a reducing or aggregating state return."""
     """With TTL: reads the current key without side effects; None if it has nothing."""
 
 
@@ -157,7 +159,11 @@ class OperatorKeyedState:
         store.current_namespace = into
         if parts:
             kept = cells.value()
-            cells.update(functools.reduce(combine, parts if kept is None else [kept, *parts]))
+            merged = functools.reduce(combine, parts if kept is None else [kept, *parts])
+            fit = self._asked[descriptor.name].fit
+            if fit is not None:
+                fit.check(merged)
+            cells.update(merged)
 
     def apply_to_all(self, descriptor: StateDescriptor, function: Callable[[Any, Any], object]) -> None:
         """Call `function(key, state)` for every key that has something in that state; that key is the current one.
@@ -268,21 +274,22 @@ class OperatorKeyedState:
         cell, kept, stored = self._cell(StateKind.REDUCING, descriptor, of, descriptor.ttl)
         named = self._named("reducing", descriptor)
         reduce = descriptor.reduce if callable(descriptor.reduce) else descriptor.reduce.reduce
+        fit = Fit(of, f"the result of the function of {named}", hint=_FIT_HINT, is_own_class=True)
         reduction = StoredReduction(
             cell,
             reduce,
             added=Fit(of, f"a value added to {named}", hint=_FIT_HINT, is_own_class=True),
-            result=Fit(of, f"the result of the function of {named}", hint=_FIT_HINT, is_own_class=True),
+            result=fit,
             kept=kept,
         )
-        return _Asked(descriptor, reduction, stored, kept)
+        return _Asked(descriptor, reduction, stored, kept, fit)
 
     def _open_aggregate(self, descriptor: AggregatingStateDescriptor[Any, Any, Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.type)
         cell, kept, stored = self._cell(StateKind.AGGREGATING, descriptor, of, descriptor.ttl)
         named = self._named("aggregating", descriptor)
-        fit = Fit(of, f"what add() returns for {named}", hint=_FIT_HINT, is_own_class=True)
-        return _Asked(descriptor, StoredAggregate(cell, descriptor.aggregate, fit, kept=kept), stored, kept)
+        fit = Fit(of, f"what add() or merge() returns for {named}", hint=_FIT_HINT, is_own_class=True)
+        return _Asked(descriptor, StoredAggregate(cell, descriptor.aggregate, fit, kept=kept), stored, kept, fit)
 
     def _open_map(self, descriptor: MapStateDescriptor[Any, Any]) -> _Asked:
         of = self._durable(descriptor, descriptor.value_type)

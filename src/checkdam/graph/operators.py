@@ -285,4 +285,5 @@ class Operator:
 
     @property
     def checkpointed_function(self) -> CheckpointedFunction | None:
-        return self.function if isinstance(self.function, CheckpointedFunction) else None
+        function = self.function.window_function if isinstance(self.function, WindowCalls) else self.function
+        return function if isinstance(function, CheckpointedFunction) else None

@@ -223,7 +223,7 @@ def test_a_record_without_timestamp_among_others_fails_in_windows_of_event_time(
     opened = windows.subtasks[0]
 
     with pytest.raises(
-        UserFunctionError, match="the record has no timestamp, which windows in event time need"
+        UserFunctionError, match="the record has no timestamp: windows in event time need a time of its own"
     ) as failed:
         opened.process(
             Batch(type_info(Event), rows=[Event("a", 1), Event("a", 2, 2)], timestamps=[1, None]),

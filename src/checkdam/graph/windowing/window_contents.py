@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,9 @@ class WindowCalls(RichFunction):
             function.open(ctx)
 
     def close(self) -> None:
-        for function in reversed(self._rich):
-            function.close()
+        with ExitStack() as closing:  # closes all, whichever fails
+            for function in self._rich:
+                closing.callback(function.close)
 
     @property
     def _rich(self) -> list[RichFunction]:

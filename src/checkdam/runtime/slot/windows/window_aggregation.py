@@ -7,8 +7,7 @@ in memory, by window and key, and reach the state once, at the end of the epoch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import compress
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -122,13 +121,14 @@ class EpochAggregation(WindowProcess):
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
         assert keys is not None
         times = batch.timestamps
-        if times is None or None in times:
-            return super().__call__(batch, keys, side)  # which refuses a record without timestamp
+        if times is None or None in times or MAX_WATERMARK in times:
+            return super().__call__(batch, keys, side)  # which refuses such a record
         stamps = np.asarray(times, dtype=np.int64)
         latest = stamps - (stamps - self._offset) % self._slide  # the start of the latest window of each record
         is_on_time = latest - self._spread + self._size - 1 > self._time.current_watermark
         if is_on_time.all():
-            self._gather(keys.rows, batch.rows, stamps, latest)
+            if len(stamps):
+                self._gather(keys.rows, batch.rows, stamps, latest)
             return None
         rows, all_keys = batch.rows, keys.rows
         if self._slide < self._size:
@@ -137,8 +137,9 @@ class EpochAggregation(WindowProcess):
             is_on_time = np.fromiter((key not in behind for key in all_keys), dtype=bool, count=len(all_keys))
             self._apply()
         on_time, late = np.flatnonzero(is_on_time).tolist(), np.flatnonzero(~is_on_time).tolist()
-        chosen = [all_keys[at] for at in on_time], [rows[at] for at in on_time]
-        self._gather(*chosen, stamps[is_on_time], latest[is_on_time])
+        if on_time:
+            chosen = [all_keys[at] for at in on_time], [rows[at] for at in on_time]
+            self._gather(*chosen, stamps[is_on_time], latest[is_on_time])
         one_by_one = Batch(batch.type, rows=[rows[at] for at in late], timestamps=[times[at] for at in late])
         return super().__call__(one_by_one, Batch(keys.type, rows=[all_keys[at] for at in late]), side)
 
@@ -149,6 +150,8 @@ class EpochAggregation(WindowProcess):
     def advance(self, watermark: int) -> Batch | None:
         self._has_begun = False
         self._time.advance(watermark)
+        for _ in self._timers.processing.take_due(self._time.processing_time()):
+            pass  # left by a trigger that the job had before it was restored
         for time, holders in self._timers.event.take_due(watermark):
             self._end_windows(time, holders)
         return self._taken()
@@ -157,17 +160,26 @@ class EpochAggregation(WindowProcess):
 
     def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, latest: Any) -> None:
         """Combine records into all windows that they belong to, in each window in the order of arrival."""
-        shifts = range(0, self._size, self._slide)
-        for start in np.unique(np.concatenate([latest - shift for shift in shifts])).tolist():
-            belongs = (stamps >= start) & (stamps < start + self._size)
+        for start, chosen in self._by_window(stamps, latest):
             some_keys, some_rows = keys, rows
-            if not belongs.all():
-                chosen = belongs.tolist()
-                some_keys, some_rows = list(compress(keys, chosen)), list(compress(rows, chosen))
-            if some_keys:
-                held = self._held.setdefault(start, {})
-                self._load(start, held, some_keys)
-                self._run(held, some_keys, some_rows)
+            if len(chosen) < len(keys):
+                some_keys, some_rows = [keys[at] for at in chosen], [rows[at] for at in chosen]
+            held = self._held.setdefault(start, {})
+            self._load(start, held, some_keys)
+            self._run(held, some_keys, some_rows)
+
+    def _by_window(self, stamps: Any, latest: Any) -> Iterator[tuple[int, list[int]]]:
+        """Yield the start of each window and the positions of its records, in the order of arrival."""
+        order = np.argsort(latest, kind="stable")
+        starts, first = np.unique(latest[order], return_index=True)
+        groups = dict(zip(starts.tolist(), np.split(order, first[1:]), strict=True))  # by their latest window
+        shifts = range(0, self._size, self._slide)
+        for start in np.unique(np.concatenate([starts - shift for shift in shifts])).tolist():
+            parts = [groups[start + shift] for shift in shifts if start + shift in groups]
+            chosen = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            chosen = chosen[stamps[chosen] < start + self._size]
+            if len(chosen):
+                yield start, chosen.tolist()
 
     def _load(self, start: int, held: dict[Any, Any], keys: list[Any]) -> None:
         """Load what the state has for keys that occur in a window for the first time in this epoch."""
@@ -196,16 +208,22 @@ class EpochAggregation(WindowProcess):
         new, self._new = self._new, {}
         for start, values in held.items():
             window = TimeWindow(start, start + self._size)
-            self._check(values.values())
-            self._table.put_all({(key, window): value for key, value in values.items()})
+            added = {(key, window): value for key, value in values.items()}
+            self._check(added)
+            self._table.put_all(added)
             self._register(window, values if self._may_be_restored(window) else new.get(start, ()))
 
-    def _check(self, values: Iterable[Any]) -> None:
-        """Refuse values that are not of the state's type."""
+    def _check(self, added: Mapping[Any, Any]) -> None:
+        """Refuse values that are not of the state's type, naming key and window."""
         try:
-            self._fit.check_all(list(values))
-        except StateAccessError as cause:
-            raise user_error(self._operator, NO_RECORD, cause, where="a window") from cause
+            self._fit.check_all(list(added.values()))
+        except StateAccessError:
+            for (key, window), value in added.items():
+                try:
+                    self._fit.check(value)
+                except StateAccessError as cause:
+                    where = f"window {window} of key {key!r}"
+                    raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
 
     def _may_be_restored(self, window: TimeWindow) -> bool:
         return self._restored_until is not None and window.max_timestamp <= self._restored_until
@@ -234,7 +252,9 @@ class EpochAggregation(WindowProcess):
                 if kept is None:
                     continue  # purged by a trigger that the job had before it was restored
                 store.current_key, store.current_namespace = key, ctx.window = holder
-                self._extend(call(key, ctx, [result(kept)]), ctx.window)
+                element = result(kept)
+                if element is not None:
+                    self._extend(call(key, ctx, [element]), ctx.window)
             self._table.remove_all(self._filled(ending) if self._may_be_restored_at(time) else ending)
             self._clear_windows(ending)
         except Exception as cause:
@@ -299,49 +319,66 @@ class PaneAggregation(EpochAggregation):
 
     def _apply(self) -> None:
         panes, self._panes = self._panes, {}
-        windows: dict[int, TimeWindow] = {}
-        added: dict[tuple[Any, TimeWindow], Any] = {}
-        for key, own in panes.items():
-            for start, value in self._spread_over_windows(own):
-                window = windows.get(start)
-                if window is None:
-                    window = windows[start] = TimeWindow(start, start + self._size)
-                added[key, window] = value
-        new: dict[TimeWindow, list[Any]] = {}
-        merge = self._merge_two
-        for entry, kept in zip(added, self._table.get_all(list(added)), strict=True):
-            if kept is None or self._may_be_restored(entry[1]):
-                new.setdefault(entry[1], []).append(entry[0])
-            if kept is not None:
-                added[entry] = merge(kept, added[entry])
-        self._check(added.values())
+        try:
+            added = self._spread_over_windows(panes)
+            new: dict[TimeWindow, list[Any]] = {}
+            for entry, kept in zip(added, self._table.get_all(list(added)), strict=True):
+                if kept is None or self._may_be_restored(entry[1]):
+                    new.setdefault(entry[1], []).append(entry[0])
+                if kept is not None:
+                    added[entry] = self._merge_two(kept, added[entry])
+        except Exception as cause:
+            raise user_error(self._operator, NO_RECORD, cause, where="merge") from cause
+        self._check(added)
         self._table.put_all(added)
         for window, keys in new.items():
             self._register(window, keys)
 
-    def _spread_over_windows(self, panes: dict[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the start of each window that contains one of the panes of a key, with what its panes combine to.
+    def _spread_over_windows(self, panes: dict[Any, dict[int, Any]]) -> dict[tuple[Any, TimeWindow], Any]:
+        """Return what the panes of each key combine to in each window that contains one of them."""
+        windows: dict[int, TimeWindow] = {}
+        added: dict[tuple[Any, TimeWindow], Any] = {}
+        for key, own in panes.items():
+            for start, value in self._windows_of(own):
+                window = windows.get(start)
+                if window is None:
+                    window = windows[start] = TimeWindow(start, start + self._size)
+                added[key, window] = value
+        return added
+
+    def _windows_of(self, panes: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the start of each window that contains panes of a key, with what these combine to.
 
         Panes are merged in the order in which the first record of each has arrived.
         """
-        merge, size, slide = self._merge_two, self._size, self._slide
-        arrival = list(panes)
-        first, last = min(arrival), max(arrival)
-        start = first + self._pane - size
-        start += (self._offset - start) % slide  # the earliest window that contains the first pane
+        size, slide = self._size, self._slide
+        arrival = {pane: number for number, pane in enumerate(panes)}
+        ordered = sorted(panes)
+        first = after = 0  # the panes of the window are ordered[first:after]
         merged: Any = None
         within: list[int] = []
-        while start <= last:
-            contained = [pane for pane in arrival if start <= pane < start + size]
-            if contained and contained != within:
+        start = self._earliest_window(ordered[0])
+        while start <= ordered[-1]:
+            while first < len(ordered) and ordered[first] < start:
+                first += 1
+            while after < len(ordered) and ordered[after] < start + size:
+                after += 1
+            if first == after:
+                start = self._earliest_window(ordered[first])
+                continue
+            if within != (contained := sorted(ordered[first:after], key=arrival.__getitem__)):
                 is_longer = bool(within) and contained[: len(within)] == within
                 merged = merged if is_longer else panes[contained[0]]
                 for pane in contained[len(within) if is_longer else 1 :]:
-                    merged = merge(merged, panes[pane])
+                    merged = self._merge_two(merged, panes[pane])
                 within = contained
-            if contained:
-                yield start, merged
+            yield start, merged
             start += slide
+
+    def _earliest_window(self, pane: int) -> int:
+        """Return the start of the earliest window that contains a pane."""
+        start = pane + self._pane - self._size
+        return start + (self._offset - start) % self._slide
 
 
 def _combining(contents: Reduced | FieldAggregated | Aggregated) -> Callable[[Any, Any], Any]:
@@ -350,13 +387,19 @@ def _combining(contents: Reduced | FieldAggregated | Aggregated) -> Callable[[An
         create, add = contents.function.create_accumulator, contents.function.add
 
         def added(kept: Any, value: Any) -> Any:
-            return add(value, create() if kept is None else kept)
+            accumulator = add(value, create() if kept is None else kept)
+            if accumulator is None:
+                raise TypeError("add(value, accumulator) returned None: it must return the accumulator")
+            return accumulator
 
         return added
     combine = combiner(contents)
 
     def combined(kept: Any, value: Any) -> Any:
-        return value if kept is None else combine(kept, value)
+        result = value if kept is None else combine(kept, value)
+        if result is None:
+            raise TypeError("two records were combined into None, which is no record")
+        return result
 
     return combined
 

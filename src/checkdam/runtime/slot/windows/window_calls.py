@@ -25,6 +25,7 @@ from checkdam.graph.windowing.window_functions import (
 )
 from checkdam.runtime.slot.windows.window_contexts import WindowCallContext
 from checkdam.runtime.slot.windows.window_state import combiner
+from checkdam.types.record_copies import copier
 
 Call = Callable[[Any, WindowCallContext, Sequence[Any]], Iterable[Any] | None]
 """Takes the key, the context and the elements of a window; returns its output."""
@@ -71,8 +72,15 @@ def _call(function: Any) -> Call:
 def _combining(contents: WindowContents, call: Call) -> Call:
     """Return a call that gets the combined record, or the result of an aggregate, instead of all records."""
     if isinstance(contents, Reduced | FieldAggregated):
-        combine = combiner(contents)
-        return lambda key, ctx, elements: call(key, ctx, [reduce(combine, elements)]) if elements else None
+        combine, copied = combiner(contents), copier(contents.record)
+
+        def combined(key: Any, ctx: WindowCallContext, elements: Sequence[Any]) -> Iterable[Any] | None:
+            if not elements:
+                return None
+            first = elements[0] if copied is None else copied.copy(elements[0])  # the window keeps the record itself
+            return call(key, ctx, [reduce(combine, elements[1:], first)])
+
+        return combined
     if isinstance(contents, Aggregated):
         function = contents.function
 

@@ -104,7 +104,6 @@ class WindowProcess(Process):
         self._copier = copier(operator.output_type)
         self._produced: list[Any] = []
         self._stamps: list[int | None] = []
-        self.late_records = 0
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
         assert keys is not None
@@ -147,8 +146,11 @@ class WindowProcess(Process):
 
     def _add(self, value: Any, timestamp: int | None, side: int) -> None:
         at = MIN_WATERMARK if timestamp is None else timestamp
-        if timestamp is None and self._by_event_time:
-            raise ValueError("the record has no timestamp, which windows in event time need")
+        if self._by_event_time and (timestamp is None or timestamp == MAX_WATERMARK):
+            found = (
+                "no timestamp" if timestamp is None else "the timestamp of a window without end, such as a count window"
+            )
+            raise ValueError(f"the record has {found}: windows in event time need a time of its own")
         windows = self._assign(value, at, self._times)
         add = self._add_to_window if self._merging is None else self._add_merging
         copies = self._copiers[side]
@@ -169,9 +171,7 @@ class WindowProcess(Process):
         return value if self._kind.evictor is None else (value, timestamp)
 
     def _drop_late(self, value: Any, timestamp: int | None) -> None:
-        if self._kind.late_tag is None:
-            self.late_records += 1
-        else:
+        if self._kind.late_tag is not None:
             self._outputs.add(self._kind.late_tag, value, timestamp)
 
     def _add_to_window(self, window: Any, element: Any, value: Any, timestamp: int) -> bool:
