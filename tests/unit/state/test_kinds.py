@@ -271,7 +271,7 @@ class TestAggregates:
             def add(self, value: Any, accumulator: tuple[int, int]) -> Any:
                 return bad
 
-        with pytest.raises(StateAccessError, match=r'add\(\) returns for aggregating state "average" of operator "op"'):
+        with pytest.raises(StateAccessError, match=r'add\(\) or merge\(\) returns for aggregating state "average" of operator "op"'):
             self.aggregating(Forgetful()).add(1)
 
 
