@@ -271,7 +271,9 @@ class TestAggregates:
             def add(self, value: Any, accumulator: tuple[int, int]) -> Any:
                 return bad
 
-        with pytest.raises(StateAccessError, match=r'add\(\) or merge\(\) returns for aggregating state "average" of operator "op"'):
+        with pytest.raises(
+            StateAccessError, match=r'merge\(\) returns for aggregating state "average" of operator "op"'
+        ):
             self.aggregating(Forgetful()).add(1)
 
 
