@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.loopback import ANY_PORT, location_of
 from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import SlotLostError
@@ -33,9 +32,9 @@ ASK = GetKeys(UID, "_op_state", [serializer(type_info(str)).encode_key("a")])
 
 
 @pytest.fixture
-def server() -> Iterator[SlotServer]:
+def server(tmp_path: Path) -> Iterator[SlotServer]:
     before = sys.getswitchinterval()
-    server = SlotServer(ANY_PORT, "token")
+    server = SlotServer(f"grpc+unix://{tmp_path}/s", "token")
     yield server
     sys.setswitchinterval(before)
     server.stopped.set()
@@ -47,7 +46,7 @@ def slot(server: SlotServer, tmp_path: Path) -> Iterator[RemoteSlot]:
     """One that has ended its first epoch, without records."""
     words = WordCount([["a"]])
     job = words.job(parallelism=1).job()
-    slot = RemoteSlot(SlotAddress(SubtaskIndex(0), location_of(server), "localhost", 0), "token")
+    slot = RemoteSlot(SlotAddress(SubtaskIndex(0), f"grpc+unix://{tmp_path}/s", "localhost", 0), "token")
     slot.configure(
         SlotSetup(
             job_id=job.job_id,

@@ -19,7 +19,6 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.support.loopback import ANY_PORT, location_of
 from tests.support.waiting import poll
 
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -161,12 +160,13 @@ def test_a_slot_that_is_held_lives(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def served() -> Iterator[RemoteSlot]:
+def served(tmp_path: Path) -> Iterator[RemoteSlot]:
     """A slot in this process, with a function that waits at the gate."""
     begun.clear()
     gate.clear()
-    server = SlotServer(ANY_PORT, "token", FAST)
-    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location_of(server), "here", 0), "token", FAST)
+    location = f"grpc+unix://{tmp_path}/s"
+    server = SlotServer(location, "token", FAST)
+    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location, "here", 0), "token", FAST)
     configure(remote)
     yield remote
     gate.set()

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
-from tests.support.loopback import ANY_PORT, location_of
 
 from checkdam.errors import CheckdamError, JobFailedError, SlotLostError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
@@ -70,10 +69,11 @@ class _Bomb:
 
 
 @pytest.fixture
-def location() -> Iterator[str]:
-    """The address of a slot that was not configured."""
-    server = SlotServer(ANY_PORT, TOKEN)
-    yield location_of(server)
+def location(tmp_path: Path) -> Iterator[str]:
+    """Where a slot listens that nobody has configured."""
+    location = f"grpc+unix://{tmp_path}/s"
+    server = SlotServer(location, TOKEN)
+    yield location
     server.stopped.set()
     server.shutdown()
 
@@ -118,8 +118,8 @@ def test_only_calls_of_the_table_are_there(name: str, location: str) -> None:
     slot.disconnect()
 
 
-def test_the_server_answers_every_call_of_the_table() -> None:
-    server = SlotServer(ANY_PORT, TOKEN)
+def test_the_server_answers_every_call_of_the_table(location: str) -> None:
+    server = SlotServer(f"{location}2", TOKEN)
     assert {*server._handlers, AWAIT} == set(CALLS)
     server.shutdown()
 
@@ -140,8 +140,8 @@ class _Liar(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no ty
 
 def test_no_answer_of_a_slot_runs_code_in_the_driver_or_a_task(tmp_path: Path) -> None:
     bomb = pickle.dumps((True, _Bomb(tmp_path / "ran")))
-    server = _Liar(ANY_PORT, bomb)
-    slot = RemoteSlot(_address(location_of(server)), TOKEN)
+    server = _Liar(f"grpc+unix://{tmp_path}/s", bomb)
+    slot = RemoteSlot(_address(f"grpc+unix://{tmp_path}/s"), TOKEN)
 
     for call in (
         lambda: slot.end_epoch(Epoch(1), commit=False),
@@ -218,10 +218,10 @@ def test_an_error_that_is_not_ours_reaches_the_driver_with_its_text() -> None:
         unpack_answer("close", pack_failure(KeyError("x")))
 
 
-def test_a_long_error_passes_an_exchange_whole() -> None:
+def test_a_long_error_passes_an_exchange_whole(tmp_path: Path) -> None:
     """It was lost in gRPC's trailers, which take some 8 KB."""
-    server = _Failing(ANY_PORT, TOKEN)
-    address = _address(location_of(server))
+    server = _Failing(f"grpc+unix://{tmp_path}/s", TOKEN)
+    address = _address(f"grpc+unix://{tmp_path}/s")
     batch = pa.record_batch({"a": list(range(1000))})
 
     with pytest.raises(UserFunctionError) as caught:
@@ -264,9 +264,9 @@ class _Exiting(SlotServer):
 
 
 @pytest.mark.timeout(30)
-def test_user_code_that_calls_exit_is_an_error_of_the_call() -> None:
-    server = _Exiting(ANY_PORT, TOKEN)
-    location = location_of(server)
+def test_user_code_that_calls_exit_is_an_error_of_the_call(tmp_path: Path) -> None:
+    location = f"grpc+unix://{tmp_path}/s"
+    server = _Exiting(location, TOKEN)
 
     with pytest.raises(JobFailedError, match="SystemExit: 3"):
         list(exchange(_address(location), TOKEN, 1, Epoch(1), pa.schema([]), []))

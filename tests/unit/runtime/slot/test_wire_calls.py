@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.loopback import ANY_PORT, location_of
 from tests.support.word_count import WordCount
 
 from checkdam.backends import HashMapStateBackend
@@ -25,9 +23,9 @@ ONE, TWO = CheckpointId(1), CheckpointId(2)
 @pytest.fixture
 def slot(tmp_path: Path) -> Iterator[RemoteSlot]:
     """A slot that listens on a socket and stands at epoch 4, with a place for checkpoints."""
-    server = SlotServer(ANY_PORT, "token")
-    threading.Thread(target=server.serve, daemon=True).start()
-    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location_of(server), "here", 0), "token")
+    location = f"grpc+unix://{tmp_path}/s"
+    server = SlotServer(location, "token")
+    remote = RemoteSlot(SlotAddress(SubtaskIndex(0), location, "here", 0), "token")
     words = WordCount([["a"]])
     remote.configure(
         SlotSetup(
@@ -43,6 +41,7 @@ def slot(tmp_path: Path) -> Iterator[RemoteSlot]:
     yield remote
     remote.close()
     remote.disconnect()
+    server.stopped.set()
     server.shutdown()
 
 
