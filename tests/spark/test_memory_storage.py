@@ -101,5 +101,5 @@ def test_what_was_in_memory_cannot_be_resumed(jobs: Jobs, options: dict[str, obj
     env = jobs.environment(settings={"execution.checkpointing.storage": "jobmanager"}, **options)  # type: ignore[arg-type]  # by name
     env.from_collection([1]).print()
 
-    with pytest.raises(CheckpointNotFoundError, match="gone with their driver"):
+    with pytest.raises(CheckpointNotFoundError, match="lost when their driver ends"):
         env.execute()
