@@ -34,7 +34,7 @@ V = TypeVar("V")
 
 
 class TriggerResult(Enum):
-    """What happens to a window: it emits its result, drops its contents, both, or nothing."""
+    """The decision of a trigger: emit the result of a window, drop its contents, both, or neither."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)

@@ -1,4 +1,4 @@
-"""What a window keeps until it fires, and the functions that turn it into output."""
+"""Contents of a window until it fires, and the functions that turn them into output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slot needs to begin an attempt: its plan, its backend and the state it restores."""
+"""The setup of a slot for an attempt: its plan, its backend and the state it restores."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TimerQueue:
 
     @property
     def holders(self) -> Iterator[Any]:
-        """What each timer belongs to: a key, or a key and a window."""
+        """The key, or key and window, of each timer."""
         return chain.from_iterable(self._at.values())
 
     def register(self, timestamp: int) -> None:

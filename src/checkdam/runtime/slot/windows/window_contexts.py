@@ -1,4 +1,4 @@
-"""What assigners, triggers, evictors and window functions see of their slot."""
+"""The contexts that assigners, triggers, evictors and window functions get."""
 
 from __future__ import annotations
 
