@@ -186,8 +186,8 @@ class ProcessingTimeTrigger(Trigger[Any, Any]):
 _FIRE_TIME = ReducingStateDescriptor("fire-time", int, min)
 
 
-class ContinuousEventTimeTrigger(Trigger[Any, Any]):
-    """Fires at every multiple of an interval that the watermark passes, and at the end of the window."""
+class _ContinuousTrigger(Trigger[Any, Any]):
+    """Fires at every multiple of an interval; the base of those by the watermark and by the clock."""
 
     def __init__(self, interval: timedelta) -> None:
         self.interval = checked_duration("the interval of a trigger", interval)
@@ -195,92 +195,85 @@ class ContinuousEventTimeTrigger(Trigger[Any, Any]):
     @property
     def states(self) -> Sequence[StateDescriptor]:
         return (_FIRE_TIME,)
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_FIRE_TIME)
+        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
+        if next_fire is not None:
+            self._register(next_fire, ctx)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
+        time = next_fire.get()
+        if time is not None:
+            self._delete(time, ctx)
+            next_fire.clear()
+
+    def _begin(self, now: int, window: Any, ctx: TriggerContext) -> None:
+        """Register the first time at which the window fires, unless one is registered."""
+        if ctx.get_partitioned_state(_FIRE_TIME).get() is None:
+            past = now % self.interval if now >= 0 else -(-now % self.interval)  # as in Flink: rounded towards 1970
+            self._register_next(now - past, window, ctx)
+
+    def _fire(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """Fire if this is the registered time, and register the next one."""
+        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
+        if next_fire.get() != time:
+            return CONTINUE
+        next_fire.clear()
+        self._register_next(time, window, ctx)
+        return FIRE
+
+    def _register_next(self, time: int, window: Any, ctx: TriggerContext) -> None:
+        following = min(time + self.interval, window.max_timestamp)
+        ctx.get_partitioned_state(_FIRE_TIME).add(following)
+        self._register(following, ctx)
+
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        raise NotImplementedError
+
+    def _delete(self, time: int, ctx: TriggerContext) -> None:
+        raise NotImplementedError
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
+    """Fires at every multiple of an interval that the watermark passes, and at the end of the window."""
 
     def on_element(self, value: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp <= ctx.current_watermark:
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp)
-        if ctx.get_partitioned_state(_FIRE_TIME).get() is None:
-            before = timestamp % self.interval if timestamp >= 0 else -(-timestamp % self.interval)
-            self._register_next(timestamp - before, window, ctx)  # before 1970 as in Flink: rounded towards it
+        self._begin(timestamp, window, ctx)
         return CONTINUE
 
     def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
-        if time == window.max_timestamp:
-            return FIRE
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
-        if next_fire.get() != time:
-            return CONTINUE
-        next_fire.clear()
-        self._register_next(time, window, ctx)
-        return FIRE
+        return FIRE if time == window.max_timestamp else self._fire(time, window, ctx)
 
-    def can_merge(self) -> bool:
-        return True
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
 
-    def on_merge(self, window: Any, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_FIRE_TIME)
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
-        if next_fire is not None:
-            ctx.register_event_time_timer(next_fire)
-
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
-        time = next_fire.get()
-        if time is not None:
-            ctx.delete_event_time_timer(time)
-            next_fire.clear()
-
-    def _register_next(self, time: int, window: Any, ctx: TriggerContext) -> None:
-        following = min(time + self.interval, window.max_timestamp)
-        ctx.get_partitioned_state(_FIRE_TIME).add(following)
-        ctx.register_event_time_timer(following)
+    def _delete(self, time: int, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(time)
 
 
-class ContinuousProcessingTimeTrigger(Trigger[Any, Any]):
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Fires at every multiple of an interval that the clock passes, and at the end of the window."""
 
-    def __init__(self, interval: timedelta) -> None:
-        self.interval = checked_duration("the interval of a trigger", interval)
-
-    @property
-    def states(self) -> Sequence[StateDescriptor]:
-        return (_FIRE_TIME,)
-
     def on_element(self, value: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
-        if ctx.get_partitioned_state(_FIRE_TIME).get() is None:
-            now = ctx.current_processing_time
-            self._register_next(now - now % self.interval, window, ctx)
+        self._begin(ctx.current_processing_time, window, ctx)
         return CONTINUE
 
     def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
-        if next_fire.get() != time:
-            return CONTINUE
-        next_fire.clear()
-        self._register_next(time, window, ctx)
-        return FIRE
+        return self._fire(time, window, ctx)
 
-    def can_merge(self) -> bool:
-        return True
+    def _register(self, time: int, ctx: TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
 
-    def on_merge(self, window: Any, ctx: OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_FIRE_TIME)
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
-        if next_fire is not None:
-            ctx.register_processing_time_timer(next_fire)
-
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME)
-        time = next_fire.get()
-        if time is not None:
-            ctx.delete_processing_time_timer(time)
-            next_fire.clear()
-
-    def _register_next(self, time: int, window: Any, ctx: TriggerContext) -> None:
-        following = min(time + self.interval, window.max_timestamp)
-        ctx.get_partitioned_state(_FIRE_TIME).add(following)
-        ctx.register_processing_time_timer(following)
+    def _delete(self, time: int, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(time)
 
 
 class CountTrigger(Trigger[Any, Any]):
