@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +16,7 @@ from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.file_copies import copy_state_file
 from checkdam.backends.hashmap.hashmap_states import REMOVED
-from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, StateFileWriter, StateInfo
+from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, StateFileWriter, StateInfo, packed_array
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import key_groups
@@ -24,6 +25,8 @@ from checkdam.storage.contract import Storage
 from checkdam.types.serializers import Serializer
 
 _SAMPLE = 1000
+
+_elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 Carried = list[tuple[StateInfo, Sequence[Sequence[Block]]]]
 """Restored states that no function asked for, as blocks of the files they came from."""
@@ -47,6 +50,15 @@ class SnapshotTable:
     prune: Prune | None = None
     has_removed: bool = True  # or may have
 
+    @property
+    def is_encoded(self) -> bool:
+        """Whether `split` returns values as they are encoded: only pruning needs them as objects."""
+        return self.encoded is not None and self.prune is None
+
+    def encode_values(self, values: list[Any]) -> bytes:
+        """Encode some of the values that `split` has returned."""
+        return packed_array(values) if self.is_encoded else self.values.encode_checked(values)
+
     def split(self) -> tuple[list[Any], list[Any], list[Any]]:
         """Return entry keys, their values, and the removed entry keys."""
         if self.is_nested:
@@ -60,7 +72,8 @@ class SnapshotTable:
             keys = [key for key, value in self.entries.items() if value is not REMOVED]
             values = [value for value in self.entries.values() if value is not REMOVED]
         if self.encoded is not None:
-            values = self.values.decode(self.encoded)
+            encoded = self.encoded
+            values = list(map(bytes, _elements.decode(encoded))) if self.is_encoded else self.values.decode(encoded)
         return *self._pruned(self._entry_keys(keys), values), self._entry_keys(removed)
 
     def _entry_keys(self, keys: list[Any]) -> list[Any]:
@@ -229,7 +242,7 @@ def _write_table(writer: StateFileWriter, state: int, table: SnapshotTable, owne
     found = _Sorted(keys, table.info, owner)
     removed = _Sorted(removed_keys, table.info, owner)
     values = _arranged(unsorted_values, found.order)
-    limit = _entries_per_block(found.keys, values, table.keys, table.values)
+    limit = _entries_per_block(found.keys, values, table)
 
     entry = gone = 0
     for groups in _block_groups(found.counts, removed.counts, limit):
@@ -241,16 +254,16 @@ def _write_table(writer: StateFileWriter, state: int, table: SnapshotTable, owne
             counts,
             removed_counts,
             table.keys.encode_keys(found.keys[entry:entry_end]),
-            table.values.encode_checked(values[entry:entry_end]),
+            table.encode_values(values[entry:entry_end]),
             table.keys.encode_keys(removed.keys[gone:gone_end]),
         )
         writer.add_block(state, content)
         entry, gone = entry_end, gone_end
 
 
-def _entries_per_block(keys: list[Any], values: list[Any], of_keys: Serializer, of_values: Serializer) -> int:
+def _entries_per_block(keys: list[Any], values: list[Any], table: SnapshotTable) -> int:
     sampled_keys, sampled_values = keys[:_SAMPLE], values[:_SAMPLE]
-    sampled = len(of_keys.encode_keys(sampled_keys)) + len(of_values.encode_checked(sampled_values))
+    sampled = len(table.keys.encode_keys(sampled_keys)) + len(table.encode_values(sampled_values))
     return max(1, BLOCK_BYTES * max(1, len(sampled_keys)) // sampled)
 
 
