@@ -84,7 +84,7 @@ def subtasks_of(words: Sequence[str], parallelism: int) -> list[int]:
 
 
 def as_in_a_slot() -> None:
-    gc.set_threshold(100_000, 20, 20)
+    gc.set_threshold(400_000, 20, 20)
 
 
 def resident() -> int:

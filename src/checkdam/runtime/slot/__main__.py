@@ -26,7 +26,7 @@ def main() -> None:
     """Serve until `close` is called. Standard input has the startup arguments; the ready pipe gets the address."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     signal.signal(signal.SIGTERM, _leave_to_driver)  # unlike SIG_IGN not inherited by processes that a function starts
-    gc.set_threshold(100_000, 20, 20)  # state is mostly long-lived: frequent collections find nothing
+    gc.set_threshold(400_000, 20, 20)  # state is mostly long-lived: frequent collections find nothing
     orders = json.loads(sys.stdin.readline())
     when_any_exits(orders["parents"], lambda: os._exit(1))
     heartbeat = msgspec.convert(orders["heartbeat"], Heartbeat)
