@@ -183,6 +183,23 @@ def test_what_may_expire_is_shown_as_stored_with_the_time_of_its_last_touch(snap
     assert described["listed"] == ("list[int]", True, "processing time")
 
 
+def test_timers_registered_and_deleted_in_bulk_are_as_those_one_by_one(snapshots: Snapshots) -> None:
+    store = snapshots.store()
+    timers = TimerQueue(store, TimeDomain.EVENT_TIME)
+    timers.register_each([(5, "a"), (5, "b"), (9, "a"), (5, "a")])
+    timers.register_each([(5, "b"), (7, "a")])
+    assert len(timers) == 4
+    timers.delete_each([(9, "a"), (5, "b"), (5, "b"), (6, "c")])
+    store.end_epoch()
+
+    kept = snapshots.load(snapshots.taken(store)).timers("op")
+
+    assert sorted(kept) == [(("a", "event time"), 5), (("a", "event time"), 7)]
+    assert len(timers) == 2
+    assert timers.take_due(6) == [(5, ["a"])]
+    assert timers.next_time == 7
+
+
 def test_timers_of_both_domains_are_one_table(snapshots: Snapshots) -> None:
     store = snapshots.store()
     event, processing = TimerQueue(store, TimeDomain.EVENT_TIME), TimerQueue(store, TimeDomain.PROCESSING_TIME)

@@ -14,6 +14,7 @@ from tests.support.examples import examples
 from checkdam import (
     AggregateFunction,
     DataStream,
+    EventTimeSessionWindows,
     OutputTag,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
@@ -60,11 +61,18 @@ def ms(count: int) -> timedelta:
     return timedelta(milliseconds=count)
 
 
+def gap_by_value(event: Event) -> timedelta:
+    return ms(2 + event[1])
+
+
 @st.composite
-def assigners(draw: st.DrawFn) -> TumblingEventTimeWindows | SlidingEventTimeWindows:
+def assigners(draw: st.DrawFn) -> TumblingEventTimeWindows | SlidingEventTimeWindows | EventTimeSessionWindows[Event]:
     size = draw(st.sampled_from([5, 10, 12]))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["tumbling", "sliding", "session"]))
+    if kind == "tumbling":
         return TumblingEventTimeWindows(ms(size), ms(draw(st.sampled_from([0, 1, -2]))))
+    if kind == "session":
+        return EventTimeSessionWindows(draw(st.sampled_from([ms(3), ms(8)])) if draw(st.booleans()) else gap_by_value)
     slide = draw(st.sampled_from([1, 3, 5, 7, 40]))
     return SlidingEventTimeWindows(ms(size), ms(slide), ms(draw(st.sampled_from([0, slide - 1]))))
 
@@ -80,7 +88,7 @@ epochs_of_events = st.lists(st.lists(events, max_size=12), min_size=1, max_size=
     lateness=st.sampled_from([0, 5, 25]),
     function=st.sampled_from(["sum", "min", "max", "reduce", "aggregate"]),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_the_way_of_aggregating_does_not_change_the_result(
     epochs: list[list[Event]], assigner: Any, disorder: int, lateness: int, function: str
 ) -> None:

@@ -207,8 +207,14 @@ class OneWindow:
             for holder in [tuple(parts)]
         )
 
-    def restored(self, *, backend: str | None = None, parallelism: int | None = None) -> OneWindow:
-        """Close it, and open the same operator on its state, as from a savepoint."""
+    def restored(
+        self,
+        *,
+        backend: str | None = None,
+        parallelism: int | None = None,
+        build: Callable[..., DataStream[Any]] | None = None,
+    ) -> OneWindow:
+        """Close it, and open the same operator, or one that is built in another way, on its state."""
         storage = MemoryStorage()
         handles = []
         for opened in self.subtasks:
@@ -217,7 +223,7 @@ class OneWindow:
             handles.append(sealed.write_whole(storage, None, canonical=True))
         self.close()
         point = RestorePoint("", "", {UID: tuple(handles)}, claim=False)
-        changes = {"backend": backend, "parallelism": parallelism}
+        changes = {"backend": backend, "parallelism": parallelism, "build": build}
         options = {**self._options, **{name: value for name, value in changes.items() if value is not None}}
         return OneWindow(**options, clock=self.clock, restore=(point, storage), watermark=self.watermark)
 

@@ -129,12 +129,12 @@ class SessionWindows(MergingWindowAssigner[T_contra, TimeWindow]):
     """Windows that end when no record has come for `gap`: a duration, or a function of the record that returns one."""
 
     def __init__(self, gap: timedelta | Callable[[T_contra], timedelta]) -> None:
-        self._fixed = None if callable(gap) else checked_duration("the gap of a session", gap)
+        self.fixed_gap = None if callable(gap) else checked_duration("the gap of a session", gap)  # milliseconds
         self._gap_of = gap if callable(gap) else None
 
     def window_of(self, value: T_contra, timestamp: int) -> TimeWindow:
-        if self._fixed is not None:
-            return TimeWindow(timestamp, timestamp + self._fixed)
+        if self.fixed_gap is not None:
+            return TimeWindow(timestamp, timestamp + self.fixed_gap)
         assert self._gap_of is not None
         return TimeWindow(timestamp, timestamp + checked_duration("the gap of a session", self._gap_of(value)))
 

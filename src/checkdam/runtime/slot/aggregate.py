@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ class _Gathering(_PerKey):
 
 def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[Any, Any], Any]:
     """Return a function that combines the kept record with a new one: only the aggregated field changes."""
-    choose: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
+    choose: dict[str, Callable[[Any, Any], Any]] = {"sum": add, "min": min, "max": max}
     combine = choose[how]
     if field is None:
         return combine
@@ -161,16 +162,16 @@ def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[An
             return dataclasses.replace(kept, **{name: combine(getattr(kept, name), getattr(new, name))})
 
         return combine_attribute
-    if hasattr(type.hint, "_make"):
-        make: Callable[[list[Any]], Any] = type.hint._make
-    else:
-        make = tuple
+    after = position + 1
 
     def combine_field(kept: Any, new: Any) -> Any:
-        fields = list(kept)
-        fields[position] = combine(kept[position], new[position])
-        return make(fields)
+        return *kept[:position], combine(kept[position], new[position]), *kept[after:]
 
+    if hasattr(type.hint, "_make"):
+        make: Callable[[Any], Any] = type.hint._make
+        return lambda kept, new: make(combine_field(kept, new))
+    if position == 1 and len(type.columns) == 2:  # most records to sum: a key and a number
+        return lambda kept, new: (kept[0], combine(kept[1], new[1]))
     return combine_field
 
 

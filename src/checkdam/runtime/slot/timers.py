@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, Protocol
 
@@ -120,6 +120,35 @@ class TimerQueue:
         self._count += len(held) - before
         self._kept.put_all({self._entry(holder, timestamp): True for holder in holders})
 
+    def register_each(self, timers: Iterable[tuple[int, Any]]) -> None:
+        """Register timers, given by time and holder; idempotent. Not while timers fire."""
+        added = {}
+        for timestamp, holder in timers:
+            held = self._at.get(timestamp)
+            if held is None:
+                held = self._at[timestamp] = {}
+                heapq.heappush(self._times, timestamp)
+            elif holder in held:
+                continue
+            held[holder] = None
+            added[self._entry(holder, timestamp)] = True
+        self._count += len(added)
+        self._kept.put_all(added)
+
+    def delete_each(self, timers: Iterable[tuple[int, Any]]) -> None:
+        """Delete timers, given by time and holder, as far as they exist. Not while timers fire."""
+        removed = []
+        for timestamp, holder in timers:
+            held = self._at.get(timestamp)
+            if held is None or holder not in held:
+                continue
+            del held[holder]
+            if not held:
+                self._forget_time(timestamp)
+            removed.append(self._entry(holder, timestamp))
+        self._count -= len(removed)
+        self._kept.remove_all(removed)
+
     def delete(self, timestamp: int) -> None:
         """Delete a timer of the current key, if it exists."""
         _check(timestamp)
@@ -162,14 +191,16 @@ class TimerQueue:
             for timestamp, holder in waiting:
                 self._insert(timestamp, holder)
 
-    def take_due(self, until: int) -> Iterator[tuple[int, list[Any]]]:
-        """Remove and yield the timers up to this time: each time with all its holders. No key is current meanwhile."""
+    def take_due(self, until: int) -> list[tuple[int, list[Any]]]:
+        """Remove and return the timers up to this time, by time, each time with all its holders."""
+        due = []
         while (timestamp := self.next_time) is not None and timestamp <= until:
-            holders = list(self._at.pop(timestamp))
+            due.append((timestamp, list(self._at.pop(timestamp))))
             heapq.heappop(self._times)
-            self._count -= len(holders)
-            self._kept.remove_all([self._entry(holder, timestamp) for holder in holders])
-            yield timestamp, holders
+        entries = [self._entry(holder, timestamp) for timestamp, holders in due for holder in holders]
+        self._count -= len(entries)
+        self._kept.remove_all(entries)
+        return due
 
     @property
     def next_time(self) -> int | None:

@@ -321,6 +321,56 @@ def test_merged_sessions_continue_from_a_savepoint(to: str, backend: str) -> Non
         assert again.states() == {}
 
 
+def counted(stream: Any) -> Any:
+    return sessions(stream).aggregate(Count())
+
+
+def counted_with_lateness(stream: Any) -> Any:
+    return sessions(stream).allowed_lateness(ms(50)).aggregate(Count())
+
+
+def counted_in_threes(stream: Any) -> Any:
+    return sessions(stream).trigger(CountTrigger(3)).aggregate(Count())
+
+
+def counted_in_threes_and_purged(stream: Any) -> Any:
+    return sessions(stream).trigger(PurgingTrigger(CountTrigger(3))).aggregate(Count())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (counted, counted_with_lateness),
+        (counted_with_lateness, counted),
+        (counted_in_threes, counted),
+        (counted_in_threes, counted_with_lateness),
+    ],
+)
+def test_sessions_fire_and_leave_nothing_after_a_change_of_trigger_or_lateness(
+    before: Any, after: Any, backend: str
+) -> None:
+    windows = OneWindow(before, backend=backend)
+    windows.epoch(Event("a", 0, 0), Event("a", 5, 5), Event("b", 0, 0), watermark=-1)
+
+    with windows.restored(build=after) as again:
+        again.epoch(Event("b", 7, 7), watermark=-1)
+
+        assert sorted(again.epoch(watermark=20)) == [2, 2]
+        again.epoch(watermark=MAX_WATERMARK)
+        assert again.states() == {}
+
+
+def test_a_session_that_a_former_trigger_has_purged_goes_on(backend: str) -> None:
+    windows = OneWindow(counted_in_threes_and_purged, backend=backend)
+    windows.epoch(*(Event("a", time, time) for time in (0, 1, 2, 30, 31, 32)), watermark=-1)
+
+    with windows.restored(build=counted) as again:
+        again.epoch(*(Event("a", time, time) for time in (11, 21)), watermark=-1)
+
+        assert again.epoch(watermark=MAX_WATERMARK) == [2]
+        assert again.states() == {}
+
+
 # -- processing time
 
 
