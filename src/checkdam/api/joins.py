@@ -48,13 +48,16 @@ class _ByKeys(Generic[T, T2]):
 
     def where(self, key: Callable[[T], Any] | str | int, key_type: Any = None) -> Self:
         """Set the key of the first stream: a function of the record, or the name or index of a column."""
-        self._first_key = key_selector(key, key_type, self._first.type)
-        return self
+        return self._with(_first_key=key_selector(key, key_type, self._first.type))
 
     def equal_to(self, key: Callable[[T2], Any] | str | int, key_type: Any = None) -> Self:
         """Set the key of the second stream, which must have the type of the first one's."""
-        self._second_key = key_selector(key, key_type, self._second.type)
-        return self
+        return self._with(_second_key=key_selector(key, key_type, self._second.type))
+
+    def _with(self, **keys: KeySelector) -> Self:
+        changed = object.__new__(type(self))
+        changed.__dict__ = {**self.__dict__, **keys}
+        return changed
 
     def _keyed(self) -> tuple[KeyedStream[Any, T], KeySelector]:
         """Return the first stream under its key, and the key of the second."""

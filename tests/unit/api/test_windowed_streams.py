@@ -747,3 +747,14 @@ def test_late_tags_of_an_interval_join_have_the_type_of_their_side(events: DataS
         JobGraphError, match='late records are of type Event, and the side output "late" is of type str'
     ):
         joined.side_output_left_late_data(OutputTag("late", str)).process(Match())
+
+
+def test_keys_of_a_join_leave_the_join_before_as_it_is(events: DataStream[Event]) -> None:
+    plain = events.join(events)
+    by_key = plain.where("key")
+    by_key.equal_to("key")
+
+    with pytest.raises(JobGraphError, match=r"call where\(key\) before window"):
+        plain.window(TENS)
+    with pytest.raises(JobGraphError, match=r"call equal_to\(key\) before window"):
+        by_key.window(TENS)
