@@ -758,3 +758,18 @@ def test_keys_of_a_join_leave_the_join_before_as_it_is(events: DataStream[Event]
         plain.window(TENS)
     with pytest.raises(JobGraphError, match=r"call equal_to\(key\) before window"):
         by_key.window(TENS)
+
+
+LATE = OutputTag("late", Event)
+
+
+class ToLate(ProcessWindowFunction[str, Event, int]):
+    def process(self, key: str, ctx: Any, elements: Sequence[Event]) -> None:
+        ctx.output(LATE, elements[0])
+
+
+def test_a_function_cannot_use_the_tag_of_its_late_records() -> None:
+    windows = OneWindow(lambda stream: windowed(stream).side_output_late_data(LATE).process(ToLate()), aside=[LATE])
+
+    with pytest.raises(UserFunctionError, match='uses the tag "late", which takes the late records of the same'):
+        windows.epoch(Event("a", 1), watermark=9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from checkdam.graph.contexts import OutputTag
@@ -38,6 +38,22 @@ class SideOutputs:
         rows, stamps = self._rows, self._stamps
         self._rows, self._stamps = {}, {}
         return {tag: Batch(self._types[tag], rows=rows[tag], timestamps=_if_any(stamps[tag])) for tag in rows}
+
+
+class FunctionOutputs:
+    """The side outputs that a window or join function may use: not those that take the operator's late records."""
+
+    def __init__(self, outputs: SideOutputs, late_tags: Iterable[OutputTag[Any] | None]) -> None:
+        self._outputs = outputs
+        self._late = {tag.name for tag in late_tags if tag is not None}
+
+    def add(self, tag: OutputTag[Any], value: Any, timestamp: int | None) -> None:
+        if self._late and getattr(tag, "name", None) in self._late:
+            raise ValueError(
+                f'ctx.output() uses the tag "{tag.name}", which takes the late records of the same operator: '
+                "use another tag"
+            )
+        self._outputs.add(tag, value, timestamp)
 
 
 def _if_any(stamps: list[int | None]) -> list[int | None] | None:

@@ -14,7 +14,7 @@ from checkdam.graph.windowing.interval_join import LEFT_BUFFER, RIGHT_BUFFER
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.process import Process
-from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.side_outputs import FunctionOutputs, SideOutputs
 from checkdam.runtime.slot.timers import Timers
 from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.types.batch import Batch
@@ -58,7 +58,7 @@ class IntervalJoinProcess(Process):
         # For each side: from and to where partners lie, and for how long a record is kept
         self._reach = ((kind.lower, kind.upper), (-kind.upper, -kind.lower))
         self._life = (max(kind.upper, 0), max(-kind.lower, 0))
-        self._ctx = PairContext(outputs)
+        self._ctx = PairContext(FunctionOutputs(outputs, kind.late_tags))
         self._copier = copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
@@ -129,7 +129,7 @@ class PairContext:
 
     __slots__ = ("_outputs", "left_timestamp", "right_timestamp", "timestamp")
 
-    def __init__(self, outputs: SideOutputs) -> None:
+    def __init__(self, outputs: FunctionOutputs) -> None:
         self._outputs = outputs
         self.left_timestamp = self.right_timestamp = self.timestamp = 0
 

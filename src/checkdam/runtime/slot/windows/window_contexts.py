@@ -10,7 +10,7 @@ from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OutputTag
 from checkdam.runtime.slot.context import OperatorTime
-from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.side_outputs import FunctionOutputs
 from checkdam.runtime.slot.timers import Timers
 from checkdam.state.descriptors import StateDescriptor
 
@@ -77,7 +77,7 @@ class WindowCallContext(_Times):
         time: OperatorTime,
         states: OperatorKeyedState | None,
         global_states: OperatorKeyedState,
-        outputs: SideOutputs,
+        outputs: FunctionOutputs,
     ) -> None:
         """Set up the context. Windows that merge have no state of their own: `states` is None."""
         super().__init__(time)

@@ -18,7 +18,7 @@ from checkdam.graph.windowing.window_contents import MERGING_WINDOWS, TwoSided
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.process import Process
-from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.side_outputs import FunctionOutputs, SideOutputs
 from checkdam.runtime.slot.timers import TimerQueue, Timers, timer_state
 from checkdam.runtime.slot.windows.merging_windows import MergingWindows
 from checkdam.runtime.slot.windows.window_calls import emission
@@ -94,7 +94,8 @@ class WindowProcess(Process):
         self._timers = Timers(store, time, of_window)
         self._times = TimesContext(time)
         self._ctx = TriggerCallContext(store, time, self._timers, own_states)
-        self._window_ctx = WindowCallContext(time, None if merges else own_states, states, outputs)
+        function_outputs = FunctionOutputs(outputs, [kind.late_tag])
+        self._window_ctx = WindowCallContext(time, None if merges else own_states, states, function_outputs)
         self._emission = emission(kind.function, kind.contents, is_evicted=kind.evictor is not None)
         contents = kind.contents
         self._is_two_sided = isinstance(contents, TwoSided)
