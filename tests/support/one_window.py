@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -266,7 +266,7 @@ class OneWindow:
             return
         assert key is not None
         assert of is not None
-        select = key.function or (lambda record: record[key.columns[0]])  # type: ignore[index]
+        select = key.function or (lambda record: _column(record, key.columns[0]))  # type: ignore[index]
         for index in range(len(self.subtasks)):
             mine = [(record, select(record)) for record in records if self._subtask_of(select(record)) == index]
             if mine:
@@ -282,3 +282,7 @@ class OneWindow:
             return []
         self.stamps += batch.timestamps if batch.timestamps is not None else [None] * len(batch)
         return batch.rows
+
+
+def _column(record: Any, index: int) -> Any:
+    return record[index] if isinstance(record, tuple) else getattr(record, fields(record)[index].name)

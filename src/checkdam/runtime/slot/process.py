@@ -34,6 +34,9 @@ class Process:
         """Return the side outputs since the last call, by tag."""
         return {}
 
+    late_records_dropped: int | None = None
+    """How many late records were dropped since this was last set to 0; None for an operator that drops none."""
+
     @property
     def next_due(self) -> int | None:
         """The time of its next processing-time timer, in milliseconds since 1970."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -15,10 +16,11 @@ from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import FunctionOutputs, SideOutputs
-from checkdam.runtime.slot.timers import Timers
+from checkdam.runtime.slot.timers import TimerQueue, Timers
 from checkdam.state.descriptors import MapStateDescriptor
+from checkdam.state.handles import MapState
 from checkdam.types.batch import Batch
-from checkdam.types.record_copies import copier, extending
+from checkdam.types.record_copies import Copier, copier, extending
 from checkdam.types.type_info import list_of
 
 
@@ -54,12 +56,16 @@ class IntervalJoinProcess(Process):
         self._call = kind.function.process_element
         self._late_tags = kind.late_tags
         self._timers = Timers(store, time)
-        self._buffers = [states.get_map_state(each) for each in buffer_states(kind)]
         # For each side: from and to where partners lie, and for how long a record is kept
-        self._reach = ((kind.lower, kind.upper), (-kind.upper, -kind.lower))
-        self._life = (max(kind.upper, 0), max(-kind.lower, 0))
+        reach = ((kind.lower, kind.upper), (-kind.upper, -kind.lower))
+        life = (max(kind.upper, 0), max(-kind.lower, 0))
+        self._sides = [
+            _Side(store, states.get_map_state(each), copier(record), *of)
+            for each, record, *of in zip(buffer_states(kind), kind.types, reach, life, strict=True)
+        ]
         self._ctx = PairContext(FunctionOutputs(outputs, kind.late_tags))
         self._copier = copier(operator.output_type)
+        self.late_records_dropped: int = 0
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
         assert keys is not None
@@ -72,6 +78,7 @@ class IntervalJoinProcess(Process):
                 if timestamp is None:
                     raise ValueError("the record has no timestamp, which an interval join needs")
                 self._add(value, timestamp, side, produced, stamps)
+            self._sides[side].write(self._timers.event)
         except Exception as cause:
             raise user_error(self._operator, value, cause) from cause
         finally:
@@ -80,10 +87,13 @@ class IntervalJoinProcess(Process):
 
     def advance(self, watermark: int) -> Batch | None:
         self._time.advance(watermark)
-        left, right = self._buffers
+        ending: dict[Any, None] = {}
         for time in self._timers.event.due(watermark):
-            left.remove(time - self._life[0])
-            right.remove(time - self._life[1])
+            ending[self._store.current_key] = None
+            for side in self._sides:
+                side.remove(time)
+        for side in self._sides:
+            side.forget(ending, watermark)
         return None
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
@@ -94,14 +104,14 @@ class IntervalJoinProcess(Process):
             tag = self._late_tags[side]
             if tag is not None:
                 self._outputs.add(tag, value, time)
+            else:
+                self.late_records_dropped += 1
             return
-        own, others = self._buffers[side], self._buffers[1 - side]
-        own[time] = [*own.get(time, ()), value]
-        first, last = (time + bound for bound in self._reach[side])
-        for other_time, partners in others.items():
-            if first <= other_time <= last:
-                self._join(value, time, side, partners, other_time, produced, stamps)
-        self._timers.event.register(time + self._life[side])
+        own, others = self._sides[side], self._sides[1 - side]
+        own.add(value, time)
+        first, last = (time + bound for bound in own.reach)
+        for other_time, partners in others.between(first, last):
+            self._join(value, time, side, partners, other_time, produced, stamps)
 
     def _join(
         self,
@@ -122,6 +132,83 @@ class IntervalJoinProcess(Process):
             if some is not None:
                 extend(some)
         stamps.extend(repeat(ctx.timestamp, len(produced) - len(stamps)))
+
+
+class _Side:
+    """The records of one side, by key and time.
+
+    New records are held in memory until the end of their batch. The times of each key's records are in memory always,
+    in order: what a record costs depends on its partners only, not on the records before it.
+    """
+
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        buffer: MapState[int, list[Any]],
+        copier: Copier | None,
+        reach: tuple[int, int],
+        life: int,
+    ) -> None:
+        self._store = store
+        self._copier = copier
+        self._buffer = buffer
+        self.reach = reach
+        self._life = life
+        self._new: dict[Any, dict[int, list[Any]]] = {}  # by key and time: records that the state does not have yet
+        self._times: dict[Any, list[int]] = {}  # by key; no more keys than have timers
+
+    def add(self, value: Any, time: int) -> None:
+        """Add a record of the current key, as it is now: the function may change it."""
+        if self._copier is not None and type(value) is not self._copier.exact:
+            value = self._copier.copy(value)
+        new = self._new.setdefault(self._store.current_key, {})
+        held = new.get(time)
+        if held is not None:
+            held.append(value)
+            return
+        new[time] = [value]
+        times = self._times_of_key()
+        place = bisect_left(times, time)
+        if place == len(times) or times[place] != time:
+            times.insert(place, time)
+        self._times[self._store.current_key] = times
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the times in this range, both included, with the records that the current key has there."""
+        times = self._times_of_key()
+        new = self._new.get(self._store.current_key, {})
+        for time in times[bisect_left(times, first) : bisect_right(times, last)]:
+            yield time, [*self._buffer.get(time, ()), *new.get(time, ())]
+
+    def write(self, timers: TimerQueue) -> None:
+        """Write the new records to the state, with timers for their removal."""
+        new, self._new = self._new, {}
+        for self._store.current_key, by_time in new.items():
+            for time, values in by_time.items():
+                self._buffer[time] = [*self._buffer.get(time, ()), *values]
+                timers.register(time + self._life)
+
+    def remove(self, due: int) -> None:
+        """Remove the records of the current key whose timer is due at this time."""
+        self._buffer.remove(due - self._life)
+
+    def forget(self, keys: Iterable[Any], watermark: int) -> None:
+        """Forget the times of records that were removed up to this watermark."""
+        for key in keys:
+            times = self._times.get(key)
+            if times is not None:
+                del times[: bisect_right(times, watermark - self._life)]
+                if not times:
+                    del self._times[key]
+
+    def _times_of_key(self) -> list[int]:
+        """Return the times of the current key's records. The state is asked once, as after a restore it has some."""
+        times = self._times.get(self._store.current_key)
+        if times is None:
+            times = sorted(self._buffer.keys())
+            if times:
+                self._times[self._store.current_key] = times
+        return times
 
 
 class PairContext:

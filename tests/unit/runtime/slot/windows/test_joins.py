@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from checkdam import (
     TumblingProcessingTimeWindows,
     UserFunctionError,
 )
+from checkdam.backends.hashmap.hashmap_states import HashMapMaps
 from checkdam.graph.watermarks import MAX_WATERMARK
 
 
@@ -325,3 +327,63 @@ def test_an_error_of_the_function_names_the_record(backend: str) -> None:
         it.epoch(Event("a", 1, 0), second=[Payment("a", 3, 7)])
 
     assert failed.value.record == "Payment(order='a', at=3, paid=7)"
+
+
+def test_an_interval_join_asks_the_state_once_for_each_result_and_not_for_other_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = {"get": 0, "put": 0, "items": 0}
+    for name in calls:
+        original = getattr(HashMapMaps, name)
+
+        def counted(self: Any, *arguments: Any, name: str = name, original: Any = original) -> Any:
+            calls[name] += 1
+            return original(self, *arguments)
+
+        monkeypatch.setattr(HashMapMaps, name, counted)
+    with two(within(0, 0), "hashmap") as it:
+        it.epoch(*(Event("a", at, at) for at in range(500)))
+        it.epoch(*(Event("a", 1_000, 0) for _ in range(500)))
+        calls.update(dict.fromkeys(calls, 0))
+
+        found = it.epoch(second=[Payment("a", at, at) for at in range(500)])
+        assert found == [(at, at) for at in range(500)]
+        assert calls == {"get": 1_000, "put": 500, "items": calls["items"]}
+        assert calls["items"] <= 2
+
+
+@dataclass
+class Bill:
+    """A record that a function can change."""
+
+    order: str
+    at: int
+    paid: int = 0
+
+
+class Spoil(ProcessJoinFunction[Event, Bill, Pair]):
+    def process_element(self, left: Event, right: Bill, ctx: Any) -> Iterator[Pair]:
+        yield left.n, right.paid
+        right.paid = -1
+
+
+def test_a_function_that_changes_a_new_record_does_not_change_what_is_kept(backend: str) -> None:
+    def build(first: DataStream[Any], second: DataStream[Any]) -> DataStream[Any]:
+        return first.key_by("key").interval_join(second.key_by("order")).between(ms(-5), ms(5)).process(Spoil())
+
+    with OneWindow(build, backend=backend, second=Bill) as it:
+        it.epoch(Event("a", 1, 1), watermark=0)
+        assert it.epoch(second=[Bill("a", 2, 7)], watermark=0) == [(1, 7)]
+        assert it.epoch(Event("a", 3, 2), watermark=0) == [(2, 7)]
+
+
+def test_records_of_one_key_and_millisecond_are_written_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    original = HashMapMaps.put
+    monkeypatch.setattr(
+        HashMapMaps, "put", lambda self, key, value: (written.append(len(value)), original(self, key, value))[1]
+    )
+    with two(within(0, 0), "hashmap") as it:
+        it.epoch(*(Event("a", 5, n) for n in range(500)))
+
+    assert written == [500]
