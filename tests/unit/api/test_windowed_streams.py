@@ -773,3 +773,15 @@ def test_a_function_cannot_use_the_tag_of_its_late_records() -> None:
 
     with pytest.raises(UserFunctionError, match='uses the tag "late", which takes the late records of the same'):
         windows.epoch(Event("a", 1), watermark=9)
+
+
+@pytest.mark.parametrize("call", [lambda w: w.sum("n"), lambda w: w.process(Show())])
+def test_late_records_are_counted_if_they_are_dropped(call: Any) -> None:
+    dropping = OneWindow(lambda stream: call(windowed(stream)))
+    aside = OneWindow(lambda stream: call(windowed(stream).side_output_late_data(LATE)), aside=[LATE])
+    for windows in (dropping, aside):
+        windows.epoch(watermark=20)
+        windows.epoch(Event("a", 1), Event("a", 2), Event("a", 25))
+
+    assert dropping.subtasks[0].process.late_records_dropped == 2
+    assert aside.subtasks[0].process.late_records_dropped == 0

@@ -81,6 +81,7 @@ class SubtaskFigures(msgspec.Struct, frozen=True):
     records_out_per_second: float = 0.0
     bytes_in_per_second: float = 0.0
     bytes_out_per_second: float = 0.0
+    late_records_dropped: int | None = None  # None for an operator that drops none
 
 
 class OperatorFigures(msgspec.Struct, frozen=True):

@@ -89,12 +89,17 @@ class Figures:
             busy_ms=before.busy_ms + counts.busy_seconds * 1000,
             watermark=before.watermark if watermark is None else watermark,
             entries=counts.entries,
+            late_records_dropped=_sum(before.late_records_dropped, counts.late_records_dropped),
         )
 
 
 def _width(operator: OperatorRecord) -> int:
     """Return how many subtasks have figures of their own: where Spark runs the operator they cannot be separated."""
     return operator.parallelism if operator.level else 1
+
+
+def _sum(before: int | None, added: int | None) -> int | None:
+    return before if added is None else (before or 0) + added
 
 
 def _with_rates(figures: SubtaskFigures, before: SubtaskFigures, seconds: float) -> SubtaskFigures:

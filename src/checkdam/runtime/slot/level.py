@@ -55,8 +55,16 @@ class RunningOperator:
 
     def take_counts(self, entries: int = 0) -> OperatorCounts:
         counts = OperatorCounts(
-            self.records_in, self.records_out, self.bytes_in, self.bytes_out, self.busy_seconds, entries
+            self.records_in,
+            self.records_out,
+            self.bytes_in,
+            self.bytes_out,
+            self.busy_seconds,
+            entries,
+            self.process.late_records_dropped,
         )
+        if self.process.late_records_dropped:
+            self.process.late_records_dropped = 0
         self.records_in = self.records_out = self.bytes_in = self.bytes_out = 0
         self.busy_seconds = 0.0
         return counts

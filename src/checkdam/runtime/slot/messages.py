@@ -73,6 +73,7 @@ class OperatorCounts:
     bytes_out: int = 0
     busy_seconds: float = 0.0  # its own work, without that of downstream operators
     entries: int = 0  # held in keyed state
+    late_records_dropped: int | None = None  # of windows and interval joins
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ def task_values(figures: SubtaskFigures) -> dict[str, Value]:
     }
     if figures.watermark is not None:
         values["currentInputWatermark"] = figures.watermark
+    if figures.late_records_dropped is not None:
+        values["numLateRecordsDropped"] = figures.late_records_dropped
     return values
 
 

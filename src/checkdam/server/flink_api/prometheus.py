@@ -33,9 +33,10 @@ _OF_OPERATORS = frozenset(
         "numRecordsOut",
         "numRecordsOutPerSecond",
         "currentInputWatermark",
+        "numLateRecordsDropped",
     }
 )
-"""Metrics that Flink reports per operator as well as per task; many dashboards query the operator ones."""
+"""Metrics that Flink reports per operator, most of them per task as well; many dashboards query the operator ones."""
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:

@@ -50,6 +50,17 @@ def test_rates_are_those_of_the_window_and_counts_those_of_the_attempt() -> None
     assert told.entries == 7
 
 
+def test_late_records_dropped_are_those_of_the_attempt() -> None:
+    figures = Figures(_plan(), operator_records(_plan()), 0.0)
+    for dropped in (2, 0, 3):
+        counts = {SUM: OperatorCounts(1, 1, late_records_dropped=dropped)}
+        report = EpochReport(Epoch(0), SubtaskIndex(1), counts, watermarks={})
+        figures.epoch_ended(EpochStats(Epoch(0), 1, 0.1, 7, [report]), 1.0)
+
+    assert _sum(figures, 2.0).late_records_dropped == 5
+    assert figures.records({}, 2.0)[MAP].subtasks[0].late_records_dropped is None
+
+
 def test_rates_fade_when_nothing_comes_any_more() -> None:
     figures = Figures(_plan(), operator_records(_plan()), 0.0)
     figures.epoch_ended(_stats(1000), 1.0)

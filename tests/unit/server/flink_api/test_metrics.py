@@ -6,12 +6,13 @@ import pytest
 from tests.unit.server.records import COUNT, JOB_ID, SOURCE, START, job
 
 from checkdam.runtime.job_status import JobStatus
-from checkdam.runtime.monitor.job_records import RescaleRecord, RestoreRecord
+from checkdam.runtime.monitor.job_records import RescaleRecord, RestoreRecord, SubtaskFigures
 from checkdam.server.flink_api.metrics import (
     aggregate,
     job_values,
     jobmanager_values,
     subtask_values,
+    task_values,
     taskmanager_values,
     vertex_values,
 )
@@ -78,6 +79,13 @@ def test_a_vertex_has_the_metrics_of_its_subtasks_by_index() -> None:
     assert (told["1.busyTimeMsPerSecond"], told["1.idleTimeMsPerSecond"]) == (750.0, 250.0)
     assert told["0.currentInputWatermark"] == 7
     assert "1.currentInputWatermark" not in told
+
+
+def test_dropped_late_records_are_told_of_operators_that_drop_them() -> None:
+    dropping = task_values(SubtaskFigures(0, late_records_dropped=3))
+
+    assert dropping["numLateRecordsDropped"] == 3
+    assert "numLateRecordsDropped" not in task_values(SubtaskFigures(0))
 
 
 def test_a_subtask_that_nobody_can_tell_apart_has_none() -> None:

@@ -102,6 +102,7 @@ class WindowProcess(Process):
         kept = (contents.first, contents.second) if isinstance(contents, TwoSided) else (contents.record,)
         self._copiers = [copier(of) for of in kept]
         self._has_begun = False  # whether the epoch has
+        self.late_records_dropped: int = 0
         self._copier = copier(operator.output_type)
         self._produced: list[Any] = []
         self._stamps: list[int | None] = []
@@ -174,6 +175,8 @@ class WindowProcess(Process):
     def _drop_late(self, value: Any, timestamp: int | None) -> None:
         if self._kind.late_tag is not None:
             self._outputs.add(self._kind.late_tag, value, timestamp)
+        else:
+            self.late_records_dropped += 1
 
     def _add_to_window(self, window: Any, element: Any, value: Any, timestamp: int) -> bool:
         """Add a record to a window. Return False if the window is over."""
