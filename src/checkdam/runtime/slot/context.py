@@ -40,6 +40,10 @@ class OperatorTime:
         """Return milliseconds since 1970."""
         return to_milliseconds(self._clock.now())
 
+    def past_millisecond(self) -> int:
+        """Return the last millisecond that is over: records of the current one may still come."""
+        return self.processing_time() - 1
+
     def advance(self, watermark: int) -> None:
         self.current_watermark = watermark
         if watermark != MAX_WATERMARK:

@@ -124,7 +124,7 @@ class WindowProcess(Process):
         return self._taken()
 
     def advance(self, watermark: int) -> Batch | None:
-        self._fire_due(self._timers.processing, self._time.processing_time())
+        self._fire_due(self._timers.processing, self._time.past_millisecond())
         self._has_begun = False
         if watermark > self._time.current_watermark:  # as in Flink: a timer that is already due waits until it moves
             self._time.advance(watermark)
@@ -133,16 +133,20 @@ class WindowProcess(Process):
 
     @property
     def next_due(self) -> int | None:
-        return self._timers.processing.next_time
+        earliest = self._timers.processing.next_time
+        return None if earliest is None else earliest + 1  # when its millisecond is over
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
         return self._outputs.take()
 
     def _begin(self) -> None:
-        """Fire the processing-time timers that are due before the first record of an epoch."""
+        """Fire the processing-time timers that are due before the first record of an epoch.
+
+        As in Flink a timer is due when its millisecond is over: until then records of its window may come.
+        """
         if not self._has_begun:
             self._has_begun = True
-            self._fire_due(self._timers.processing, self._time.processing_time())
+            self._fire_due(self._timers.processing, self._time.past_millisecond())
 
     # ---- a record
 

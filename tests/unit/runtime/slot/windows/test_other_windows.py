@@ -45,14 +45,29 @@ def test_windows_by_the_clock_fire_when_it_passes_their_end(backend: str) -> Non
     with OneWindow(by_clock, backend=backend, is_stamped=False) as windows:
         began = windows.now  # a multiple of ten seconds
         windows.epoch(Event("a", 0, 1), Event("b", 0, 2))
-        windows.clock.advance(9.998)
+        windows.clock.advance(9.999)
         assert windows.epoch(Event("a", 0, 3)) == []
-        assert windows.subtasks[0].process.next_due == began + 9_999
+        assert windows.subtasks[0].process.next_due == began + 10_000
 
         windows.clock.advance(0.001)
         assert windows.epoch() == [Shown("a", began, began + 10_000, [1, 3]), Shown("b", began, began + 10_000, [2])]
         assert windows.states() == {}
         assert windows.subtasks[0].process.next_due is None
+
+
+def test_a_window_by_the_clock_takes_records_until_its_last_millisecond_is_over(backend: str) -> None:
+    def by_clock(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.key_by("key").window(TumblingProcessingTimeWindows(timedelta(seconds=10))).process(Show())
+
+    with OneWindow(by_clock, backend=backend, is_stamped=False) as windows:
+        began = windows.now
+        windows.epoch(Event("a", 0, 1))
+        windows.clock.advance(9.999)
+        assert windows.epoch(Event("a", 0, 2)) == []
+        assert windows.epoch(Event("a", 0, 3)) == []
+
+        windows.clock.advance(0.001)
+        assert windows.epoch(Event("a", 0, 4)) == [Shown("a", began, began + 10_000, [1, 2, 3])]
 
 
 def test_a_record_that_comes_after_the_end_of_a_window_by_the_clock_belongs_to_the_next(backend: str) -> None:
@@ -112,7 +127,7 @@ def test_windows_by_the_clock_continue_after_a_restore(backend: str) -> None:
     windows.epoch(Event("a", 0, 1))
     windows.clock.advance(60)
     with windows.restored() as again:
-        assert again.subtasks[0].process.next_due == began + 9_999
+        assert again.subtasks[0].process.next_due == began + 10_000
         assert again.epoch() == [Shown("a", began, began + 10_000, [1])]
         assert again.states() == {}
 
@@ -408,6 +423,8 @@ def test_users_write_triggers_with_state_and_timers(to: str, backend: str) -> No
     with windows.restored(backend=to) as again:
         assert again.epoch(Event("a", 4, 4), watermark=0) == [Shown("a", 0, 10, [1, 2, 3, 4])]
         again.clock.advance(60)
+        assert again.epoch(watermark=0) == []
+        again.clock.advance(0.001)
         assert again.epoch(watermark=0) == [Shown("a", 0, 10, [1, 2, 3, 4])]
         assert again.states()["seen"] == {("a", TimeWindow(0, 10)): [1, 2, 3, 4]}
         assert again.epoch(watermark=9) == []

@@ -383,7 +383,7 @@ def test_sessions_by_the_clock_end_when_it_has_passed_the_gap(backend: str) -> N
         windows.epoch(Event("a", 0, 1))
         windows.clock.advance(8)
         windows.epoch(Event("a", 0, 2), Event("b", 0, 3))
-        windows.clock.advance(9.998)
+        windows.clock.advance(9.999)
         assert windows.epoch() == []
 
         windows.clock.advance(0.001)
