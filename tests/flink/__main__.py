@@ -22,7 +22,7 @@ from tests.flink.comparison import (
     keep_answers,
     kept_answers,
 )
-from tests.flink.epoch_cuts import epoch_cut_specs
+from tests.flink.epoch_cuts import TIMER_OF_THE_PAST, epoch_cut_specs
 from tests.flink.flink_jobs import running_on_flink
 from tests.flink.job_specs import SESSION_THAT_FLINK_FORGETS, Spec, random_spec
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _kept_specs() -> list[Spec]:
-    return [*map(random_spec, KEPT_SEEDS), *epoch_cut_specs(), SESSION_THAT_FLINK_FORGETS]
+    return [*map(random_spec, KEPT_SEEDS), *epoch_cut_specs(), SESSION_THAT_FLINK_FORGETS, TIMER_OF_THE_PAST]
 
 
 def _keep() -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.flink.job_specs import Spec
@@ -18,6 +18,7 @@ from checkdam import (
     CoGroupFunction,
     Context,
     ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
     DataStream,
@@ -32,24 +33,31 @@ from checkdam import (
     OutputTag,
     ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger,
     ProcessJoinFunction,
     ProcessWindowFunction,
     PurgingTrigger,
     ReducingStateDescriptor,
     RocksDBStateBackend,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     StreamExecutionEnvironment,
     TimeEvictor,
     TimeWindow,
     Trigger,
     TriggerResult,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     ValueStateDescriptor,
     WatermarkStrategy,
     WindowAssigner,
     WindowFunction,
 )
-from checkdam.testing import LocalJob, MemoryStorage, Step, Trouble, kill_slot
+from checkdam.runtime.engine import RunEpoch
+from checkdam.testing import LocalJob, ManualClock, MemoryStorage, Step, Trouble, kill_slot
+from checkdam.testing.local_engine import LocalEngine
 
 Event = tuple[str, int, int, int]
 """Key, value, timestamp, and the side of a join that the record belongs to."""
@@ -81,10 +89,29 @@ def run_on_checkdam(spec: Spec) -> tuple[list[Any], list[Any]]:
         joins_batches=spec["checkdam"]["joins_batches"],
         troubles=troubles,
         record_type=Event,
+        **_clocked(spec),
     )
     heard = job.run()
     assert len(heard.restarts) == len(troubles), heard.restarts
     return results.all(), late.all()
+
+
+def _clocked(spec: Spec) -> dict[str, Any]:
+    """Return the options of a job with a clock that moves to the time of each epoch before its records come."""
+    if "clock" not in spec:
+        return {}
+    times: list[int] = spec["clock"]
+    clock = ManualClock(datetime.fromtimestamp(0, UTC) + _millis(times[0]))
+
+    class ClockedEngine(LocalEngine):
+        def run_next(self, run_epoch: RunEpoch) -> bool:
+            epoch = next(iter(self._next.values()), 0)
+            if epoch < len(times):
+                moment = datetime.fromtimestamp(0, UTC) + _millis(times[epoch])
+                clock.advance(max(timedelta(0), moment - clock.now()))  # after a crash an epoch may come again
+            return super().run_next(run_epoch)
+
+    return {"clock": clock, "engines": ClockedEngine}
 
 
 class EpochOutput:
@@ -205,6 +232,22 @@ def _millis(number: int) -> timedelta:
 
 
 def _assigner(spec: Spec) -> WindowAssigner[Any, Any]:
+    return _processing_time_assigner(spec) if spec.get("time") == "processing" else _event_time_assigner(spec)
+
+
+def _processing_time_assigner(spec: Spec) -> WindowAssigner[Any, Any]:
+    match spec["kind"]:
+        case "tumbling":
+            return TumblingProcessingTimeWindows(_millis(spec["size"]), offset=_millis(spec["offset"]))
+        case "sliding":
+            size, slide, offset = map(_millis, (spec["size"], spec["slide"], spec["offset"]))
+            return SlidingProcessingTimeWindows(size, slide, offset=offset)
+        case "session":
+            return ProcessingTimeSessionWindows(_millis(spec["gap"]))
+    return ProcessingTimeSessionWindows(_gap_of(spec["gaps"]))
+
+
+def _event_time_assigner(spec: Spec) -> WindowAssigner[Any, Any]:
     match spec["kind"]:
         case "tumbling":
             return TumblingEventTimeWindows(_millis(spec["size"]), offset=_millis(spec["offset"]))
@@ -228,6 +271,13 @@ def _trigger(spec: Spec) -> Trigger[Any, Any]:
             return EventTimeTrigger()
         case "continuous":
             return ContinuousEventTimeTrigger(_millis(spec["interval"]))
+        case "processing_time":
+            return ProcessingTimeTrigger()
+        case "continuous_processing_time":
+            return ContinuousProcessingTimeTrigger(_millis(spec["interval"]))
+        case "timeout":
+            flags = {name: spec[name] for name in ("reset_on_record", "clear_on_timeout")}
+            return ProcessingTimeoutTrigger(_trigger(spec["of"]), _millis(spec["timeout"]), **flags)
         case "count":
             return CountTrigger(spec["size"])
         case "delta":

@@ -2,9 +2,11 @@
 
 A spec is JSON. `epochs` holds the records: key, value, timestamp, and the side of a join (0 in other jobs). At the end
 of each epoch the watermark moves to the largest timestamp so far - out_of_orderness - 1, and at the end of the job to
-the end of time. All is event time, so Flink's result is always the same. `ordered` says that functions may depend on
-the order of a window's records. It is false where Flink does not define that order: see `_is_ordered`. `columns` are
-those of a result record that are compared. `checkdam` says how only Checkdam runs the job: parallelism, backend, crash.
+the end of time. With a `clock`, which has a time for each epoch, windows and triggers may be in processing time: before
+the records of an epoch the clock moves to its time, and stands still until the next. `ordered` says that functions may
+depend on the order of a window's records. It is false where Flink does not define that order: see `_is_ordered`.
+`columns` are those of a result record that are compared. `checkdam` says how only Checkdam runs the job: parallelism,
+backend, crash.
 """
 
 from __future__ import annotations
@@ -20,10 +22,17 @@ SUMS = ["sum", "min", "max", "reduce", "aggregate"]
 
 TEXTS = ["reduce_process", "aggregate_process", "apply", "process", "process_global_state", "process_window_state"]
 SESSIONS = ("session", "session_by_record")
+PROCESSING_TIME_EACH = 3
+"""One seed of so many is a job with a clock."""
 
 
 def random_spec(seed: int) -> Spec:
     """Return the job of this seed."""
+    return processing_time_spec(seed) if seed % PROCESSING_TIME_EACH == 0 else event_time_spec(seed)
+
+
+def event_time_spec(seed: int) -> Spec:
+    """Return a job without a clock."""
     random = Random(seed)
     kind = random.choices(["window", "window_all", "join", "co_group", "interval_join"], [60, 15, 8, 8, 9])[0]
     spec: Spec = {"seed": seed, "kind": kind, "lateness": 0, "late": False, "ordered": False, "columns": [0, 1, 2]}
@@ -45,13 +54,50 @@ def random_spec(seed: int) -> Spec:
         spec["epochs"] = _without_equal_times(spec["epochs"], by_key=kind != "window_all")
     if kind in ("join", "co_group") and _depends_on_side_order(spec, is_punctual=not stragglers):
         _part_sides(spec["epochs"], random)
-    spec["checkdam"] = {
+    spec["checkdam"] = _run_options(spec, random)
+    return spec
+
+
+def processing_time_spec(seed: int) -> Spec:
+    """Return a job with a clock: with windows in processing time, or in event time with a timeout."""
+    random = Random(seed)
+    kind = random.choices(["window", "window_all", "join", "co_group"], [60, 20, 10, 10])[0]
+    spec: Spec = {"seed": seed, "kind": kind, "late": False, "ordered": False, "columns": [0, 1, 2], "then": None}
+    spec["lateness"] = random.choice([0, 0, 8])  # it means nothing in processing time
+    has_sides = kind in ("join", "co_group")
+    if not has_sides and random.random() < 0.2:
+        spec["assigner"] = _assigner(random, ["tumbling", "sliding"])
+        of = _one_trigger(random, random.choice(["event_time", "continuous", "count", "total", "delta"]))
+        trigger: Spec | None = _timeout(random, of)
+    else:
+        spec["assigner"] = _assigner(random, _assigners_of(kind))
+        if spec["assigner"]["kind"] not in ("global", "count"):
+            spec["assigner"]["time"] = "processing"
+        trigger = _clock_trigger(random, spec["assigner"]["kind"], has_sides=has_sides)
+    if has_sides:
+        spec["evictor"] = _evictor(random, ordered=False)
+    else:
+        _add_windows(spec, random, disorder=0)  # by the clock no record is behind, and no session joins two others
+        spec["late"], spec["then"] = False, None
+    spec["trigger"] = trigger
+    disorder = random.choice([0, 10, 30])
+    spec["out_of_orderness"] = random.choice([0, disorder])
+    spec["epochs"] = _epochs(random, disorder, stragglers=0.0, has_sides=has_sides)
+    spec["clock"] = _clock(random, spec["epochs"])
+    if spec["assigner"]["kind"] == "session_by_record":
+        spec["epochs"] = _without_equal_windows(spec)
+    _let_each_epoch_advance(spec["epochs"], random)
+    spec["checkdam"] = _run_options(spec, random)
+    return spec
+
+
+def _run_options(spec: Spec, random: Random) -> Spec:
+    return {
         "parallelism": random.choice([1, 2, 3]),
         "backend": random.choice(["hashmap", "hashmap", "rocksdb"]),
         "joins_batches": random.random() < 0.7,
         "crash_in_epoch": random.choice([None, None, random.randint(1, len(spec["epochs"]))]),
     }
-    return spec
 
 
 def punctual_spec(seed: int) -> Spec:
@@ -195,11 +241,35 @@ def _trigger(random: Random, assigner: str) -> Spec | None:
     return {"kind": "purging", "of": trigger} if random.random() < 0.35 else trigger
 
 
+def _clock_trigger(random: Random, assigner: str, *, has_sides: bool) -> Spec | None:
+    """Choose a trigger of windows in processing time, or of a global window in a job with a clock."""
+    if assigner == "count" or random.random() < 0.3:
+        return None
+    kinds = ["continuous_processing_time", "continuous_processing_time"]
+    if assigner != "global":
+        kinds += ["processing_time"]
+    if not has_sides:  # which side's records come first is not defined
+        kinds += ["count", "total"]
+        if assigner not in SESSIONS:  # Flink's delta trigger cannot merge
+            kinds += ["delta"]
+    trigger = _one_trigger(random, random.choice(kinds))
+    if random.random() < 0.35:
+        trigger = {"kind": "purging", "of": trigger}
+    # Flink's timeout trigger cannot merge
+    return _timeout(random, trigger) if assigner not in SESSIONS and random.random() < 0.4 else trigger
+
+
+def _timeout(random: Random, trigger: Spec) -> Spec:
+    flags = {name: random.random() < 0.5 for name in ("reset_on_record", "clear_on_timeout")}
+    return {"kind": "timeout", "of": trigger, "timeout": random.randint(1, 40), **flags}
+
+
 def _one_trigger(random: Random, kind: str) -> Spec:
     options = {
         "count": {"size": random.randint(1, 6)},
         "total": {"limit": random.randint(3, 40)},
         "continuous": {"interval": random.randint(1, 20)},
+        "continuous_processing_time": {"interval": random.randint(1, 20)},
         "delta": {"threshold": random.randint(0, 8)},
     }
     return {"kind": kind, **options.get(kind, {})}
@@ -265,6 +335,44 @@ def _without_equal_times(epochs: list[list[Record]], *, by_key: bool) -> list[li
                 seen.add(place)
                 left[-1].append(record)
     return left
+
+
+def _clock(random: Random, epochs: list[list[Record]]) -> list[int]:
+    """Return a time for each epoch. Mostly an epoch without records is added, at whose time every window has ended."""
+    now = random.choice([0, 1_700_000_000_000])
+    times = []
+    for _ in epochs:
+        now += random.choice([0, random.randint(1, 10), random.randint(5, 60)])
+        times.append(now)
+    if random.random() < 0.7:
+        epochs.append([])
+        times.append(now + 1_000)
+    return times
+
+
+def _without_equal_windows(spec: Spec) -> list[list[Record]]:
+    """Leave out records whose session is exactly that of an earlier record: see SESSION_THAT_FLINK_FORGETS."""
+    gaps = spec["assigner"]["gaps"]
+    seen: set[tuple[str, int, int]] = set()
+    left: list[list[Record]] = []
+    for now, epoch in zip(spec["clock"], spec["epochs"], strict=True):
+        left.append([])
+        for record in epoch:
+            window = record[0] if spec["kind"] != "window_all" else "", now, gaps[record[1] % len(gaps)]
+            if window not in seen:
+                seen.add(window)
+                left[-1].append(record)
+    return left
+
+
+def _let_each_epoch_advance(epochs: list[list[Record]], random: Random) -> None:
+    """Let the records of each epoch move the watermark: the source on Flink waits for it before it moves the clock."""
+    newest: int | None = None
+    for epoch in filter(None, epochs):
+        largest = max(record[2] for record in epoch)
+        if newest is not None and largest <= newest:
+            largest = epoch[-1][2] = newest + random.randint(1, 10)
+        newest = largest
 
 
 def _depends_on_side_order(spec: Spec, *, is_punctual: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.flink.comparison import KEPT_SEEDS, checkdam_answer, difference, kept_answers, multiset
-from tests.flink.epoch_cuts import EPOCH_CUTS, EpochCut
+from tests.flink.epoch_cuts import EPOCH_CUTS, TIMER_OF_THE_PAST, EpochCut
 from tests.flink.job_specs import SESSION_THAT_FLINK_FORGETS, random_spec
 
 
@@ -38,3 +38,21 @@ def test_a_session_that_flink_forgets_is_kept() -> None:
 
     assert answer["results"] == [[["applied", "a", 0, 10, [1, 3, 4]], 9]]
     assert kept_answers()[spec["seed"]]["results"] == [[["applied", "a", 0, 10, [3]], 9]]
+
+
+def test_a_timer_of_the_past_fires_at_the_end_of_the_epoch() -> None:
+    spec = TIMER_OF_THE_PAST
+
+    answer = checkdam_answer(spec)
+
+    assert answer["results"] == [[["applied", "a", 0, 10, [1, 2, 3]], 9]]
+    assert multiset(kept_answers()[spec["seed"]]["results"]) == multiset(
+        [["applied", "a", 0, 10, values], 9] for values in ([1], [1, 2], [1, 2, 3])
+    )
+
+
+def test_the_kept_answers_include_enough_jobs_of_either_time() -> None:
+    specs = list(map(random_spec, KEPT_SEEDS))
+
+    assert len([spec for spec in specs if "clock" not in spec]) >= 40
+    assert len([spec for spec in specs if "clock" in spec]) >= 20

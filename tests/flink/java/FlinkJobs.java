@@ -7,16 +7,23 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.PriorityQueue;
 import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Delayed;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.functions.CoGroupFunction;
 import org.apache.flink.api.common.functions.JoinFunction;
 import org.apache.flink.api.common.functions.ReduceFunction;
+import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.api.common.serialization.SerializerConfigImpl;
 import org.apache.flink.api.common.state.KeyedStateStore;
 import org.apache.flink.api.common.state.ReducingState;
@@ -28,6 +35,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.sink2.Sink;
 import org.apache.flink.api.connector.sink2.SinkWriter;
 import org.apache.flink.api.connector.sink2.WriterInitContext;
+import org.apache.flink.api.dag.Transformation;
 import org.apache.flink.api.java.functions.KeySelector;
 import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.api.java.tuple.Tuple4;
@@ -55,28 +63,44 @@ import org.apache.flink.streaming.api.functions.windowing.ProcessAllWindowFuncti
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
 import org.apache.flink.streaming.api.functions.windowing.WindowFunction;
 import org.apache.flink.streaming.api.functions.windowing.delta.DeltaFunction;
+import org.apache.flink.streaming.api.operators.AbstractStreamOperatorFactory;
+import org.apache.flink.streaming.api.operators.StreamOperator;
+import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
+import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.transformations.OneInputTransformation;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.api.windowing.assigners.EventTimeSessionWindows;
 import org.apache.flink.streaming.api.windowing.assigners.GlobalWindows;
+import org.apache.flink.streaming.api.windowing.assigners.ProcessingTimeSessionWindows;
+import org.apache.flink.streaming.api.windowing.assigners.SessionWindowTimeGapExtractor;
 import org.apache.flink.streaming.api.windowing.assigners.SlidingEventTimeWindows;
+import org.apache.flink.streaming.api.windowing.assigners.SlidingProcessingTimeWindows;
 import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
+import org.apache.flink.streaming.api.windowing.assigners.TumblingProcessingTimeWindows;
 import org.apache.flink.streaming.api.windowing.assigners.WindowAssigner;
 import org.apache.flink.streaming.api.windowing.evictors.CountEvictor;
 import org.apache.flink.streaming.api.windowing.evictors.DeltaEvictor;
 import org.apache.flink.streaming.api.windowing.evictors.Evictor;
 import org.apache.flink.streaming.api.windowing.evictors.TimeEvictor;
 import org.apache.flink.streaming.api.windowing.triggers.ContinuousEventTimeTrigger;
+import org.apache.flink.streaming.api.windowing.triggers.ContinuousProcessingTimeTrigger;
 import org.apache.flink.streaming.api.windowing.triggers.CountTrigger;
 import org.apache.flink.streaming.api.windowing.triggers.DeltaTrigger;
 import org.apache.flink.streaming.api.windowing.triggers.EventTimeTrigger;
+import org.apache.flink.streaming.api.windowing.triggers.ProcessingTimeTrigger;
+import org.apache.flink.streaming.api.windowing.triggers.ProcessingTimeoutTrigger;
 import org.apache.flink.streaming.api.windowing.triggers.PurgingTrigger;
 import org.apache.flink.streaming.api.windowing.triggers.Trigger;
 import org.apache.flink.streaming.api.windowing.triggers.TriggerResult;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import org.apache.flink.streaming.api.windowing.windows.Window;
+import org.apache.flink.streaming.runtime.tasks.ProcessingTimeService;
+import org.apache.flink.streaming.runtime.tasks.ProcessingTimeServiceAware;
+import org.apache.flink.streaming.runtime.tasks.ProcessingTimeServiceUtil;
 import org.apache.flink.util.Collector;
 import org.apache.flink.util.OutputTag;
 import org.apache.flink.util.TaggedUnion;
+import org.apache.flink.util.clock.Clock;
 
 /**
  * Runs job specs on Flink's own operators, all in one MiniCluster.
@@ -193,6 +217,9 @@ public final class FlinkJobs {
             default:
                 throw new IllegalArgumentException("kind " + spec.get("kind"));
         }
+        if (spec.hasNonNull("clock")) {
+            output = clocked(output, seed);
+        }
         DataStream<?> results = output;
         if (spec.hasNonNull("then")) {
             results = then(results, spec.get("then"));
@@ -206,6 +233,29 @@ public final class FlinkJobs {
                         .sinkTo(new Results(seed, true));
             }
         }
+    }
+
+    /** Returns the same window operator, whose timers go by the clock of the run. */
+    private static <T> SingleOutputStreamOperator<T> clocked(SingleOutputStreamOperator<T> windows, long seed) {
+        return clocked(windows, (OneInputTransformation<?, T>) windows.getTransformation(), seed);
+    }
+
+    private static <I, T> SingleOutputStreamOperator<T> clocked(
+            SingleOutputStreamOperator<T> windows, OneInputTransformation<I, T> operator, long seed) {
+        @SuppressWarnings("unchecked")
+        OneInputTransformation<I, T> clocked =
+                new OneInputTransformation<>(
+                        (Transformation<I>) operator.getInputs().get(0),
+                        operator.getName(),
+                        new Clocked<>(operator.getOperatorFactory(), seed),
+                        operator.getOutputType(),
+                        operator.getParallelism());
+        clocked.setStateKeySelector(operator.getStateKeySelector());
+        clocked.setStateKeyType(operator.getStateKeyType());
+        StreamExecutionEnvironment environment = windows.getExecutionEnvironment();
+        environment.getTransformations().remove(operator);
+        environment.getTransformations().add(clocked);
+        return new SingleOutputStreamOperator<>(environment, clocked) {};
     }
 
     private static int[] columns(JsonNode spec) {
@@ -398,6 +448,9 @@ public final class FlinkJobs {
     }
 
     private static WindowAssigner<Object, ? extends Window> assigner(JsonNode node) {
+        if (node.path("time").asText().equals("processing")) {
+            return processingTimeAssigner(node);
+        }
         switch (node.get("kind").asText()) {
             case "tumbling":
                 return TumblingEventTimeWindows.of(millis(node.get("size")), millis(node.get("offset")));
@@ -415,16 +468,34 @@ public final class FlinkJobs {
         }
     }
 
+    private static WindowAssigner<Object, TimeWindow> processingTimeAssigner(JsonNode node) {
+        switch (node.get("kind").asText()) {
+            case "tumbling":
+                return TumblingProcessingTimeWindows.of(millis(node.get("size")), millis(node.get("offset")));
+            case "sliding":
+                return SlidingProcessingTimeWindows.of(
+                        millis(node.get("size")), millis(node.get("slide")), millis(node.get("offset")));
+            case "session":
+                return ProcessingTimeSessionWindows.withGap(millis(node.get("gap")));
+            case "session_by_record":
+                return ProcessingTimeSessionWindows.withDynamicGap(gapOf(node.get("gaps")));
+            default:
+                throw new IllegalArgumentException("assigner " + node);
+        }
+    }
+
     @SuppressWarnings("unchecked")
     private static WindowAssigner<Object, TimeWindow> sessionsByRecord(JsonNode node) {
+        WindowAssigner<?, TimeWindow> assigner = EventTimeSessionWindows.withDynamicGap(gapOf(node));
+        return (WindowAssigner<Object, TimeWindow>) assigner;
+    }
+
+    private static SessionWindowTimeGapExtractor<Object> gapOf(JsonNode node) {
         long[] gaps = new long[node.size()];
         for (int index = 0; index < gaps.length; index++) {
             gaps[index] = node.get(index).asLong();
         }
-        WindowAssigner<?, TimeWindow> assigner =
-                EventTimeSessionWindows.withDynamicGap(
-                        (Object element) -> gaps[(int) Math.floorMod(event(element).f1, (long) gaps.length)]);
-        return (WindowAssigner<Object, TimeWindow>) assigner;
+        return element -> gaps[(int) Math.floorMod(event(element).f1, (long) gaps.length)];
     }
 
     /** Returns a record, out of what Flink wraps it in before a window of two streams. */
@@ -444,6 +515,16 @@ public final class FlinkJobs {
                 return EventTimeTrigger.create();
             case "continuous":
                 return ContinuousEventTimeTrigger.of(millis(node.get("interval")));
+            case "processing_time":
+                return ProcessingTimeTrigger.create();
+            case "continuous_processing_time":
+                return ContinuousProcessingTimeTrigger.of(millis(node.get("interval")));
+            case "timeout":
+                return ProcessingTimeoutTrigger.of(
+                        trigger(node.get("of")),
+                        millis(node.get("timeout")),
+                        node.get("reset_on_record").asBoolean(),
+                        node.get("clear_on_timeout").asBoolean());
             case "count":
                 return CountTrigger.of(node.get("size").asLong());
             case "delta":
@@ -479,8 +560,9 @@ public final class FlinkJobs {
 
     // -- input and output ----------------------------------------------------------------------------------------
 
-    /** What one job has written, and how far its output has come in event time. */
+    /** What one job has written, how far its output has come in event time, and the clock of its windows. */
     private static final class Run {
+        final CompletableFuture<RunClock> clock = new CompletableFuture<>();
         final Queue<String> results = new ConcurrentLinkedQueue<>();
         final Queue<String> late = new ConcurrentLinkedQueue<>();
         private long reached = Long.MIN_VALUE;
@@ -498,7 +580,154 @@ public final class FlinkJobs {
     }
 
     /**
-     * Sends the records of each epoch and then its watermark.
+     * A clock that stands still until the source moves it. Timers fire as by Flink's own service: in the task's mailbox,
+     * and when the millisecond they are registered for is over.
+     */
+    private static final class RunClock extends Clock implements ProcessingTimeService {
+        private final MailboxExecutor mailbox;
+        private final PriorityQueue<Timer> timers = new PriorityQueue<>();
+        private long now;
+
+        RunClock(MailboxExecutor mailbox) {
+            this.mailbox = mailbox;
+        }
+
+        /** Moves the clock and fires what is due; returns when that is done. Called by the source's thread. */
+        void moveTo(long time) throws Exception {
+            mailbox.submit(
+                            () -> {
+                                now = time;
+                                fireDue();
+                            },
+                            "move the clock")
+                    .get();
+        }
+
+        private void fireDue() {
+            while (!timers.isEmpty() && timers.peek().firesAt <= now) {
+                timers.poll().run();
+            }
+        }
+
+        @Override
+        public ScheduledFuture<?> registerTimer(long time, ProcessingTimeCallback target) {
+            long firesAt = now + ProcessingTimeServiceUtil.getProcessingTimeDelay(time, now);
+            Timer timer = new Timer(firesAt, time, target);
+            timers.add(timer);
+            if (firesAt <= now) {
+                mailbox.execute(this::fireDue, "a timer that is due already");
+            }
+            return timer;
+        }
+
+        @Override
+        public Clock getClock() {
+            return this;
+        }
+
+        @Override
+        public long getCurrentProcessingTime() {
+            return now;
+        }
+
+        @Override
+        public long absoluteTimeMillis() {
+            return now;
+        }
+
+        @Override
+        public long relativeTimeMillis() {
+            return now;
+        }
+
+        @Override
+        public long relativeTimeNanos() {
+            return TimeUnit.MILLISECONDS.toNanos(now);
+        }
+
+        @Override
+        public ScheduledFuture<?> scheduleAtFixedRate(ProcessingTimeCallback target, long delay, long period) {
+            throw new UnsupportedOperationException("windows have no periodic timers");
+        }
+
+        @Override
+        public ScheduledFuture<?> scheduleWithFixedDelay(ProcessingTimeCallback target, long delay, long period) {
+            throw new UnsupportedOperationException("windows have no periodic timers");
+        }
+
+        @Override
+        public CompletableFuture<Void> quiesce() {
+            timers.clear();
+            return CompletableFuture.completedFuture(null);
+        }
+    }
+
+    /** A registered timer; running a cancelled one does nothing. */
+    private static final class Timer extends FutureTask<Void> implements ScheduledFuture<Void> {
+        final long firesAt;
+
+        Timer(long firesAt, long time, ProcessingTimeService.ProcessingTimeCallback target) {
+            super(
+                    () -> {
+                        target.onProcessingTime(time);
+                        return null;
+                    });
+            this.firesAt = firesAt;
+        }
+
+        @Override
+        protected void setException(Throwable failure) {
+            throw new IllegalStateException("a timer failed", failure);
+        }
+
+        @Override
+        public long getDelay(TimeUnit unit) {
+            throw new UnsupportedOperationException("the clock stands still");
+        }
+
+        @Override
+        public int compareTo(Delayed other) {
+            return Long.compare(firesAt, ((Timer) other).firesAt);
+        }
+    }
+
+    /** Makes a window operator with the clock of a run. */
+    private static final class Clocked<T> extends AbstractStreamOperatorFactory<T> {
+        private final StreamOperatorFactory<T> factory;
+        private final long seed;
+
+        Clocked(StreamOperatorFactory<T> factory, long seed) {
+            this.factory = factory;
+            this.seed = seed;
+            chainingStrategy = factory.getChainingStrategy();
+        }
+
+        @Override
+        public <O extends StreamOperator<T>> O createStreamOperator(StreamOperatorParameters<T> given) {
+            RunClock clock = new RunClock(given.getMailboxExecutor());
+            ((ProcessingTimeServiceAware) factory).setProcessingTimeService(clock);
+            O made =
+                    factory.createStreamOperator(
+                            new StreamOperatorParameters<>(
+                                    given.getContainingTask(),
+                                    given.getStreamConfig(),
+                                    given.getOutput(),
+                                    () -> clock,
+                                    given.getOperatorEventDispatcher(),
+                                    given.getMailboxExecutor()));
+            RUNS.get(seed).clock.complete(clock);
+            return made;
+        }
+
+        @Override
+        @SuppressWarnings("rawtypes")
+        public Class<? extends StreamOperator> getStreamOperatorClass(ClassLoader loader) {
+            return factory.getStreamOperatorClass(loader);
+        }
+    }
+
+    /**
+     * Moves the clock, if the job has one, sends the records of each epoch, and then its watermark.
      *
      * <p>It waits until the watermark has arrived at the sink, so that a record of the next epoch never overtakes it on
      * the other input of a join.
@@ -517,7 +746,11 @@ public final class FlinkJobs {
             Run run = RUNS.get(read.get("seed").asLong());
             long largest = Long.MIN_VALUE;
             long reached = Long.MIN_VALUE;
+            int number = 0;
             for (JsonNode epoch : read.get("epochs")) {
+                if (read.hasNonNull("clock") && isRunning) {
+                    run.clock.get().moveTo(read.get("clock").get(number++).asLong());
+                }
                 for (JsonNode record : epoch) {
                     long timestamp = record.get(2).asLong();
                     largest = Math.max(largest, timestamp);
