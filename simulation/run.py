@@ -6,7 +6,7 @@ import random
 import secrets
 import traceback
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from tests.support.event_time_counts import EVENT_TIME_COUNTS, EventTimeCount, random_events
 from tests.support.savepoint_places import SavepointPlace
 from tests.support.word_count import UID, WindowedWordCount, WordCount
 
@@ -47,7 +48,7 @@ from simulation.storages import GuardedStorage, TroubledStorage, decoded
 
 _KEYS = "abcdefghijkl"
 _MOST_DRIVERS = 12
-_WINDOWED_EACH = 4  # one seed of so many counts in windows
+_WINDOWED_EACH = 4  # one seed of so many counts in windows, half of these in event time
 _USUAL_STEPS = 350  # of a driver
 _MEMORY = Path("/dev/shm")  # files in memory, where there is such a directory
 _STORAGES = ("checkpoints", "output", "savepoints")
@@ -97,8 +98,7 @@ class _Run:
         self.memories[0].on_complete = lambda directory: self._perhaps_soon(0.1)
         self.memories[2].on_complete = self._savepoint_completed
         self.storages = [self._storage(name, memory) for name, memory in zip(_STORAGES, self.memories, strict=True)]
-        counting = WindowedWordCount if self.is_windowed else WordCount
-        self.count = counting(self._words(), storage=self.storages[0], sink=self.storages[1])
+        self.count = self._counting()
         self.place = SavepointPlace(self.storages[2])
         self.checkpoints = CheckpointConfig(
             interval=self.rng.choice([timedelta(0), timedelta(0), timedelta(seconds=1), None]),
@@ -116,11 +116,18 @@ class _Run:
             self.settings = local.with_value(config.STATE_BACKEND, "rocksdb")
         self.story.append(f"{self.checkpoints}, {self.settings.get(config.STATE_BACKEND)}")
         if self.is_windowed:
-            self.story.append("counts in windows")
+            self.story.append(f"counts in windows: {type(self.count).__name__}")
 
     @property
     def is_windowed(self) -> bool:
         return self.seed % _WINDOWED_EACH == 0
+
+    def _counting(self) -> WordCount:
+        storages: Any = {"storage": self.storages[0], "sink": self.storages[1]}
+        if self.seed % (2 * _WINDOWED_EACH) == 0:
+            kind = EVENT_TIME_COUNTS[self.seed // (2 * _WINDOWED_EACH) % len(EVENT_TIME_COUNTS)]
+            return kind(random_events(self.rng, "abcd"), **storages)
+        return (WindowedWordCount if self.is_windowed else WordCount)(self._words(), **storages)
 
     def _words(self) -> list[list[str]]:
         """Return epochs that change most keys, or few of many: then snapshots build on earlier ones."""
@@ -153,7 +160,12 @@ class _Run:
         self.scheduler.plan.clear()
         self.job, self.plans = job, True
         for _ in range(self.rng.choice([0, 2, 3, 5, 8])):
-            self._plan(self.rng.choice([*_FAULTS, *_REQUESTS]), within=_USUAL_STEPS)
+            self._plan(self.rng.choice([*_FAULTS, *self._requests()]), within=_USUAL_STEPS)
+
+    def _requests(self) -> Sequence[str]:
+        """Return what may be asked of the job. Draining ends event time, so that windows count anew after it."""
+        is_event_time = isinstance(self.count, EventTimeCount)
+        return [each for each in _REQUESTS if not (is_event_time and each == "stop and drain")]
 
     def _plan(self, what: str, *, within: int) -> None:
         job, number = self.job, self.rng.randrange(4)
@@ -318,9 +330,9 @@ class _Run:
             raise BrokenPromiseError(f"output is not exact: lost {dict(lost)}, repeated {dict(repeated)}")
         is_rocksdb = self.settings.get(config.STATE_BACKEND) == "rocksdb"
         if self.is_windowed:
-            state = {
-                key: count for key, by_window in job.state(UID, WINDOW_CONTENTS).items() for count in by_window.values()
-            }
+            kept = {each.name for each in job.savepoint().states(UID)}  # windows that are over leave nothing
+            contents = job.state(UID, WINDOW_CONTENTS) if WINDOW_CONTENTS in kept else {}
+            state = {key: count for key, by_window in contents.items() for count in by_window.values()}
         else:
             state = job.state(UID, OP_STATE) if is_rocksdb else job.state(UID)
         if state != count.expected_state():

@@ -28,7 +28,7 @@ class WordCount:
     """Counts words into an exactly-once file sink; each word leaves with its count so far."""
 
     def __init__(
-        self, epochs: Iterable[Iterable[str]], *, storage: Storage | None = None, sink: Storage | None = None
+        self, epochs: Iterable[Iterable[Any]], *, storage: Storage | None = None, sink: Storage | None = None
     ) -> None:
         self.epochs = [list(epoch) for epoch in epochs]
         self.storage = storage or MemoryStorage()
