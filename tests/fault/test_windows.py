@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.savepoint_places import SavepointPlace
 
 from checkdam import (
     ContinuousEventTimeTrigger,
@@ -21,6 +22,8 @@ from checkdam import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from checkdam.ids import JobId
+from checkdam.state.snapshot_handles import SavepointFormat
 from checkdam.testing import (
     DriverKilled,
     LocalJob,
@@ -31,6 +34,7 @@ from checkdam.testing import (
     kill_driver,
     kill_slot,
 )
+from checkdam.testing.gate import Gate
 from checkdam.testing.trouble import Deed
 
 pytestmark = pytest.mark.slow
@@ -69,6 +73,20 @@ class Windows:
 
     def job(self, *troubles: Trouble, parallelism: int = 2) -> LocalJob:
         return LocalJob(self.build, EPOCHS, self.storage, record_type=Event, troubles=troubles, parallelism=parallelism)
+
+    def savepoint(self, epochs: int, target: str, format: SavepointFormat) -> str:
+        """Run the first epochs and stop with a savepoint."""
+        job = LocalJob(self.build, EPOCHS[:epochs], self.storage, record_type=Event, parallelism=2, until=Gate())
+        control = job.start()
+        job.heard.wait_for_epoch(epochs)
+        path = control.stop_with_savepoint(target, format, drain=False).result(60)
+        job.join()
+        return path
+
+    def resume(self, savepoint: str) -> None:
+        """Run the other epochs as a new job, with more subtasks."""
+        job = LocalJob(self.build, EPOCHS, self.storage, record_type=Event, parallelism=3, job_id=JobId("d" * 32))
+        job.run(restore=savepoint)
 
     def build(self, env: StreamExecutionEnvironment, stream: DataStream[Any]) -> None:
         env.set_state_backend(self.backend)
@@ -156,6 +174,21 @@ def test_windows_go_on_with_the_other_backend(before: str, after: str) -> None:
 
     windows.backend = after
     windows.job(parallelism=1).run()
+
+    assert windows.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+@pytest.mark.parametrize("format", SavepointFormat)
+@pytest.mark.parametrize(("before", "after"), [("hashmap", "rocksdb"), ("rocksdb", "hashmap")])
+def test_a_savepoint_takes_windows_to_the_other_backend_and_parallelism(
+    before: str, after: str, format: SavepointFormat, epochs: int
+) -> None:
+    windows, place = Windows(before), SavepointPlace()
+    path = windows.savepoint(epochs, place.uri, format)
+
+    windows.backend = after
+    windows.resume(path)
 
     assert windows.rows() == EXPECTED
 
