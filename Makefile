@@ -1,9 +1,9 @@
-# Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests.
+# Every target sets up what it needs: a virtual environment in .venv, Java where Spark runs, Chromium for the page's tests, PyFlink to compare with.
 # Variables: PYTHON (interpreter for .venv), TESTS (what make test runs), ROUNDS and SEED (of make chaos), SEEDS and SEED
 # (of make simulate), COUNT and SEED (of make test-flink); CHECKED=1 lets make test leave out the tests that make check has
 # just run.
 
-.PHONY: help demo test test-spark test-flink check simulate docs bench chaos environment java jdk quick-java chromium clean
+.PHONY: help demo test test-spark test-flink check simulate docs bench chaos environment java jdk quick-java chromium pyflink clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
@@ -50,7 +50,7 @@ simulate: environment
 docs: environment
 	@$(RUN) -m tools.configuration_docs
 
-bench: environment java chromium
+bench: environment java chromium pyflink
 	@$(RUN) -m benchmarks
 
 chaos: environment java
@@ -70,6 +70,9 @@ quick-java: environment java
 
 chromium:
 	@sh tools/chromium.sh
+
+pyflink: environment
+	@PYTHON="$(PYTHON)" sh tools/pyflink.sh >/dev/null
 
 clean:
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

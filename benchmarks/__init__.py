@@ -1,4 +1,4 @@
-"""Compares the speed of Checkdam with Spark's own ways to keep state: `python -m benchmarks` measures both in one run.
+"""Compares the speed of Checkdam with Spark's ways to keep state, and PyFlink's: `python -m benchmarks` measures all.
 
 `__main__` reads the options. The comparisons: `throughput` (records per second), `kinds` (every kind of state), `state`
 and `durable` (checkpoints, restores, memory), `serializers`. Each side runs in its own process (`sides/`), started by

@@ -46,6 +46,7 @@ class Sizes:
 
     # Windows. The peer of session windows is slow, so both sides have epochs of this smaller size.
     window_seconds: int = 10  # of event time in an epoch
+    pyflink_epochs: tuple[int, ...] = (100_000, 500_000)  # those of full size count
     session_first_epochs: tuple[int, ...] = (20_000, 100_000)
     session_records: int = 100_000
     sliding_keys: int = 1_000
@@ -88,6 +89,7 @@ QUICK = Sizes(
     rescales=1,
     values=500,
     value_rounds=3,
+    pyflink_epochs=(500, 10_000),
     session_first_epochs=(500,),
     session_records=2_000,
     sliding_keys=50,

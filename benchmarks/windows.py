@@ -1,4 +1,4 @@
-"""Windows: tumbling ones against Spark's own, sessions against transformWithState; sliding ones in simpler ways."""
+"""Windows against Spark's own and PyFlink's; sessions against transformWithState; sliding ones in simpler ways."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.measuring import Measurements, Side
 from benchmarks.processes import Sides
 from benchmarks.report import Figure
+from benchmarks.sides.flink import PYFLINK
 from benchmarks.sides.sliding_windows import BY_RECORD_PART
 from benchmarks.sizes import Sizes
 from benchmarks.words import timed
@@ -25,6 +26,11 @@ TUMBLING_ROCKSDB = Side(
     "tumbling windows, aggregate, on rocksdb", "windows", {"assigner": "tumbling", "backend": "rocksdb", **_WITH}
 )
 SPARK_TUMBLING = Side("Spark's groupBy(window()).count(), append, RocksDB", "spark_tumbling", _WITH)
+PYFLINK_TUMBLING = Side(
+    "PyFlink's tumbling windows, aggregate, thread mode, text sink",
+    "pyflink_tumbling",
+    {"seconds": SECONDS, "settings": PYFLINK},
+)
 SESSIONS = Side("session windows, aggregate", "windows", {"assigner": "session", **_WITH})
 SPARK_SESSIONS = Side("sessions by hand in transformWithState", "spark_sessions", _WITH)
 
@@ -36,7 +42,7 @@ WAYS = {
 
 
 class Windows:
-    """All sides make their state durable with every epoch."""
+    """All sides make their state durable with every epoch, PyFlink every second."""
 
     def __init__(self, measurements: Measurements, sides: Sides, sizes: Sizes) -> None:
         self._taken = measurements
@@ -44,7 +50,7 @@ class Windows:
         self._sizes = sizes
 
     def windows(self) -> list[Figure]:
-        return [*self._sliding(), *self._tumbling(), *self._sessions()]
+        return [*self._sliding(), *self._tumbling(), *self._against_pyflink(), *self._sessions()]
 
     def _tumbling(self) -> list[Figure]:
         sizes, speed = self._sizes, self._taken.speed
@@ -57,6 +63,18 @@ class Windows:
             Figure(f"{what}, against Spark's window()", speed(TUMBLING, SPARK_TUMBLING), at_least=1),
             Figure(f"{what} on rocksdb, against Spark's window()", speed(TUMBLING_ROCKSDB, SPARK_TUMBLING)),
             *map(self._taken.rate, (TUMBLING, TUMBLING_ROCKSDB, SPARK_TUMBLING)),
+        ]
+
+    def _against_pyflink(self) -> list[Figure]:
+        """Compare with what `_tumbling` measured: the same keys, and as many records in each window."""
+        sizes, epochs = self._sizes, self._sizes.pyflink_epochs
+        full = sum(records == sizes.records for records in epochs)
+        source = self._taken.input("pyflink", lambda path: timed(path, epochs, sizes.keys, sizes.window_seconds))
+        self._taken.measure([PYFLINK_TUMBLING], source, first=len(epochs) - full)
+        what = f"tumbling windows of {SECONDS} s, aggregate, against PyFlink (thread mode)"
+        return [
+            Figure(what, self._taken.speed(TUMBLING, PYFLINK_TUMBLING), at_least=20),
+            self._taken.rate(PYFLINK_TUMBLING),
         ]
 
     def _sessions(self) -> list[Figure]:

@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.sides import (
     async_calls,
     bounded,
+    flink,
     jobs,
     kinds,
     page,
@@ -30,6 +31,7 @@ SIDES: dict[str, Callable[..., Any]] = {
     "kinds": kinds.run,
     "larger_than_memory": bounded.larger_than_memory,
     "limit": spark.limit,
+    "pyflink_tumbling": flink.pyflink_tumbling,
     "sql_count": spark.sql_count,
     "transform_with_state": spark.transform_with_state,
     "write_state": state.write,

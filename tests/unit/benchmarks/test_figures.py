@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from benchmarks.kinds import ALONE
 from benchmarks.measuring import Measurements, Side, steady_seconds
 from benchmarks.processes import SideFailedError, Sides
 from benchmarks.report import Figure, write_json
-from benchmarks.sizes import QUICK
+from benchmarks.sides.flink import ended_windows, join_files
+from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import one_epoch_each
 from benchmarks.windows import WAYS
 from benchmarks.words import Changes, Input, changes, pairs, timed, uniform
@@ -130,6 +132,38 @@ def test_sliding_windows_are_measured_in_every_way_without_spark(tmp_path: Path)
     seconds = Sides(tmp_path).run("sliding_windows", "sliding", **sizes)
 
     assert {way: len(each) for way, each in seconds.items()} == dict.fromkeys(WAYS, 2)
+
+
+def test_flink_gets_every_line_with_the_epochs_in_their_order_in_each_file(tmp_path: Path) -> None:
+    timed(tmp_path / "timed", [30, 10, 20], keys=3, seconds=10)
+
+    join_files(tmp_path / "timed", tmp_path / "joined", subtasks=2)
+
+    joined = _lines(tmp_path / "joined")
+    assert sorted(chain(*joined)) == sorted(chain(*_lines(tmp_path / "timed")))
+    epochs = [[int(at) // 10_000 for at in file[1::2]] for file in joined]
+    assert epochs == [[0] * 15 + [1] * 5 + [2] * 10] * 2
+
+
+def test_a_window_of_flink_ends_with_the_last_subtask_and_has_the_records_of_all(tmp_path: Path) -> None:
+    output, ended = tmp_path / "output" / "hour", tmp_path / "ended"
+    output.mkdir(parents=True)
+    ended.mkdir()
+    (output / "part-0").write_text("(word1,0,3)\n(word1,10000,2)\n")
+    (output / "part-1").write_text("(word2,0,1)\n")
+    (ended / "a.json").write_text(json.dumps({"10000": 9.0, "0": 4.0}))
+    (ended / "b.json").write_text(json.dumps({"0": 5.0}))
+
+    windows = ended_windows(tmp_path / "output", ended)
+
+    assert windows == [{"ended_at": 5.0, "records": 4}, {"ended_at": 9.0, "records": 2}]
+
+
+@pytest.mark.parametrize("sizes", [FULL, QUICK])
+def test_pyflink_is_compared_by_epochs_of_the_same_size_after_a_first_one(sizes: Sizes) -> None:
+    first, *_, last = sizes.pyflink_epochs
+
+    assert first < last == sizes.records
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
