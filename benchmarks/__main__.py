@@ -27,7 +27,7 @@ from benchmarks.windows import Windows
 COMPARISONS = (
     *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
     *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "queries"),
-    *("web-page", "async-calls", "windows"),
+    *("web-page", "async-calls", "windows", "pyflink"),
 )
 _BUSY = 0.7
 
@@ -67,6 +67,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
     """Return every comparison by name, in the order of `COMPARISONS`, and the object that prepares some of them."""
     measurements = Measurements(sides, inputs)
     throughput, kinds = Throughput(measurements, sizes), Kinds(measurements, sides, sizes)
+    windows = Windows(measurements, sides, sizes)
     state, durable = State(sides, sizes, inputs), Durable(sides, sizes, inputs)
     return throughput, {
         "transform-with-state": throughput.transform_with_state,
@@ -87,7 +88,8 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "queries": Queries(sides, sizes, inputs).queries,
         "web-page": WebPage(sides, sizes).interactive,
         "async-calls": AsyncCalls(sides, sizes).calls,
-        "windows": Windows(measurements, sides, sizes).windows,
+        "windows": windows.windows,
+        "pyflink": windows.against_pyflink,
     }
 
 

@@ -28,14 +28,24 @@ find_python() {
     stop "PyFlink needs Python 3.9 to 3.12: install one of them, or say where it is with PYTHON=/path/to/python3."
 }
 
+# The interpreter that the environment was made with may be gone.
+is_ready() {
+    [ "$(cat "$home/.installed" 2>/dev/null)" = "$wanted" ] && "$home/bin/python" -c '' 2>/dev/null
+}
+
 wanted="$version $home"
-if [ "$(cat "$home/.installed" 2>/dev/null)" != "$wanted" ]; then
+if ! is_ready; then
     python=$(find_python)
     echo "Installing PyFlink $version into build/pyflink (once, some hundred megabytes)" >&2
     mkdir -p build
     rm -rf "$home"
     "$python" -m venv "$home"
-    "$home/bin/python" -m pip install --quiet --disable-pip-version-check "apache-flink==$version" >&2
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    "$home/bin/python" -m pip install --quiet --disable-pip-version-check "apache-flink==$version" >"$log" 2>&1 || {
+        tail -n 5 "$log" >&2
+        stop "PyFlink $version could not be installed from PyPI with $("$python" --version)."
+    }
     echo "$wanted" >"$home/.installed"
 fi
 

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +27,12 @@ SETTINGS = {
 }
 
 PYFLINK = {"python.execution-mode": "thread", "parallelism.default": "1"}
-"""The fastest of those tried with PyFlink 2.3.0 on 2 cores, with 100 000 keys and 150 000 records in a window.
+"""Thread mode with one subtask, the better of one and two at full size: 100 000 keys, 500 000 records in a window.
 
-One subtask counts 10 800 records a second, two count 7 200: both need the one Python of their process. With two,
-checkpoints every 10 s instead of every second make no difference. In process mode, with bundles of 10 000 or 100 000
-records and all keys in the cache of state, two subtasks do not get through 150 000 records in 75 s.
+PyFlink 2.3.0 on 2 cores, two runs of each in turns: one subtask counts 13 369 and 13 349 records a second, two count
+6 256 and 5 962. Short runs differ: in runs of 50 000 records two subtasks reached 12 208 and 16 581. Process mode was
+tried with 150 000 records in a window, bundles of 10 000 and 100 000 and two subtasks: it had not ended after 75 s.
+Nothing else was tried, so other settings may be faster.
 """
 
 
@@ -85,8 +87,12 @@ def ended_windows(output: Path, ended: Path) -> Sequence[dict[str, float]]:
 
 
 def _interpreter() -> str:
+    """Return PyFlink's interpreter, or end with what is missing: this is printed in place of the figure."""
     script = _REPOSITORY / "tools" / "pyflink.sh"
-    return subprocess.run(["sh", str(script)], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    made = subprocess.run(["sh", str(script)], capture_output=True, text=True)
+    if made.returncode:
+        sys.exit(made.stderr.strip())
+    return made.stdout.strip()
 
 
 def _environment(python: str) -> dict[str, str]:

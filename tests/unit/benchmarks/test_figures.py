@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.report import Figure, write_json
 from benchmarks.sides.flink import ended_windows, join_files
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import one_epoch_each
-from benchmarks.windows import WAYS
+from benchmarks.windows import WAYS, Windows
 from benchmarks.words import Changes, Input, changes, pairs, timed, uniform
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,20 @@ def test_pyflink_is_compared_by_epochs_of_the_same_size_after_a_first_one(sizes:
     assert first < last == sizes.records
 
 
+def test_without_pyflink_only_its_own_comparison_is_not_measured(tmp_path: Path) -> None:
+    """Other sides than PyFlink's are measured by the same object afterwards, as if PyFlink were not asked for."""
+    sizes = replace(QUICK, first_epochs=1, epochs=1, pyflink_epochs=(500, 10_000), session_first_epochs=(2_000,))
+    sides = _WithoutPyFlink(tmp_path)
+    windows = Windows(Measurements(sides, tmp_path), sides, sizes)
+
+    with pytest.raises(SideFailedError, match=r"PyFlink needs Python 3\.9 to 3\.12"):
+        windows.against_pyflink()
+
+    named = [figure.name for figure in windows.windows() if figure.bar is not None]
+    assert len(named) == 3
+    assert not any("PyFlink" in name for name in named)
+
+
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_state_is_restored_as_it_was_written_at_any_parallelism(tmp_path: Path, backend: str) -> None:
     """The sides themselves look whether the keys are there."""
@@ -229,6 +244,19 @@ class _Scripted(Sides):
         if side not in self._ends:
             raise SideFailedError(f"{side} broke")
         return {"epochs": [{"ended_at": end, "records": arguments["records"]} for end in self._ends[side]]}
+
+
+class _WithoutPyFlink(Sides):
+    """Sides whose epochs take a second each, on a machine that PyFlink does not run on."""
+
+    def run(self, side: str, what: str, **arguments: Any) -> Any:
+        if side == "pyflink_tumbling":
+            raise SideFailedError("PyFlink needs Python 3.9 to 3.12")
+        if side == "sliding_windows":
+            return {way: [1.0] for way in WAYS}
+        lines = [path.read_text().count("\n") for path in sorted(Path(arguments["path"]).iterdir())]
+        records = [one + other for one, other in zip(lines[::2], lines[1::2], strict=True)]
+        return {"epochs": [{"ended_at": end, "records": each} for end, each in enumerate(records)]}
 
 
 def _lines(directory: Path) -> list[list[str]]:
