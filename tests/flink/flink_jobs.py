@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.flink.job_specs import Spec
+from tools.flink_java import ROOT, compile_program, java_tool, libraries
 
-ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).parent / "java" / "FlinkJobs.java"
 CLASSES = ROOT / "build" / "flink-jobs"
 JOBS_SIDE_BY_SIDE = 4
@@ -41,12 +40,12 @@ class FlinkRun:
 @contextmanager
 def running_on_flink(specs: Iterable[Spec]) -> Iterator[FlinkRun]:
     """Start the jobs of these specs on Flink. Install and compile what is missing."""
-    libraries = _libraries()
-    _compile(libraries)
+    class_path = libraries()
+    compile_program(SOURCE, CLASSES, class_path)
     with tempfile.TemporaryDirectory() as directory:
         jobs, results = Path(directory) / "jobs", Path(directory) / "results"
         jobs.write_text("".join(json.dumps(spec) + "\n" for spec in specs), encoding="utf-8")
-        command = [_java("java"), "-Xmx1g", "-Dlog4j2.level=OFF", "-cp", f"{CLASSES}:{libraries}", "FlinkJobs"]
+        command = [java_tool("java"), "-Xmx1g", "-Dlog4j2.level=OFF", "-cp", f"{CLASSES}:{class_path}", "FlinkJobs"]
         process = subprocess.Popen(
             [*command, str(jobs), str(results), str(JOBS_SIDE_BY_SIDE)],
             stdout=subprocess.PIPE,
@@ -58,23 +57,3 @@ def running_on_flink(specs: Iterable[Spec]) -> Iterator[FlinkRun]:
         finally:
             process.kill()
             process.wait()
-
-
-def _libraries() -> str:
-    made = subprocess.run(["sh", str(ROOT / "tools" / "flink.sh")], stdout=subprocess.PIPE, text=True, check=True)
-    return str(Path(made.stdout.strip()).parents[1] / "lib" / "*")
-
-
-def _compile(libraries: str) -> None:
-    compiled = CLASSES / "FlinkJobs.class"
-    if compiled.exists() and compiled.stat().st_mtime >= SOURCE.stat().st_mtime:
-        return
-    CLASSES.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [_java("javac"), "-nowarn", "-XDsuppressNotes", "-cp", libraries, "-d", str(CLASSES), str(SOURCE)], check=True
-    )
-
-
-def _java(tool: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / tool) if home else tool
