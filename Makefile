@@ -50,7 +50,7 @@ simulate: environment
 docs: environment
 	@$(RUN) -m tools.configuration_docs
 
-bench: environment java chromium pyflink
+bench: environment jdk chromium pyflink
 	@$(RUN) -m benchmarks
 
 chaos: environment java

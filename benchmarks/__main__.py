@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.async_calls import AsyncCalls
 from benchmarks.durable import Durable
+from benchmarks.flink_java import FlinkJava
 from benchmarks.kinds import Kinds
 from benchmarks.measuring import Measurements
 from benchmarks.page import WebPage
@@ -27,7 +28,7 @@ from benchmarks.windows import Windows
 COMPARISONS = (
     *("transform-with-state", "sql", "limit", "checkpoints", "snapshots", "ten-records", "restore", "memory"),
     *("map-state", "kinds", "larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "queries"),
-    *("web-page", "async-calls", "windows", "pyflink"),
+    *("web-page", "async-calls", "windows", "pyflink", "flink-java"),
 )
 _BUSY = 0.7
 
@@ -90,6 +91,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "async-calls": AsyncCalls(sides, sizes).calls,
         "windows": windows.windows,
         "pyflink": windows.against_pyflink,
+        "flink-java": FlinkJava(measurements, sizes).counts,
     }
 
 

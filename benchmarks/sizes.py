@@ -16,6 +16,9 @@ class Sizes:
     epochs: int = 9
     rounds: int = 2
     slow_epochs: tuple[int, ...] = (20_000, 50_000, 500_000)  # of the slow peer; those of full size count
+    long_records: int = 4_000_000  # of an epoch that takes a second and more
+    long_first_epochs: int = 2
+    long_epochs: int = 3
     changed: int = 10_000
     checkpoints: int = 40
     small_records: int = 10
@@ -72,6 +75,7 @@ QUICK = Sizes(
     epochs=3,
     rounds=1,
     slow_epochs=(500, 10_000),
+    long_records=40_000,
     changed=200,
     checkpoints=8,
     small_first_epochs=3,

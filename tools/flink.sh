@@ -1,5 +1,6 @@
 #!/bin/sh
-# Make build/flink ready and say where Flink's own command line is in it: tests let it operate a Checkdam job.
+# Make build/flink ready and say where Flink's own command line is in it: tests let it operate a Checkdam job, and
+# make bench runs Flink's libraries.
 # It comes from PyPI, in a virtual environment of its own, and needs Java to run. Does nothing if it is ready already.
 # FLINK names another version, PYTHON another interpreter to make the environment with.
 set -eu

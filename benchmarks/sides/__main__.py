@@ -28,6 +28,7 @@ from benchmarks.sides import (
 SIDES: dict[str, Callable[..., Any]] = {
     "async_calls": async_calls.run,
     "checkdam": jobs.run,
+    "flink_java": flink.java_count,
     "kinds": kinds.run,
     "larger_than_memory": bounded.larger_than_memory,
     "limit": spark.limit,

@@ -1,8 +1,9 @@
 """Flink's sides: a job in a cluster of one process, on the input of the other sides.
 
-Flink has no epochs. What is measured instead is the time from one window's last result to the next one's: each epoch of
-the input is one window, so between the two the job has read, counted and emitted the records of one epoch. This leaves
-out the start, as it does for the other sides. The records of each window are those that the output says.
+Flink has no epochs. What is measured instead is the time in which the job emits as many records as an epoch has. With
+windows this is the time from one window's last result to the next one's: each epoch of the input is one window, and the
+records of each window are those that the output says. A running count emits one result for each record, so its sink
+counts them. Either way the start is left out, as it is for the other sides.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from tools.flink_java import compile_program, java_tool, libraries
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -34,6 +38,17 @@ PyFlink 2.3.0 on 2 cores, two runs of each in turns: one subtask counts 13 369 a
 tried with 150 000 records in a window, bundles of 10 000 and 100 000 and two subtasks: it had not ended after 75 s.
 Nothing else was tried, so other settings may be faster.
 """
+
+JAVA_SUBTASKS = 2
+
+JAVA = {
+    "parallelism.default": str(JAVA_SUBTASKS),
+    "pipeline.object-reuse": "true",
+    "restart-strategy.type": "none",
+}
+
+_COUNT = Path(__file__).parent / "flink_java" / "RunningCount.java"
+_CLASSES = _REPOSITORY / "build" / "flink-benchmarks"
 
 
 def pyflink_tumbling(*, seconds: int, settings: dict[str, str], path: str, files_per_epoch: int) -> dict[str, Any]:
@@ -59,6 +74,51 @@ def pyflink_tumbling(*, seconds: int, settings: dict[str, str], path: str, files
     Path("job.json").write_text(json.dumps(job))
     subprocess.run([python, "-m", "benchmarks.sides.pyflink_windows", "job.json"], env=_environment(python), check=True)
     return {"epochs": ended_windows(output, ended)}
+
+
+def java_count(
+    *, operator: str, path: str, files_per_epoch: int, backend: str, checkpoint_seconds: int | None = None
+) -> dict[str, Any]:
+    """Count the words in `path` in Flink's Java API, and discard the counts; None takes no checkpoints."""
+    source, times = Path("source").absolute(), Path("times").absolute()
+    times.mkdir()
+    join_files(Path(path), source, JAVA_SUBTASKS)
+    settings = {**JAVA, "state.backend.type": backend}
+    if checkpoint_seconds is not None:
+        settings |= {
+            "execution.checkpointing.interval": f"{checkpoint_seconds}s",
+            "execution.checkpointing.incremental": "true",
+            "execution.checkpointing.dir": Path("checkpoints").absolute().as_uri(),
+        }
+    Path("settings").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    class_path = libraries()
+    compile_program(_COUNT, _CLASSES, class_path)
+    command = [java_tool("java"), "-Xmx2g", "-Dlog4j2.level=OFF", "-cp", f"{_CLASSES}{os.pathsep}{class_path}"]
+    subprocess.run([*command, _COUNT.stem, operator, str(source), str(times), "settings"], check=True)
+    return {"epochs": emitted_epochs(times, _epochs(Path(path), files_per_epoch))}
+
+
+def emitted_epochs(times: Path, epochs: Sequence[int]) -> list[dict[str, float]]:
+    """Return when the subtasks together had emitted the records of each epoch.
+
+    Each file of `times` has pairs of a number of records and the time in nanoseconds at which they had been emitted.
+    The last epoch has the records that were in fact emitted, so that a comparison notices if some are missing.
+    """
+    entries = np.concatenate([np.fromfile(file, dtype=">i8").reshape(-1, 2) for file in sorted(times.iterdir())])
+    entries = entries[np.argsort(entries[:, 1], kind="stable")]
+    emitted = np.cumsum(entries[:, 0])
+    expected = np.cumsum(epochs)
+    ends = np.minimum(np.searchsorted(emitted, expected), len(emitted) - 1)
+    missing = int(expected[-1] - emitted[-1])
+    records = [*epochs[:-1], epochs[-1] - missing]
+    return [
+        {"ended_at": float(entries[end, 1]) / 1e9, "records": each} for end, each in zip(ends, records, strict=True)
+    ]
+
+
+def _epochs(directory: Path, files_per_epoch: int) -> list[int]:
+    lines = [file.read_bytes().count(b"\n") for file in sorted(directory.iterdir())]
+    return [sum(lines[first : first + files_per_epoch]) for first in range(0, len(lines), files_per_epoch)]
 
 
 def join_files(directory: Path, joined: Path, subtasks: int) -> None:

@@ -17,6 +17,8 @@ from checkdam import (
     MapStateDescriptor,
     ProcessContext,
     RuntimeContext,
+    SinkContext,
+    SinkFunction,
     StreamExecutionEnvironment,
     ValueState,
     ValueStateDescriptor,
@@ -58,6 +60,13 @@ class CountEntries(KeyedProcessFunction):
         yield value, count
 
 
+class Discard(SinkFunction[tuple[str, int]]):
+    """Drops every record in the slot, as Flink's `DiscardingSink` does."""
+
+    def invoke(self, value: tuple[str, int], ctx: SinkContext) -> None:
+        pass
+
+
 class Watch(JobListener):
     """Records the time of each event."""
 
@@ -93,14 +102,18 @@ def run(
     files_per_epoch: int,
     backend: str = "hashmap",
     checkpoints: str | None = None,
+    checkpoint_seconds: int = 0,
     restore_from: str | None = None,
 ) -> dict[str, Any]:
-    """Count the words in `path`; `checkpoints` is the directory of checkpoints after every epoch, None takes none."""
+    """Count the words in `path`; `checkpoints` is the directory of checkpoints, None takes none.
+
+    There is one after every epoch, unless `checkpoint_seconds` sets an interval.
+    """
     watch = Watch()
     set_launch(Launch(Configuration.load(None), restore_path=restore_from, listener=watch))
     env = StreamExecutionEnvironment.get_execution_environment({**SETTINGS, "state.backend.type": backend})
     if checkpoints is not None:
-        env.enable_checkpointing(CheckpointConfig(interval=timedelta(0), storage=checkpoints))
+        env.enable_checkpointing(CheckpointConfig(interval=timedelta(seconds=checkpoint_seconds), storage=checkpoints))
     words = env.read_text(path, max_files_per_epoch=files_per_epoch)
     write(sink, _counted(operator, words))
     env.execute("benchmark")
@@ -119,5 +132,7 @@ def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
 def write(sink: str, counts: DataStream[Any]) -> None:
     if sink == "noop":
         counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
+    elif sink == "discard":
+        counts.add_sink(Discard()).uid("output")
     else:
         counts.sink_to_files(os.path.abspath("output"), format=sink).uid("output")

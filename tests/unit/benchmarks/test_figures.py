@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from benchmarks.__main__ import COMPARISONS, comparisons
 from benchmarks.kinds import ALONE
 from benchmarks.measuring import Measurements, Side, steady_seconds
 from benchmarks.processes import SideFailedError, Sides
 from benchmarks.report import Figure, write_json
-from benchmarks.sides.flink import ended_windows, join_files
+from benchmarks.sides.flink import emitted_epochs, ended_windows, join_files
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import one_epoch_each
 from benchmarks.windows import WAYS, Windows
@@ -160,6 +161,28 @@ def test_a_window_of_flink_ends_with_the_last_subtask_and_has_the_records_of_all
     assert windows == [{"ended_at": 5.0, "records": 4}, {"ended_at": 9.0, "records": 2}]
 
 
+def test_an_epoch_of_flink_ends_when_its_subtasks_together_emitted_its_records(tmp_path: Path) -> None:
+    _write_times(tmp_path / "0.bin", (5, 1_000_000_000), (5, 3_000_000_000), (2, 6_000_000_000))
+    _write_times(tmp_path / "1.bin", (5, 2_000_000_000), (3, 5_000_000_000))
+
+    epochs = emitted_epochs(tmp_path, [10, 5, 5])
+
+    assert epochs == [
+        {"ended_at": 2.0, "records": 10},
+        {"ended_at": 3.0, "records": 5},
+        {"ended_at": 6.0, "records": 5},
+    ]
+
+
+@pytest.mark.parametrize(("last", "emitted"), [(4, 9), (6, 11)])
+def test_records_that_flink_lost_or_repeated_show_in_the_last_epoch(tmp_path: Path, last: int, emitted: int) -> None:
+    _write_times(tmp_path / "0.bin", (5, 1_000_000_000), (emitted - 5, 2_000_000_000))
+
+    epochs = emitted_epochs(tmp_path, [5, 5])
+
+    assert [epoch["records"] for epoch in epochs] == [5, last]
+
+
 @pytest.mark.parametrize("sizes", [FULL, QUICK])
 def test_pyflink_is_compared_by_epochs_of_the_same_size_after_a_first_one(sizes: Sizes) -> None:
     first, *_, last = sizes.pyflink_epochs
@@ -257,6 +280,10 @@ class _WithoutPyFlink(Sides):
         lines = [path.read_text().count("\n") for path in sorted(Path(arguments["path"]).iterdir())]
         records = [one + other for one, other in zip(lines[::2], lines[1::2], strict=True)]
         return {"epochs": [{"ended_at": end, "records": each} for end, each in enumerate(records)]}
+
+
+def _write_times(file: Path, *entries: tuple[int, int]) -> None:
+    np.array(entries, dtype=">i8").tofile(file)
 
 
 def _lines(directory: Path) -> list[list[str]]:
