@@ -36,7 +36,7 @@ PYFLINK = {"python.execution-mode": "thread", "parallelism.default": "1"}
 PyFlink 2.3.0 on 2 cores, two runs of each in turns: one subtask counts 13 369 and 13 349 records a second, two count
 6 256 and 5 962. Short runs differ: in runs of 50 000 records two subtasks reached 12 208 and 16 581. Process mode was
 tried with 150 000 records in a window, bundles of 10 000 and 100 000 and two subtasks: it had not ended after 75 s.
-Nothing else was tried, so other settings may be faster.
+Few settings were tried, so others may be faster.
 """
 
 JAVA_SUBTASKS = 2
