@@ -60,8 +60,8 @@ class IntervalJoinProcess(Process):
         reach = ((kind.lower, kind.upper), (-kind.upper, -kind.lower))
         life = (max(kind.upper, 0), max(-kind.lower, 0))
         self._sides = [
-            _Side(store, states.get_map_state(each), copier(record), *of)
-            for each, record, *of in zip(buffer_states(kind), kind.types, reach, life, strict=True)
+            _Side(store, states.get_map_state(each), copier(record), within, kept_for)
+            for each, record, within, kept_for in zip(buffer_states(kind), kind.types, reach, life, strict=True)
         ]
         self._ctx = PairContext(FunctionOutputs(outputs, kind.late_tags))
         self._copier = copier(operator.output_type)

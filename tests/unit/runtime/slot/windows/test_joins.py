@@ -380,9 +380,12 @@ def test_a_function_that_changes_a_new_record_does_not_change_what_is_kept(backe
 def test_records_of_one_key_and_millisecond_are_written_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     original = HashMapMaps.put
-    monkeypatch.setattr(
-        HashMapMaps, "put", lambda self, key, value: (written.append(len(value)), original(self, key, value))[1]
-    )
+
+    def put(self: Any, key: Any, value: Any) -> None:
+        written.append(len(value))
+        original(self, key, value)
+
+    monkeypatch.setattr(HashMapMaps, "put", put)
     with two(within(0, 0), "hashmap") as it:
         it.epoch(*(Event("a", 5, n) for n in range(500)))
 
