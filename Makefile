@@ -3,7 +3,7 @@
 # (of make simulate), COUNT and SEED (of make test-flink); CHECKED=1 lets make test leave out the tests that make check has
 # just run.
 
-.PHONY: help demo test test-spark test-flink check simulate docs bench chaos environment java jdk quick-java chromium pyflink clean
+.PHONY: help demo test test-spark test-flink check simulate docs bench bench-all chaos shots environment java jdk quick-java chromium pyflink clean
 
 RUN = .venv/bin/python
 TESTS ?= tests
@@ -25,8 +25,10 @@ help:
 	@echo "make test-flink  random window jobs on Flink and on Checkdam, compared: COUNT=500, SEED=a number to repeat"
 	@echo "make simulate    whole jobs in one thread, in orders that seeds choose: SEEDS=500, SEED=a number to repeat"
 	@echo "make docs        write docs/configuration.md from the tables of settings"
-	@echo "make bench       throughput, checkpoint and restore time, as ratios; writes build/bench.json"
+	@echo "make bench       speed beside Spark and Flink, as ratios: a quarter of an hour; writes build/bench.json"
+	@echo "make bench-all   the same, and everything else that is measured: an hour; writes build/bench-all.json"
 	@echo "make chaos       kill, freeze and damage things at random moments: ROUNDS=200, SEED=a number"
+	@echo "make shots       screenshots of every view of the page, at two widths, in light and dark: build/shots"
 	@echo "make clean       remove .venv and everything else that was made here"
 
 demo: environment java
@@ -50,11 +52,18 @@ simulate: environment
 docs: environment
 	@$(RUN) -m tools.configuration_docs
 
-bench: environment jdk chromium pyflink
+bench: environment jdk pyflink
 	@$(RUN) -m benchmarks
+
+bench-all: environment jdk chromium pyflink
+	@$(RUN) -m benchmarks --all
 
 chaos: environment java
 	@$(RUN) -m $(CHAOS) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+shots: environment chromium
+	@rm -rf build/shots
+	@$(RUN) -m pytest -q -n 0 tests/page/test_views.py --shots build/shots -k test_nothing_is_cut
 
 environment:
 	@PYTHON="$(PYTHON)" sh tools/environment.sh

@@ -12,11 +12,14 @@ from checkdam.runtime.monitor.job_records import (
     EpochRecord,
     ExceptionRecord,
     InputRecord,
+    JobEventKind,
+    JobEventRecord,
     JobRecord,
     JobSettings,
     OperatorCheckpoint,
     OperatorFigures,
     OperatorRecord,
+    RescaleRecord,
     SlotRecord,
     SnapshotKind,
     SubtaskCheckpoint,
@@ -57,13 +60,21 @@ def job_with_history(
         exceptions=(_failure(started + 60_000),),
         epochs=tuple(
             EpochRecord(
-                n, started + n * _EPOCH, 300 + 90 * math.sin(n / 9), 20_000 + int(4_000 * math.sin(n / 30)), 50 * n
+                n,
+                started + n * _EPOCH,
+                300 + 90 * math.sin(n / 9),
+                20_000 + int(4_000 * math.sin(n / 30)),
+                50 * n,
+                50 * n,
             )
             for n in range(1, epochs + 1)
         ),
         epoch=epochs,
         keys=50 * epochs,
+        entries=50 * epochs,
         restarts=1,
+        rescales=(RescaleRecord("ef" * 16, started + 200_000, 2, parallelism, started + 201_200),),
+        events=_events(taken, started, parallelism),
     )
 
 
@@ -91,7 +102,17 @@ def _operators(parallelism: int) -> tuple[OperatorRecord, ...]:
         edges = tuple(InputRecord(source, strategy) for source, strategy in inputs)
         is_stateful = uid is not None
         return OperatorRecord(
-            index, f"{index + 1:032x}", uid, name, kind, parallelism, 128, level, inputs=edges, is_stateful=is_stateful
+            index,
+            f"{index + 1:032x}",
+            uid,
+            name,
+            kind,
+            parallelism,
+            128,
+            level,
+            inputs=edges,
+            is_stateful=is_stateful,
+            is_named=True,
         )
 
     return (
@@ -136,6 +157,7 @@ def _checkpoint(number: int, started: int, operators: tuple[OperatorRecord, ...]
     parts = () if has_failed else tuple(_part(op, number, triggered) for op in operators if op.is_stateful)
     subtasks = [subtask for part in parts for subtask in part.subtasks]
     directory = f"savepoint-{JOB_ID[:6]}-{number:012x}" if kind.is_savepoint else f"chk-{number}"
+    duration = max((subtask.end_to_end_ms for subtask in subtasks), default=409.0)
     return CheckpointRecord(
         id=number,
         kind=kind,
@@ -144,8 +166,8 @@ def _checkpoint(number: int, started: int, operators: tuple[OperatorRecord, ...]
         epoch=number * _CHECKPOINT_EVERY,
         num_subtasks=sum(op.parallelism for op in operators if op.is_stateful),
         savepoint_format="CANONICAL" if kind.is_savepoint else None,
-        finished_at=triggered + 400,
-        duration=max((subtask.end_to_end_ms for subtask in subtasks), default=400.0) + 9,
+        finished_at=triggered + round(duration),
+        duration=duration,
         checkpointed_bytes=sum(subtask.checkpointed_bytes for subtask in subtasks),
         state_bytes=sum(subtask.state_bytes for subtask in subtasks),
         metadata_bytes=4_096,
@@ -183,3 +205,20 @@ def _failure(at: int) -> ExceptionRecord:
         'in operator "in euros", subtask 1, epoch 60\n'
     )
     return ExceptionRecord("KeyError", "'XAU'", trace, at, "in euros", 1, "localhost:1001")
+
+
+def _events(checkpoints: tuple[CheckpointRecord, ...], started: int, parallelism: int) -> tuple[JobEventRecord, ...]:
+    of_checkpoints = [
+        JobEventRecord(each.finished_at, JobEventKind.SAVEPOINT, f"savepoint {each.id}: {each.path}")
+        if each.kind.is_savepoint
+        else JobEventRecord(
+            each.finished_at, JobEventKind.CHECKPOINT_FAILED, f"checkpoint {each.id} failed: {each.failure}"
+        )
+        for each in checkpoints
+        if each.kind.is_savepoint or each.failure is not None
+    ]
+    others = [
+        JobEventRecord(started + 60_000, JobEventKind.FAILOVER, "restarted after a failure: 'XAU'"),
+        JobEventRecord(started + 201_200, JobEventKind.RESCALE, f"rescaled to parallelism {parallelism}"),
+    ]
+    return tuple(sorted([*of_checkpoints, *others], key=lambda event: event.at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.processor_time import MARK, ProcessorTime
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _GIVEN_UP_AFTER_SECONDS = 900.0
@@ -31,23 +34,29 @@ class Sides:
 
     def run(self, side: str, what: str, **arguments: Any) -> Any:
         """Run the function of that name in `benchmarks.sides` and return its result, then remove its directory."""
+        return self.measured(side, what, **arguments)[0]
+
+    def measured(self, side: str, what: str, **arguments: Any) -> tuple[Any, ProcessorTime]:
+        """Run a side as `run` does; return its result and the processor time of all its processes."""
         self._count += 1
         print(f"{time.monotonic() - self._started_at:5.0f} s  {what}", file=sys.stderr, flush=True)
         work = self._root / str(self._count)
         work.mkdir()
+        mark = secrets.token_hex(8)
         try:
-            return self._run(side, arguments, work)
+            with ProcessorTime(mark) as processor:
+                return self._run(side, arguments, work, mark), processor
         finally:
             remove(work)
 
-    def _run(self, side: str, arguments: dict[str, Any], work: Path) -> Any:
+    def _run(self, side: str, arguments: dict[str, Any], work: Path, mark: str) -> Any:
         path = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
         result, said = work / "result.json", work / "said.txt"
         with said.open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.sides", side, json.dumps(arguments), str(result)],
                 cwd=work,
-                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(work)},
+                env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(work), MARK: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

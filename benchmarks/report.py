@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tools.flink_java import java_tool
+
+FLINK = "2.3.0"
+"""The version of Flink that `tools/flink.sh` and `tools/pyflink.sh` install unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,8 @@ class Figure:
     unit: str = "×"
     at_least: float | None = None
     at_most: float | None = None
+    core_us: float | None = None
+    """Processor microseconds a record, of all processes on all cores."""
 
     @property
     def bar(self) -> float | None:
@@ -48,7 +59,7 @@ def _readable(value: float) -> str:
 
 def print_table(figures: Sequence[Figure]) -> None:
     console = Console(width=None if Console().is_terminal else 130)
-    table = Table(title="Checkdam beside Spark, 2 cores", title_justify="left", expand=False)
+    table = Table(title="Checkdam beside its peers", title_justify="left", caption=conditions(), expand=False)
     table.add_column("what")
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("bar", justify="right", no_wrap=True)
@@ -59,8 +70,28 @@ def print_table(figures: Sequence[Figure]) -> None:
     table.add_section()
     for figure in figures:
         if figure.bar is None:
-            table.add_row(figure.name, figure.shown(), style="dim")
+            cost = "" if figure.core_us is None else f"{_readable(figure.core_us)} core-µs"
+            table.add_row(figure.name, figure.shown(), cost, style="dim")
     console.print(table)
+
+
+def conditions() -> str:
+    """Return when, on how many cores and with which versions the figures were measured."""
+    packages = (f"{name} {version(name)}" for name in ("checkdam", "pyspark", "pyarrow"))
+    parts = [
+        f"{datetime.now(UTC):%Y-%m-%d}",
+        f"{os.cpu_count()} cores",
+        f"Python {platform.python_version()}",
+        *packages,
+    ]
+    return ", ".join([*parts, _java(), f"Flink {FLINK}"])
+
+
+def _java() -> str:
+    """Return the version of Java as it calls itself, such as "openjdk 17.0.15"."""
+    said = subprocess.run([java_tool("java"), "-version"], capture_output=True, text=True).stderr
+    words = said.split()
+    return f"{words[0]} {words[2].strip(chr(34))}" if len(words) > 2 else "Java of unknown version"
 
 
 def write_json(figures: Sequence[Figure], path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,15 +17,21 @@ class Sizes:
     epochs: int = 9
     rounds: int = 2
     slow_epochs: tuple[int, ...] = (20_000, 50_000, 500_000)  # of the slow peer; those of full size count
-    long_records: int = 4_000_000  # of an epoch that takes a second and more
-    long_first_epochs: int = 2
-    long_epochs: int = 3
+    counted_epochs: Mapping[int, int] = field(  # by records of an epoch, which epochs beside Flink have
+        default_factory=lambda: {4_000_000: 3, 1_000_000: 4, 500_000: 6, 100_000: 10}
+    )
+    long_first_epochs: int = 2  # of the largest size
+    long_epochs: int = 2
+    pyflink_counted: tuple[int, ...] = (100_000, 200_000)
     changed: int = 10_000
     checkpoints: int = 40
     small_records: int = 10
     small_first_epochs: int = 12
     small_epochs: int = 25
     restores: int = 3
+    latency_records: int = 100
+    latency_first_records: int = 15
+    latency_seconds_between: float = 0.23
 
     # Every kind of state. The peer is slow, so both sides have epochs of this smaller size.
     kind_records: int = 200_000
@@ -75,12 +82,17 @@ QUICK = Sizes(
     epochs=3,
     rounds=1,
     slow_epochs=(500, 10_000),
-    long_records=40_000,
+    counted_epochs={40_000: 1, 10_000: 1, 5_000: 1},
+    long_first_epochs=1,
+    long_epochs=1,
+    pyflink_counted=(500, 1_000),
     changed=200,
     checkpoints=8,
     small_first_epochs=3,
     small_epochs=5,
     restores=1,
+    latency_records=5,
+    latency_first_records=2,
     kind_records=5_000,
     slow_kind_epochs=(500, 5_000),
     maps=100,

@@ -119,7 +119,7 @@ class State:
         figures.append(
             Figure("memory: the state at its peak, a full snapshot being written", store["peak"] / keys, "bytes a key")
         )
-        return [Figure("memory for state against a bare dict", max(ratios), at_most=2.5), *figures]
+        return [Figure("memory for state against a bare dict", max(ratios), at_most=1.2), *figures]
 
 
 def one_epoch_each(checkpoints: list[dict[str, Any]], source: Changes) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ from simulation.storages import GuardedStorage, TroubledStorage, decoded
 _KEYS = "abcdefghijkl"
 _MOST_DRIVERS = 12
 _WINDOWED_EACH = 4  # one seed of so many counts in windows, half of these in event time
+_LOCAL_EACH = 4  # one seed in so many restores from local copies
 _USUAL_STEPS = 350  # of a driver
 _MEMORY = Path("/dev/shm")  # files in memory, where there is such a directory
 _STORAGES = ("checkpoints", "output", "savepoints")
@@ -114,6 +115,9 @@ class _Run:
         if self.rng.random() < self.rocksdb:
             local = self.settings.with_value(config.ROCKSDB_LOCAL_DIR, str(self.directory))
             self.settings = local.with_value(config.STATE_BACKEND, "rocksdb")
+        if self.seed % _LOCAL_EACH == 1:
+            local = self.settings.with_value(config.LOCAL_COPIES_DIR, str(self.directory))
+            self.settings = local.with_value(config.RESTORE_FROM_LOCAL, True)  # noqa: FBT003  a value of any type
         self.story.append(f"{self.checkpoints}, {self.settings.get(config.STATE_BACKEND)}")
         if self.is_windowed:
             self.story.append(f"counts in windows: {type(self.count).__name__}")

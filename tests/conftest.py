@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 
 import pytest
 from chaos.warm_start import quick_environment
@@ -13,6 +14,7 @@ from tests.support.examples import examples
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(quick_environment())
+    os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/checkdam-tests-{os.getuid()}"  # log files of jobs
     settings.register_profile("checkdam", max_examples=examples(settings().max_examples))
     settings.load_profile("checkdam")
 

@@ -42,7 +42,7 @@ up before the program runs. `-s`, `-n` and `--resume` win over what code says ab
 
 A key that takes effect does so; Flink's other keys are accepted, and those of them that were given are named once when the job
 starts, and by `checkdam check`, with the reason why they have no effect. A value that holds anyway (`unaligned: false`) is not
-mentioned. An unknown key is an error that names the nearest known one. Keys that begin with `spark.` are passed on to
+mentioned. An unknown key is an error that suggests the one that may be meant. Keys that begin with `spark.` are passed on to
 Spark. Of two spellings of one setting the newer wins.
 
 ## Checkpoints in memory
@@ -65,6 +65,7 @@ restored from count. This is for trying things out: use a directory for anything
 
 _TITLES = {
     "execution.checkpointing": "Checkpoints and savepoints",
+    "state.savepoints": "Checkpoints and savepoints",
     "execution.state-recovery": "Restoring",
     "execution": "Execution",
     "state.backend": "State backends",
@@ -76,6 +77,7 @@ _TITLES = {
     "task": "Heartbeats and hangs",
     "rest": "REST and web page",
     "web": "REST and web page",
+    "env": "Log files",
 }
 
 

@@ -53,27 +53,35 @@ _CLASSES = _REPOSITORY / "build" / "flink-benchmarks"
 
 def pyflink_tumbling(*, seconds: int, settings: dict[str, str], path: str, files_per_epoch: int) -> dict[str, Any]:
     """Count by window in PyFlink, with a sink of text: PyFlink's package has none of Parquet."""
-    subtasks = int(settings["parallelism.default"])
-    source, output, ended = (Path(name).absolute() for name in ("source", "output", "ended"))
+    output, ended = Path("output").absolute(), Path("ended").absolute()
     ended.mkdir()
-    join_files(Path(path), source, subtasks)
-    python = _interpreter()
-    job = {
-        "settings": {
-            **SETTINGS,
-            "execution.checkpointing.dir": Path("checkpoints").absolute().as_uri(),
-            "python.executable": python,
-            "python.client.executable": python,
-            **settings,
-        },
-        "seconds": seconds,
-        "source": source.as_uri(),
-        "output": output.as_uri(),
-        "ended": str(ended),
-    }
-    Path("job.json").write_text(json.dumps(job))
-    subprocess.run([python, "-m", "benchmarks.sides.pyflink_windows", "job.json"], env=_environment(python), check=True)
+    checkpoints = {"execution.checkpointing.dir": Path("checkpoints").absolute().as_uri()}
+    _run_pyflink(
+        "pyflink_windows",
+        {**SETTINGS, **checkpoints, **settings},
+        Path(path),
+        {"seconds": seconds, "output": output.as_uri(), "ended": str(ended)},
+    )
     return {"epochs": ended_windows(output, ended)}
+
+
+def pyflink_count(*, settings: dict[str, str], path: str, files_per_epoch: int, backend: str) -> dict[str, Any]:
+    """Count the words in `path` in PyFlink, and discard the counts, without checkpoints."""
+    times = Path("times").absolute()
+    times.mkdir()
+    everywhere = {"state.backend.type": backend, "pipeline.object-reuse": "true", "restart-strategy.type": "none"}
+    _run_pyflink("pyflink_count", {**everywhere, **settings}, Path(path), {"times": str(times)})
+    return {"epochs": emitted_epochs(times, _epochs(Path(path), files_per_epoch))}
+
+
+def _run_pyflink(program: str, settings: dict[str, str], lines: Path, arguments: dict[str, Any]) -> None:
+    """Run one of the programs here in PyFlink's interpreter, over one file of lines for each subtask."""
+    source, python = Path("source").absolute(), _interpreter()
+    join_files(lines, source, int(settings["parallelism.default"]))
+    interpreters = {"python.executable": python, "python.client.executable": python}
+    job = {"settings": {**settings, **interpreters}, "source": source.as_uri(), **arguments}
+    Path("job.json").write_text(json.dumps(job))
+    subprocess.run([python, "-m", f"benchmarks.sides.{program}", "job.json"], env=_environment(python), check=True)
 
 
 def java_count(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from checkdam import (
+    BatchContext,
     CheckpointConfig,
     DataStream,
+    KeyedBatch,
+    KeyedBatchFunction,
     KeyedProcessFunction,
     MapState,
     MapStateDescriptor,
@@ -25,9 +29,13 @@ from checkdam import (
 )
 from checkdam.api.launch import Launch, set_launch
 from checkdam.config import Configuration
-from checkdam.ids import Epoch
+from checkdam.connectors.contract import FinishOutput, SinkCommitter, WriterContext
+from checkdam.ids import Epoch, JobId, OperatorUid
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
+from checkdam.types.batch import Batch
 
+ON_COLUMNS = ("sum", "process_batch")
+"""Operators whose output is columns."""
 SETTINGS = {"spark.master": "local[2]", "parallelism.default": 2}
 
 
@@ -60,10 +68,43 @@ class CountEntries(KeyedProcessFunction):
         yield value, count
 
 
+class CountColumns(KeyedBatchFunction[tuple[str, int]]):
+    """The same as `Count`, on columns."""
+
+    def process_batch(self, batch: KeyedBatch, ctx: BatchContext) -> object:
+        count = ctx.get_column_state("count", int)
+        running = batch.running_count(before=count.values)
+        count.write(batch.last(running))
+        return batch.records.column("value"), running
+
+
 class Discard(SinkFunction[tuple[str, int]]):
     """Drops every record in the slot, as Flink's `DiscardingSink` does."""
 
     def invoke(self, value: tuple[str, int], ctx: SinkContext) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class DiscardBatches:
+    """Drops whole batches in the slot. `Discard` is called with every record, which columns would be turned into."""
+
+    is_transactional = False
+    returns_to_spark = False
+
+    def open_writer(self, ctx: WriterContext) -> DiscardBatches:
+        return self
+
+    def open_committer(self, job_id: JobId, uid: OperatorUid) -> SinkCommitter | None:
+        return None
+
+    def write(self, batch: Batch) -> None:
+        pass
+
+    def snapshot(self) -> FinishOutput:
+        return tuple
+
+    def close(self) -> None:
         pass
 
 
@@ -79,7 +120,7 @@ class Watch(JobListener):
         self.restored_at = time.perf_counter()
 
     def epoch_ended(self, stats: EpochStats) -> None:
-        self.epochs.append({"ended_at": time.perf_counter(), "records": stats.records, "keys": stats.keys})
+        self.epochs.append({"ended_at": time.perf_counter(), "records": stats.records, "keys": stats.held.entries})
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         self.checkpoints.append(
@@ -115,7 +156,7 @@ def run(
     if checkpoints is not None:
         env.enable_checkpointing(CheckpointConfig(interval=timedelta(seconds=checkpoint_seconds), storage=checkpoints))
     words = env.read_text(path, max_files_per_epoch=files_per_epoch)
-    write(sink, _counted(operator, words))
+    write(f"{sink}-batches" if sink == "discard" and operator in ON_COLUMNS else sink, _counted(operator, words))
     env.execute("benchmark")
     return {"epochs": watch.epochs, "checkpoints": watch.checkpoints, "restored_at": watch.restored_at}
 
@@ -123,6 +164,8 @@ def run(
 def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
     if operator == "sum":
         return words.map(lambda word: (word, 1)).key_by(lambda pair: pair[0]).sum(1).uid("count")
+    if operator == "process_batch":
+        return words.key_by(lambda word: word).process_batch(CountColumns()).uid("count")
     if operator == "map":
         keyed = words.key_by(lambda line: line.partition(" ")[0], key_type=str)
         return keyed.process(CountEntries(), output_type=tuple[str, int]).uid("count")
@@ -132,6 +175,8 @@ def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
 def write(sink: str, counts: DataStream[Any]) -> None:
     if sink == "noop":
         counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
+    elif sink == "discard-batches":
+        counts._sink("discard", DiscardBatches())
     elif sink == "discard":
         counts.add_sink(Discard()).uid("output")
     else:

@@ -1,4 +1,4 @@
-"""A job that counts words at full load while another process queries its state over HTTP."""
+"""A job that counts words at full load while another process queries its state."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class AskedWatch(Watch):
     """Starts the queries after the first epochs, and records the processor time that each process has used by then."""
 
-    def __init__(self, url: str, *, keys: int, rate: float, batch: int, first: int) -> None:
+    def __init__(self, url: str, *, keys: int, rate: float, batch: int, asks_slots: bool, first: int) -> None:
         super().__init__()
         self._url = url
-        self._arguments = [str(keys), str(rate), str(batch)]
+        self._arguments = [str(keys), str(rate), str(batch), str(int(asks_slots))]
         self._is_asked = rate > 0
         self._first = first
         self._job: JobId | None = None
@@ -75,13 +75,14 @@ def run(
     keys: int,
     rate: float,
     batch: int,
+    asks_slots: bool,
     first: int,
     backend: str,
 ) -> Any:
     """Count the words in `path`; after the first epochs, with `rate` queries per second of `batch` keys each."""
     configuration = Configuration.load(None, {"rest.port": "0"})
     with RestServer(configuration) as server:
-        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, first=first)
+        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, asks_slots=asks_slots, first=first)
         launch = Launch(configuration, listener=watch)
         launch.host = server
         set_launch(launch)

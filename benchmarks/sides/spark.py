@@ -25,15 +25,19 @@ _KEY_GROUP = "cast((pmod(xxhash64(word), 128L) * 2L) div 128L as int)"
 Plan = Callable[[DataFrame], DataFrame]
 
 
-def limit(*, sink: str, path: str, files_per_epoch: int, planned_once: bool = False) -> dict[str, Any]:
+def limit(
+    *, sink: str, path: str, files_per_epoch: int, planned_once: bool = False, drops: bool = False
+) -> dict[str, Any]:
     """Run source, shuffle, a Python function that changes nothing, and sink, without state.
 
-    Everything runs in `foreachBatch`, or with `planned_once` as part of the stream.
+    Everything runs in `foreachBatch`, or with `planned_once` as part of the stream. With `drops` the function drops
+    every record instead.
     """
+    function = _nothing if drops else _identity
 
     def plan(batch: DataFrame) -> DataFrame:
         words = batch.select(F.col("value").alias("word"), F.lit(1).cast("long").alias("count"))
-        return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(_identity, "word string, count long")
+        return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(function, "word string, count long")
 
     session = session_with({})
     words = words_in(session, path, files_per_epoch)
@@ -118,6 +122,12 @@ def as_it_is(batch: DataFrame) -> DataFrame:
 
 def _identity(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    yield from ()
 
 
 def session_with(settings: dict[str, str]) -> SparkSession:

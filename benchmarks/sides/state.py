@@ -94,7 +94,7 @@ def restore(*, directory: str, backend: str, keys: int, parallelism: int = 1) ->
     missing = [key for key, index in zip(looked_at, where, strict=True) if restored[index].of(key) < _FIRST_COUNT]
     if missing:
         raise AssertionError(f"{len(missing)} of {len(looked_at)} keys are not there, {missing[0]} among them")
-    held = sum(counts.subtask.store.key_count for counts in restored)
+    held = sum(counts.subtask.store.count().entries for counts in restored)
     if backend == "hashmap" and held != keys:  # RocksDB only estimates the number
         raise AssertionError(f"{held} keys restored, not {keys}")
     for counts in restored:

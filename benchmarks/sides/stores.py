@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from checkdam.backends import (
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
+from checkdam.runtime.slot.cycle_collection import search_rarely
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.handles import ValueState
 from checkdam.state.key_groups import key_group_range, key_groups, subtask_of
@@ -84,7 +84,7 @@ def subtasks_of(words: Sequence[str], parallelism: int) -> list[int]:
 
 
 def as_in_a_slot() -> None:
-    gc.set_threshold(400_000, 20, 20)
+    search_rarely()
 
 
 def resident() -> int:

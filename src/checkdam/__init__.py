@@ -66,6 +66,7 @@ from checkdam.graph.functions import (
     CheckpointedFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -76,6 +77,8 @@ from checkdam.graph.functions import (
     SinkFunction,
     SourceFunction,
 )
+from checkdam.graph.keyed_batches import BatchContext, ColumnState, KeyedBatch
+from checkdam.graph.metrics import Counter, Histogram, HistogramStatistics, Meter, MetricGroup
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.graph.windowing.assigners import (
     EventTimeSessionWindows,
@@ -160,6 +163,7 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetry",
     "AvroType",
+    "BatchContext",
     "BroadcastConnectedStream",
     "BroadcastContext",
     "BroadcastProcessFunction",
@@ -176,6 +180,7 @@ __all__ = [
     "CleanupOnCompaction",
     "CloseableIterator",
     "CoGroupFunction",
+    "ColumnState",
     "ConfigError",
     "ConnectedStreams",
     "Context",
@@ -183,6 +188,7 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountEvictor",
     "CountTrigger",
+    "Counter",
     "DataStream",
     "DataStreamSink",
     "DeltaEvictor",
@@ -206,6 +212,8 @@ __all__ = [
     "GlobalWindow",
     "GlobalWindows",
     "HashMapStateBackend",
+    "Histogram",
+    "HistogramStatistics",
     "JobControlError",
     "JobEnd",
     "JobFailedError",
@@ -215,6 +223,8 @@ __all__ = [
     "JobStatus",
     "JoinContext",
     "JoinFunction",
+    "KeyedBatch",
+    "KeyedBatchFunction",
     "KeyedBroadcastConnectedStream",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -227,6 +237,8 @@ __all__ = [
     "MapState",
     "MapStateDescriptor",
     "MergingWindowAssigner",
+    "Meter",
+    "MetricGroup",
     "NeverTrigger",
     "NoRestart",
     "OnMergeContext",

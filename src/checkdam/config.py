@@ -19,6 +19,7 @@ from checkdam.config_values import (
     DIRECTORIES,
     DURATION,
     MEMORY,
+    PLACES,
     TEXT,
     ValueType,
     choice,
@@ -136,6 +137,13 @@ SAVEPOINT_DIR: ConfigOption[str | None] = ConfigOption(
     "Directory or URI for savepoints.",
     ("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
 )
+SAVEPOINT_ALLOWED_DIRS: ConfigOption[str | None] = ConfigOption(
+    "state.savepoints.allowed-dirs",
+    PLACES,
+    None,
+    "Where else than in the savepoint directory, and below it, clients of REST may have savepoints written; unset: "
+    "nowhere, but anywhere on a server without a token.",
+)
 RESTORE_PATH: ConfigOption[str | None] = ConfigOption(
     "execution.state-recovery.path",
     TEXT,
@@ -162,6 +170,21 @@ SUSPEND_GRACE_PERIOD = ConfigOption(
     DURATION,
     timedelta(seconds=10),
     "How long a job may take for its last checkpoint after SIGTERM; less than its supervisor waits.",
+)
+RESTORE_FROM_LOCAL = ConfigOption(
+    "execution.state-recovery.from-local",
+    BOOLEAN,
+    default=False,
+    description="Whether slots keep a copy of their last snapshot on their machine, and restore from it after a"
+    " failover if it is intact; only where slots share the driver's machine, and checkpoints are elsewhere.",
+    aliases=("state.backend.local-recovery", _CHECKPOINTING + "local-backup.enabled"),
+)
+LOCAL_COPIES_DIR: ConfigOption[str | None] = ConfigOption(
+    _CHECKPOINTING + "local-backup.dirs",
+    DIRECTORIES,
+    None,
+    "Where slots keep the local copies; they take turns among several; unset: the temporary directory.",
+    ("taskmanager.state.local.root-dirs",),
 )
 ALLOW_REPEATED_OUTPUT = ConfigOption(
     "execution.state-recovery.allow-repeated-output",
@@ -318,7 +341,10 @@ CANCELLATION_TIMEOUT = ConfigOption(
 
 _REST = "rest."
 REST_PORT = ConfigOption(
-    _REST + "port", integer(0, 65535), 8081, "Port of the REST server; the next free one if it is taken; 0: any."
+    _REST + "port",
+    integer(0, 65535, example=8081),
+    8081,
+    "Port of the REST server; the next free one if it is taken; 0: any.",
 )
 REST_BIND_PORT: ConfigOption[str | None] = ConfigOption(
     _REST + "bind-port", TEXT, None, 'Ports the REST server may use, such as "8081,8085-8090"; unset: rest.port.'
@@ -372,19 +398,43 @@ WEB_EXCEPTION_HISTORY = ConfigOption(
     "web.exception-history-size", integer(0), 16, "How many failures of a job the history shows."
 )
 
+_LOG = "env.log."
+LOG_DIR: ConfigOption[str | None] = ConfigOption(
+    _LOG + "dir",
+    TEXT,
+    None,
+    "Local directory of the log files, with one directory for each job; unset: beside the checkpoints.",
+)
+LOG_LEVEL = ConfigOption(
+    _LOG + "level",
+    choice("ERROR", "WARN", "INFO", "DEBUG", synonyms={"WARNING": "WARN", "FATAL": "ERROR", "TRACE": "DEBUG"}),
+    "INFO",
+    "Level from which records of Python's logging go to the log files.",
+)
+LOG_MAX_SIZE = ConfigOption(_LOG + "max-size", MEMORY, 10 << 20, "Size at which a log file is set aside.")
+LOG_MAX_FILES = ConfigOption(
+    _LOG + "max", integer(0, 999), 5, "How many log files that were set aside are kept of each."
+)
+
 OPTIONS: tuple[ConfigOption[Any], ...] = tuple(v for v in list(globals().values()) if isinstance(v, ConfigOption))
 """Every setting that Checkdam reads, in the order above."""
 
+_NEAR = 0.75  # how similar a key must be to be suggested: most share their first words
 _ON_COMMAND_LINE = " on the command line"
 _IMPLIED = "implied "  # prefix of a setting's key in a layer: the value that another setting implies for it
 _KEYS = frozenset(option.key for option in OPTIONS)
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in (option.key, *option.aliases)}
 
 
-def _nearest_key(key: str) -> str:
+def _instead_of(key: str) -> str:
+    """Return the hint for an unknown key: the key that is meant, if one is near."""
     known = [*_BY_SPELLING, *known_keys()]
     ending = [each for each in known if each.endswith("." + key)]
-    return ending[0] if ending else difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    beginning = [each for each in known if each.startswith(key + ".")]
+    near = (
+        ending or (beginning if len(beginning) == 1 else []) or difflib.get_close_matches(key, known, n=1, cutoff=_NEAR)
+    )
+    return f'Did you mean "{near[0]}"?' if near else "No known key is like it: docs/configuration.md lists them."
 
 
 def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
@@ -395,7 +445,7 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
     layer: dict[str, Any] = {}
     for spelling, value, where in sorted(entries, key=_newness):
         option = _BY_SPELLING.get(spelling)
-        if option is not None and isinstance(value, tuple) and option.type is not DIRECTORIES:
+        if option is not None and isinstance(value, tuple) and option.type not in (DIRECTORIES, PLACES):
             raise ConfigError(f'setting "{spelling}"{where} is not a single value', hint='Write "key: value".')
         if option is not None and option.unset is not None and _as_text(value).strip() == option.unset:
             if option.default is None:  # also where a file or the command line sets a value
@@ -413,9 +463,7 @@ def _layer(entries: Sequence[tuple[str, object, str]]) -> dict[str, Any]:
                 )
             layer[spelling] = _as_text(value)
         else:
-            raise ConfigError(
-                f'unknown setting "{spelling}"{where}', hint=f'The nearest known key is "{_nearest_key(spelling)}".'
-            )
+            raise ConfigError(f'unknown setting "{spelling}"{where}', hint=_instead_of(spelling))
     return layer
 
 

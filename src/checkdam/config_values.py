@@ -81,6 +81,11 @@ def _directories(value: object) -> str:
     return ",".join(map(_text, named)) or _text("")
 
 
+def _places(value: object) -> str:
+    named = list(value) if isinstance(value, tuple | list) else re.split("[,;]", _text(value))
+    return ",".join(map(_text, named)) or _text("")
+
+
 DURATION = ValueType("a duration: a number and a unit (ms, s, min, h, d)", "60s", _duration)
 MEMORY = ValueType(
     "a memory size: a number and a unit (b, kb, mb, gb)", "256 mb", lambda v: int(_scaled(v, _MEMORY_UNITS))
@@ -89,9 +94,13 @@ BOOLEAN = ValueType("true or false", "true", _boolean)
 TEXT = ValueType("text", "name", _text)
 DIRECTORIES = ValueType("a directory, or several with commas between them", "/data/a,/data/b", _directories)
 
+PLACES = ValueType(
+    "a directory or URI, or several with commas between them", "/data/savepoints,s3://bucket/savepoints", _places
+)
 
-def integer(minimum: int, maximum: float = 2**31 - 1) -> ValueType[int]:
-    return _bounded(int, "a whole number", minimum, maximum, example=f"{max(minimum, 3)}")
+
+def integer(minimum: int, maximum: float = 2**31 - 1, *, example: int = 3) -> ValueType[int]:
+    return _bounded(int, "a whole number", minimum, maximum, example=f"{max(minimum, example)}")
 
 
 def number(minimum: float, maximum: float = sys.float_info.max) -> ValueType[float]:

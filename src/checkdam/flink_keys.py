@@ -67,17 +67,6 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ("taskmanager.network.",),
     ),
     WithoutEffect(
-        "Local recovery",
-        "local recovery has no effect yet: after a failover slots read their state from the checkpoint's storage",
-        (
-            "execution.state-recovery.from-local",
-            "state.backend.local-recovery",
-            _CHECKPOINTING + "local-backup.enabled",
-            _CHECKPOINTING + "local-backup.dirs",
-            "taskmanager.state.local.root-dirs",
-        ),
-    ),
-    WithoutEffect(
         "Files of checkpoints",
         "a slot writes one compressed file for each operator, and small operator state lies in _metadata in any case",
         (

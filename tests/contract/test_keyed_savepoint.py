@@ -91,6 +91,30 @@ def test_a_checkpoint_that_fails_beside_a_savepoint_leaves_the_newest_changes_to
     assert content(backend, storage, [handle], KEYS) == {**HUNDRED, "k1": 5, "k2": 6}
 
 
+def test_savepoints_in_a_row_hold_each_entry_once_however_many_checkpoints_lie_between(
+    backend: KeyedStateBackend, storage: MemoryStorage
+) -> None:
+    store = open_store(backend, storage)
+    state = store.cells(COUNT)
+    put(store, state, {**HUNDRED, "gone": 1})
+    first, _ = savepoint(store, storage, 1, canonical=True)
+    checkpoint(store, storage, 2)
+    for number in range(3, 8):  # each changes too little for a full checkpoint
+        put(store, state, {f"k{i}": number for i in range(40)} | {"gone": None})
+        checkpoint(store, storage, number)
+    put(store, state, {"k1": 8})
+
+    second, target = savepoint(store, storage, 8, canonical=True)
+    third, _ = savepoint(store, storage, 9, canonical=True)
+
+    [file] = second.files
+    reader = read_state_file(target, file.path, file.size)
+    assert reader.info.kind == "base"
+    assert sum(sum(block.counts) for block in reader.info.blocks) == len(HUNDRED)  # none superseded
+    assert sum(sum(block.removed_counts) for block in reader.info.blocks) == 0
+    assert bytes_of(second) == bytes_of(third) <= 1.1 * bytes_of(first)
+
+
 @FORMATS
 def test_a_savepoint_can_be_taken_where_there_are_no_checkpoints(backend: KeyedStateBackend, canonical: bool) -> None:
     store = open_store(backend, MemoryStorage())

@@ -31,6 +31,7 @@ from checkdam.backends import KeyedStateBackend
 from checkdam.backends.contract import NO_KEY
 from checkdam.errors import JobGraphError, StateAccessError
 from checkdam.ids import CheckpointId
+from checkdam.state.state_count import StateCount
 from checkdam.testing import MemoryStorage
 
 MAPS = {key: {"home": i, "shop": i + 1} for i, key in enumerate(KEYS)}
@@ -260,7 +261,7 @@ def test_without_a_key_state_is_out_of_reach(backend: KeyedStateBackend, storage
         with pytest.raises(StateAccessError, match="outside a keyed context"):
             use()
 
-    assert store.key_count == 0
+    assert store.count().entries == 0
 
 
 def test_keys_and_map_keys_may_be_tuples(backend: KeyedStateBackend, storage: MemoryStorage) -> None:
@@ -307,8 +308,9 @@ def test_entries_are_counted(backend: KeyedStateBackend, storage: MemoryStorage)
     maps.clear()
     store.end_epoch()
 
-    assert store.key_count == 3
+    assert store.count() == StateCount(entries=3, keys=2)
     restored = open_store(backend, storage, [checkpoint(store, storage, 1)])
     restored.cells(COUNT)
     restored.maps(VISITS)
-    assert restored.key_count == 3
+    restored.end_epoch()
+    assert restored.count() == StateCount(entries=3, keys=2)

@@ -24,7 +24,9 @@ from checkdam.backends import KeyedStateBackend
 from checkdam.errors import CheckpointDeclinedError, JobGraphError, StorageError
 from checkdam.ids import CheckpointId
 from checkdam.state.snapshot_handles import KeyedStateHandle
+from checkdam.state.spec import StateKind, StateSpec
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
+from checkdam.types.type_info import type_info
 
 
 def test_a_backend_is_configuration_that_pickles(backend: KeyedStateBackend) -> None:
@@ -41,6 +43,30 @@ def test_later_writes_do_not_show_in_a_snapshot(backend: KeyedStateBackend, stor
     handle = first.write(storage, "shared")
 
     assert content(backend, storage, [handle], [*KEYS, "new"]) == HUNDRED
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_values_that_are_only_replaced_are_as_of_the_snapshot(
+    backend: KeyedStateBackend, storage: MemoryStorage, full: bool
+) -> None:
+    names = StateSpec("names", StateKind.VALUE, type_info(list[str]))
+    store = open_store(backend, storage)
+    table = store.table(names)
+    table.promise_no_change_in_place()
+    table.put_all({key: [key] for key in KEYS})
+    store.end_epoch()
+    if not full:
+        checkpoint(store, storage, 1)
+    table.put_all({"k1": ["of the snapshot"]})
+    table.remove_all(["k2"])
+    store.end_epoch()
+    snapshot = store.snapshot(CheckpointId(2))
+    table.put_all({"k1": ["late"], "k2": ["late"]})
+    store.end_epoch()
+
+    restored = open_store(backend, storage, [snapshot.write(storage, "shared")])
+
+    assert restored.table(names).get_all(["k1", "k2", "k3"]) == [["of the snapshot"], None, ["k3"]]
 
 
 @pytest.mark.parametrize("full", [True, False])

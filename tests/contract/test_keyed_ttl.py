@@ -187,7 +187,7 @@ def test_a_sweep_goes_round_all_entries_a_few_at_a_time(
     store.end_epoch()
 
     assert len(dict(state.all())) == len(NEW)
-    assert store.key_count == len(NEW)
+    assert store.count().entries == len(NEW)
     assert len(entries(backend, storage, [checkpoint(store, storage, 2)], spec)) == len(NEW)
 
 

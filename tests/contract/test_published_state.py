@@ -428,3 +428,76 @@ def test_a_value_that_does_not_pickle_is_no_failure_of_the_job() -> None:
     put(store, kept, {"a": None})
     store.publish(Epoch(2))
     assert seen(store, spec, "a") == (2, {})
+
+
+def found_by(store: KeyedStateStore, spec: StateSpec, text: str, limit: int) -> tuple[dict[Any, Any], int]:
+    """All pages of a filter together, and how many keys were looked at."""
+    assert store.published is not None
+    holders = serializer(spec.holder_key(TEXT))
+    found: dict[Any, Any] = {}
+    looked_at = 0
+    after: bytes | None = b""
+    while after is not None:
+        epoch, entries, after, scanned = store.published.find(spec.name, after, limit, text)
+        assert epoch == 1
+        assert len(entries) <= limit
+        for key, value in entries:
+            assert holders.decode_one(key) not in found
+            found[holders.decode_one(key)] = value_of(spec, value)
+        looked_at += scanned
+    return found, looked_at
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("text", ["Ey-1", '"key-1"', "nowhere"])
+def test_a_filter_finds_every_key_that_contains_its_text(store: KeyedStateStore, text: str, limit: int) -> None:
+    held = {f"key-{number}": number for number in range(25)}
+    put(store, store.cells(COUNT), held)
+    store.publish(Epoch(1))
+
+    found, looked_at = found_by(store, COUNT, text, limit)
+
+    assert found == {key: value for key, value in held.items() if text.lower() in f'"{key}"'}
+    assert looked_at == len(held)
+
+
+def test_a_filter_finds_maps_and_windows_by_their_keys(store: KeyedStateStore) -> None:
+    put_maps(store, store.maps(VISITS), {"ada": {"x": 1, "y": 2}, "bob": {"x": 3}})
+    windowed = store.cells(WINDOWED)
+    for store.current_key, store.current_namespace in (("ada", 1), ("ada", 2), ("bob", 1)):
+        windowed.update(7)
+    store.end_epoch()
+    store.publish(Epoch(1))
+
+    maps, _ = found_by(store, VISITS, "AD", 1)
+    windows, _ = found_by(store, WINDOWED, "ad", 1)
+
+    assert {key: sorted(held) for key, held in maps.items()} == {"ada": ["x", "y"]}
+    assert set(windows) == {("ada", 1), ("ada", 2)}
+
+
+def test_one_page_of_a_filter_looks_at_a_limited_number_of_keys(
+    store: KeyedStateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for view in ("hashmap.hashmap_view", "rocksdb.rocksdb_view"):
+        monkeypatch.setattr(f"checkdam.backends.{view}.MOST_SCANNED", 10)
+    put(store, store.cells(COUNT), {f"key-{number}": number for number in range(25)})
+    store.publish(Epoch(1))
+    assert store.published is not None
+
+    _, entries, after, scanned = store.published.find(COUNT.name, b"", 5, "nowhere")
+
+    assert (entries, scanned) == ([], 10)
+    assert after is not None
+    assert found_by(store, COUNT, "nowhere", 5) == ({}, 25)
+
+
+def test_a_filter_never_shows_half_an_epoch(store: KeyedStateStore) -> None:
+    count = store.cells(COUNT)
+    put(store, count, {"a": 1})
+    store.publish(Epoch(1))
+
+    for store.current_key in ("a", "another"):
+        count.update(2)
+
+    assert found_by(store, COUNT, "a", 10)[0] == {"a": 1}

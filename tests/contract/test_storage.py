@@ -19,6 +19,7 @@ from checkdam.runtime.driver_memory import DriverMemoryServer, DriverMemoryStora
 from checkdam.storage import Storage, open_storage
 from checkdam.storage.arrow_storage import ArrowStorage
 from checkdam.storage.contract import create_once
+from checkdam.storage.local_copies import LocalCopies, LocallyCopiedStorage
 from checkdam.testing import Fault, FaultyStorage, MemoryStorage
 
 
@@ -28,6 +29,16 @@ class _PutOnly(fs.LocalFileSystem):  # type: ignore[misc]  # pyarrow has no type
     @property
     def type_name(self) -> str:
         return "s3"
+
+
+class _Raced(fs.LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
+    """A file system on which another process writes a file to a directory as soon as somebody has listed it."""
+
+    def get_file_info(self, asked: fs.FileSelector | str) -> object:
+        found = super().get_file_info(asked)
+        if isinstance(asked, fs.FileSelector):
+            Path(asked.base_dir, "x").write_bytes(b"1")
+        return found
 
 
 _servers: list[DriverMemoryServer] = []  # as long as the tests run
@@ -45,6 +56,9 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
     "arrow, by put": lambda directory: ArrowStorage(_PutOnly(), f"{directory}/root", f"{directory}/root"),
     "memory": lambda directory: MemoryStorage(),
     "memory of the driver": _in_driver_memory,
+    "with local copies": lambda directory: LocallyCopiedStorage(
+        MemoryStorage(), LocalCopies(directory / "copies", "a")
+    ),
     "faulty without fault": lambda directory: FaultyStorage(MemoryStorage(), -1, Fault.REFUSED),
 }
 
@@ -253,6 +267,34 @@ def test_a_probe_leaves_nothing(storage: Storage) -> None:
     storage.check_writable()
 
     assert storage.list("") == []
+
+
+def test_only_an_empty_directory_is_deleted_as_empty(storage: Storage) -> None:
+    storage.make_directory("job/shared")
+    storage.write("job/kept/x", b"1")
+
+    for directory in ("job/shared", "job/kept", "job", "never-made"):
+        storage.delete_empty_directory(directory)
+
+    assert [status.path for status in storage.list("")] == ["job/kept/x"]
+
+
+def test_a_local_directory_that_is_empty_is_deleted(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.make_directory("job/shared")
+
+    storage.delete_empty_directory("job/shared")
+
+    assert list((tmp_path / "job").iterdir()) == []
+
+
+def test_a_directory_that_another_process_may_write_to_stays_if_its_deletion_is_not_atomic(tmp_path: Path) -> None:
+    storage = ArrowStorage(_Raced(), str(tmp_path), str(tmp_path))
+    storage.make_directory("job")
+
+    storage.delete_empty_directory("job")
+
+    assert (tmp_path / "job").is_dir()
 
 
 def test_a_directory_that_is_made_holds_no_file_and_may_be_made_again_and_deleted(storage: Storage) -> None:

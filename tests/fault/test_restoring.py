@@ -116,6 +116,14 @@ KEPT = {
 }
 
 
+def test_a_job_that_keeps_no_checkpoint_leaves_no_directory(tmp_path: Path) -> None:
+    words = WordCount(EPOCHS, storage=open_storage(str(tmp_path)))
+
+    words.job(checkpoints=replace(EVERY_EPOCH, retention=CheckpointRetention.DELETE_ON_CANCELLATION)).run()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_directory_taskowned_is_there_from_the_start_and_goes_with_the_last_checkpoint(tmp_path: Path) -> None:
     place, seen = tmp_path / JOB_ID / "taskowned", []
     words = WordCount(EPOCHS, storage=open_storage(str(tmp_path)))
@@ -258,7 +266,7 @@ def test_rescaling_from_one_to_three_to_two_slots_keeps_every_key() -> None:
 
     job = words.run(parallelism=2)
 
-    assert job.heard.epochs[-1].keys == len(words.expected_state())
+    assert job.heard.epochs[-1].held.keys == len(words.expected_state())
     assert job.state(UID) == words.expected_state()
     assert words.output() == words.expected_output()
     assert words.leftovers() == []

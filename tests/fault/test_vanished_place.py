@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from checkdam.checkpoint.settings import JobEnd, RestoreMode
 from checkdam.errors import CheckdamError, StorageError
 from checkdam.ids import JobId
 from checkdam.runtime.job_control import SavepointFormat
+from checkdam.runtime.restart import Restart
 from checkdam.storage.filesystem import open_storage
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_job import EVERY_EPOCH, JOB_ID, Heard
@@ -180,8 +180,8 @@ class Returning(Heard):
         self._nth = nth
         self._do = do
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        super().restarting(failure, delay)
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        super().restarting(failure, restart)
         if len(self.restarts) == self._nth:
             self._do()
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.page.conftest import JOB, Words
+from tests.page.conftest import Words
+from tests.page.views import JOB
 
 from checkdam.runtime.job_control import SavepointFormat
+from checkdam.runtime.monitor.job_monitor import JobMonitor
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +82,8 @@ def test_a_savepoint_that_fails_tells_why_and_the_job_goes_on(words: Words, visi
 def test_a_savepoint_is_deleted_only_when_confirmed(words: Words, visit: Any) -> None:
     target = words.directory / "savepoints"
     made = Path(words.job.control.trigger_savepoint(str(target), SavepointFormat.CANONICAL).result(20))
-    page = visit(words.url).open("jobs", JOB, "savepoints")
+    visitor = visit(words.url)
+    page = visitor.open("jobs", JOB, "savepoints")
 
     page.get_by_role("button", name="Dispose").click()
     page.get_by_role("button", name="Back").click()
@@ -90,6 +93,10 @@ def test_a_savepoint_is_deleted_only_when_confirmed(words: Words, visit: Any) ->
 
     expect(results(page)).to_contain_text("is deleted")
     assert not made.exists()
+    expect(page.get_by_text("No savepoint of this job is known.")).to_be_visible()
+    page = visitor.open("jobs", JOB, "state")
+    expect(page.get_by_label("As of").locator("option").first).to_have_text("now, live")
+    expect(page.locator(f'option[value="{made.name}"]')).to_have_count(0)
 
 
 def test_a_rescale_changes_the_parallelism_on_show(words: Words, visit: Any) -> None:
@@ -140,3 +147,59 @@ def test_cancelling_asks_first(words: Words, visit: Any) -> None:
     page.get_by_role("button", name="Cancel the job").click()
 
     expect(page.locator(".job-head .badge")).to_have_text("CANCELED")
+
+
+def test_a_cancelled_job_tells_what_it_left_and_how_to_go_on(words: Words, visit: Any) -> None:
+    monitor = words.server.jobs.require_running(JOB).monitor
+    assert isinstance(monitor, JobMonitor)
+    monitor.resumed_by(lambda path, _: f"checkdam run words.py -s {path}")
+    page = visit(words.url).open("jobs", JOB)
+
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the job").click()
+
+    ending = page.locator(".ending")
+    expect(ending).to_contain_text("Cancelled, as asked")
+    expect(ending.get_by_role("button", name="Copy")).to_have_count(2)
+    expect(ending).to_contain_text("checkdam run words.py -s")
+    expect(ending).to_contain_text(f"{JOB}/chk-6")
+
+
+def test_the_end_is_told_before_the_server_ends_with_the_job_and_its_silence_is_no_alarm(
+    words: Words, visit: Any
+) -> None:
+    page = visit(words.url).open("jobs", JOB)
+    expect(page.locator(".job-head .badge")).to_have_text("RUNNING")
+
+    words.job.control.cancel()  # another client asked for it
+    words.job.join()
+    words.server.close()
+
+    expect(page.locator(".job-head .badge")).to_have_text("CANCELED")
+    expect(page.get_by_text("The job has ended, and its server with it.")).to_be_visible()
+    expect(page.get_by_text("The server does not answer.")).to_be_hidden()
+
+
+def test_a_server_that_goes_away_while_its_job_is_stopped_as_asked_is_no_alarm(words: Words, visit: Any) -> None:
+    page = visit(words.url).open("jobs", JOB)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.route("**/*", lambda route: route.abort() if route.request.method == "GET" else route.continue_())
+    expect(page.get_by_text("The server does not answer.")).to_be_visible()
+
+    page.get_by_role("button", name="Cancel the job").click()
+
+    expect(page.get_by_text("how it ended was not heard here")).to_be_visible()
+    expect(page.get_by_text("The server does not answer.")).to_be_hidden()
+
+
+def test_a_drained_job_is_not_offered_to_be_resumed(words: Words, visit: Any) -> None:
+    page = visit(words.url).open("jobs", JOB)
+
+    words.job.control.stop_with_savepoint(str(words.directory / "last"), SavepointFormat.CANONICAL, drain=True).result(
+        20
+    )
+
+    ending = page.locator(".ending")
+    expect(ending).to_contain_text("Stopped with a savepoint")
+    expect(ending).to_contain_text("should not be resumed")
+    expect(ending).not_to_contain_text("checkdam run")

@@ -1,11 +1,11 @@
-"""Values as people read them: Flink's forms. Run where they run: in the browser."""
+"""Values as people read them. Run where they run: in the browser."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
 
@@ -49,24 +49,47 @@ def shown(page: Page, form: str, value: Any) -> Any:
                 -1: "-",
                 0: "0 B",
                 999: "999 B",
-                1000: "0.977 KB",
-                1_520_435: "1.45 MB",
-                1_023_900: "0.976 MB",
-                2**40: "1.00 TB",
+                1000: "1.0 kB",
+                53_456: "53.5 kB",
+                999_949: "999.9 kB",
+                999_950: "1.0 MB",
+                1_250_000: "1.3 MB",
+                1_520_435: "1.5 MB",
+                2**40: "1.1 TB",
             },
         ),
         ("short", {-1: "-", 9_999: "9\u202f999", 12_345: "12.3k", 999_999: "1.00M", 20_000_000: "20.0M"}),
         ("percent", {-1: "-", 0.944: "94%"}),
     ],
 )
-def test_values_are_written_as_flink_writes_them(page: Page, form: str, values: dict[float, str]) -> None:
+def test_values_are_written_as_people_read_them(page: Page, form: str, values: dict[float, str]) -> None:
     assert {value: shown(page, form, value) for value in values} == values
+
+
+@pytest.mark.parametrize(
+    ("zone", "offset"),
+    [("Europe/Berlin", "UTC+01:00"), ("America/St_Johns", "UTC−03:30"), ("UTC", "UTC")],
+)
+def test_the_head_names_the_time_zone_of_all_times(history: str, visit: Any, zone: str, offset: str) -> None:
+    page = visit(history, timezone_id=zone).open()
+
+    winter = "async () => (await import('/ui/format.js')).zone(new Date('2026-01-15T12:00:00Z'))"
+
+    assert page.evaluate(winter) == {"offset": offset, "name": zone}
+    expect(page.locator("header .zone")).to_contain_text(zone)
 
 
 def test_a_watermark_that_never_came_or_is_the_last_is_told_in_words(page: Page) -> None:
     values = [None, -(2**63), 2**63 - 1, 17]
 
     assert [shown(page, "watermark", value) for value in values] == ["none", "none", "end of time", "17"]
+
+
+def test_how_far_event_time_is_behind_fits_into_a_node_of_the_graph(page: Page) -> None:
+    lag = "async (ms) => (await import(new URL('ui/health.js', location.href).href)).lag(ms)"
+    lags = {400: "400ms behind", 12_345: "12s behind", 27_793_424_227: "321d 16h behind", -7_448_000: "2h 4m ahead"}
+
+    assert {ms: page.evaluate(lag, ms) for ms in lags} == lags
 
 
 def test_words_of_an_error_are_told_apart_from_its_trace(page: Page) -> None:

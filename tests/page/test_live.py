@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.page.conftest import JOB, MARKUP, SERVED, Words
+from tests.page.conftest import MARKUP, SERVED, Words
+from tests.page.views import JOB
 
 from checkdam.config import Configuration
 from checkdam.server.app.rest_server import RestServer
@@ -68,7 +69,7 @@ def test_it_goes_on_by_itself_when_the_server_is_back(words: Words, visit: Any) 
 
     with RestServer(Configuration.load(None, {**SERVED, "rest.port": str(port)})):
         expect(page.get_by_text("The server does not answer.")).to_be_hidden()
-        expect(page.get_by_text("No job is running on this server.")).to_be_visible()
+        expect(page.get_by_text("No job is running.")).to_be_visible()
 
 
 def test_a_server_with_a_token_is_let_in_to_once_it_is_typed(visit: Any) -> None:
@@ -81,7 +82,7 @@ def test_a_server_with_a_token_is_let_in_to_once_it_is_typed(visit: Any) -> None
         page.get_by_role("textbox", name="Token").fill("open sesame")
         page.get_by_role("button", name="Log in").click()
 
-        expect(page.get_by_text("No job is running on this server.")).to_be_visible()
+        expect(page.get_by_text("No job is running.")).to_be_visible()
 
 
 def test_an_unknown_job_is_told_in_words(words: Words, visit: Any) -> None:

@@ -189,5 +189,5 @@ def _stop(page: Page, savepoints: Path) -> None:
     page.get_by_role("button", name="Stop the job").click()
 
     expect(page.get_by_role("status", name="Results")).to_contain_text("The job has stopped. Its savepoint:")
-    expect(page.get_by_text("The server does not answer.")).to_be_visible()  # the driver has ended
+    expect(page.get_by_text("The job has ended, and its server with it.")).to_be_visible()
     assert len(set(savepoints.iterdir()) - before) == 1

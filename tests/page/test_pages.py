@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.history import JOB_ID
 from playwright.sync_api import Page, expect
-from tests.page.conftest import JOB, MARKUP, Visitor, Words
+from tests.page.conftest import MARKUP, Visitor, Words
+from tests.page.views import JOB
 
 pytestmark = pytest.mark.slow
 
-VIEWS = [
-    (),
-    ("slots",),
-    ("jobs", JOB_ID),
-    ("jobs", JOB_ID, "exceptions"),
-    ("jobs", JOB_ID, "checkpoints"),
-    ("jobs", JOB_ID, "checkpoints", "history"),
-    ("jobs", JOB_ID, "checkpoints", "summary"),
-    ("jobs", JOB_ID, "checkpoints", "configuration"),
-    ("jobs", JOB_ID, "checkpoints", "199"),
-    ("jobs", JOB_ID, "state", "compare"),
-    ("jobs", JOB_ID, "savepoints"),
-    ("jobs", JOB_ID, "configuration"),
-]
-
-LIVE_VIEWS = [
+LIVE = [
     ("jobs", JOB),
     ("jobs", JOB, "checkpoints", "6"),
     ("jobs", JOB, "state", "live", "counts", "_op_state"),
     ("jobs", JOB, "state", "compare", "chk-5", "chk-6"),
     ("slots",),
 ]
-
-PHONE = {"width": 360, "height": 740}
-_FAINT, _UNNAMED = ((Path(__file__).parent / name).read_text() for name in ("faint_text.js", "unnamed.js"))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +77,7 @@ def test_every_plot_has_words_and_a_table(history: str, visit: Any) -> None:
     page = visit(history).open("jobs", JOB_ID)
     plots = page.locator("figure.plot")
 
-    titles = [title.split(" now ")[0] for title in plots.locator("figcaption").all_inner_texts()]
+    titles = [title.split(" last ")[0] for title in plots.locator("figcaption").all_inner_texts()]
     expect(plots.locator("canvas")).to_have_count(6)
     plots.filter(has_text="State size").get_by_text("As a table").click()
 
@@ -105,7 +87,7 @@ def test_every_plot_has_words_and_a_table(history: str, visit: Any) -> None:
         "Checkpoint duration",
         "Checkpoint size",
         "State size",
-        "Keys held",
+        "Entries held",
     ]
     expect(page.get_by_role("region", name="State size").locator("tbody tr")).to_have_count(30)
 
@@ -159,41 +141,12 @@ def test_the_users_traceback_is_the_first_thing_an_exception_shows(history: str,
 
 def test_a_name_that_is_markup_is_shown_and_does_nothing(words: Words, visit: Any) -> None:
     visitor: Visitor = visit(words.url)
-    for view in ((), *LIVE_VIEWS):
+    for view in ((), *LIVE):
         page = visitor.open(*view)
         if view != ("slots",):
             expect(page.get_by_text(MARKUP).first).to_be_visible()
         assert page.locator("main img").count() == 0
         assert page.title() != "owned"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wider_than_a_phone_and_everything_has_contrast(history: str, visit: Any, scheme: str) -> None:
-    visitor = visit(history, viewport=PHONE, color_scheme=scheme)
-    for view in VIEWS:
-        page = visitor.open(*view)
-        assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, view
-        assert page.evaluate(_FAINT) == [], view
-
-
-def test_what_runs_fits_a_phone_and_has_contrast_too(words: Words, visit: Any) -> None:
-    visitor = visit(words.url, viewport=PHONE)
-    for view in LIVE_VIEWS:
-        page = visitor.open(*view)
-        assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, view
-        assert page.evaluate(_FAINT) == [], view
-
-
-def test_screen_readers_find_names_headings_and_landmarks(history: str, visit: Any) -> None:
-    visitor = visit(history)
-    for view in VIEWS:
-        assert visitor.open(*view).evaluate(_UNNAMED) == [], view
-
-
-def test_what_runs_is_named_for_screen_readers_too(words: Words, visit: Any) -> None:
-    visitor = visit(words.url)
-    for view in LIVE_VIEWS:
-        assert visitor.open(*view).evaluate(_UNNAMED) == [], view
 
 
 def test_everything_is_reached_and_done_by_keyboard(words: Words, visit: Any) -> None:

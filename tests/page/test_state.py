@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.page.conftest import JOB, Words, words_of
+from tests.page.conftest import Words, words_of
+from tests.page.rules_job import UID
+from tests.page.views import JOB
 
 from checkdam.graph.operators import OP_STATE
 
@@ -93,3 +95,75 @@ def test_a_state_that_is_not_there_is_told_in_words(words: Words, visit: Any) ->
     page = visit(words.url).open("jobs", JOB, "state", "live", "nobody", "nothing")
 
     expect(page.get_by_text("Operator “nobody” has no state “nothing” here.")).to_be_visible()
+
+
+@pytest.mark.parametrize("source", ["live", "chk-4"])
+def test_the_rules_in_force_are_shown_and_found_by_a_filter(rules: Words, visit: Any, source: str) -> None:
+    page = visit(rules.url).open("jobs", JOB, "state", source)
+
+    page.get_by_role("link", name="rules").click()
+    keys = page.get_by_role("region", name="Keys and values").locator("tbody th")
+    expect(keys).to_have_text(['"above 100"', '"above 250"', '"above 1000"'])
+
+    page.get_by_label("Filter", exact=True).fill("ABOVE 25")
+    page.get_by_role("button", name="Filter").click()
+    expect(keys).to_have_text(['"above 250"'])
+    page.get_by_role("button", name="Show all").click()
+    expect(keys).to_have_count(3)
+
+
+@pytest.mark.parametrize("source", ["live", "chk-4"])
+def test_keys_are_found_by_a_filter_in_every_subtask(rules: Words, visit: Any, source: str) -> None:
+    page = visit(rules.url).open("jobs", JOB, "state", source, UID, "paid")
+
+    page.get_by_label("Filter", exact=True).fill("R 11")
+    page.get_by_role("button", name="Filter").click()
+
+    keys = page.get_by_role("region", name="Keys and values").locator("tbody th")
+    expect(keys).to_have_count(10)
+    assert sorted(keys.all_inner_texts()) == [f'"customer {number}"' for number in range(110, 120)]
+    expect(page.get_by_text("1 to 10, the last, 120 looked at")).to_be_visible()
+    page.get_by_label("Filter", exact=True).fill("nobody")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No key fits, 120 looked at")).to_be_visible()
+
+
+def test_a_long_value_is_folded_and_can_be_read_and_copied(rules: Words, visit: Any) -> None:
+    page = visit(rules.url, permissions=["clipboard-read", "clipboard-write"]).open(
+        "jobs", JOB, "state", "live", UID, "rules", "operator"
+    )
+    folded = page.locator("details.value").first
+    expect(folded.locator("summary")).to_contain_text("160 characters")
+    expect(folded.locator("pre")).to_be_hidden()
+
+    folded.locator("summary").click()
+    folded.get_by_role("button", name="Copy value").click()
+
+    expect(folded.locator("pre")).to_contain_text('"countries"')
+    expect(folded.get_by_role("button", name="Copy value")).to_have_text("copied")
+    assert '"above": 100' in page.evaluate("() => navigator.clipboard.readText()")
+
+
+@pytest.mark.parametrize(("source", "words"), [("live", "The next 50 of 120"), ("chk-4", "1 to 50")])
+def test_pending_timers_are_shown_with_their_keys(rules: Words, visit: Any, source: str, words: str) -> None:
+    page = visit(rules.url).open("jobs", JOB, "state", source)
+    next_one = page.get_by_role("region", name="Timers", exact=True).locator("td[data-label=Next]")
+    expect(next_one).to_have_count(1 if source == "live" else 0)  # a snapshot does not tell it by itself
+
+    page.get_by_role("link", name="in event time").click()
+
+    expect(page.get_by_text(words)).to_be_visible()
+    timers = page.get_by_role("region", name="Pending timers")
+    expect(timers.locator("tbody tr")).to_have_count(50)
+    if source == "live":
+        expect(timers.locator("tbody tr").first).to_contain_text('"customer 000"')
+    page.get_by_label("Filter", exact=True).fill("customer 000")
+    page.get_by_role("button", name="Filter").click()
+    expect(timers.locator("tbody tr")).to_have_count(1)
+
+
+def test_lists_of_an_operator_are_shown_by_subtask(rules: Words, visit: Any) -> None:
+    page = visit(rules.url).open("jobs", JOB, "state", "live", "recent", "recent payments", "operator")
+
+    expect(page.get_by_role("region", name="Elements").locator("tbody tr").first).to_contain_text('["rule",100,')
+    expect(page.get_by_text("1 to 50,")).to_be_visible()

@@ -134,6 +134,11 @@ class Stores(RuleBasedStateMachine):
         for key, value in values.items():
             self.put("immutable", key, value)
 
+    @rule()
+    def end_batch(self) -> None:
+        for store in self.stores:
+            store.batch_ended()
+
     @rule(target=pending)
     def snapshot(self) -> int:
         self.number += 1
@@ -202,7 +207,7 @@ class Stores(RuleBasedStateMachine):
     @invariant()
     def entries_are_counted(self) -> None:
         for store, states in zip(self.stores, self.states, strict=True):
-            assert store.key_count == sum(len(list(state.all())) for state in states.values())
+            assert store.count().entries == sum(len(list(state.all())) for state in states.values())
 
     def teardown(self) -> None:
         if hasattr(self, "stores"):

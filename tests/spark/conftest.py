@@ -26,6 +26,7 @@ from checkdam.errors import CheckdamError
 from checkdam.ids import CheckpointId, Epoch, OperatorUid
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.monitor.job_records import SlotRecord
+from checkdam.runtime.restart import Restart
 from checkdam.runtime.source_position import SourceStart
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Watcher(JobListener):
         self.attempts: list[Sequence[int]] = []
         self.left: list[CheckdamError] = []
         self.end: JobEnd | None = None
+        self.is_cancelled = False
         self.on_epoch: Callable[[EpochStats], None] = lambda stats: None
         self.on_slots: Callable[[Sequence[int]], None] = lambda pids: None
         self.on_checkpoint: Callable[[CheckpointStats], None] = lambda stats: None
@@ -91,7 +93,7 @@ class Watcher(JobListener):
         self.failed_checkpoints.append(reason)
         self.on_failed_checkpoint(reason)
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
         self.failures.append(failure)
 
     def left_behind(self, reason: CheckdamError) -> None:
@@ -162,10 +164,11 @@ class Jobs:
         words.key_by(lambda pair: pair[0], key_type=str).sum(1).uid(uid).print()
         return environment.execute(name)
 
-    @staticmethod
-    def cancel() -> None:
-        """Ctrl-C."""
-        os.kill(os.getpid(), signal.SIGINT)
+    def cancel(self) -> None:
+        """Press Ctrl-C, unless this job has had it already: a second one ends this process at once, without a word."""
+        if not self.watcher.is_cancelled and signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+            self.watcher.is_cancelled = True
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 @contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +81,20 @@ class ServedJobs:
         job_id = child.wait_for(r"started: id (\w+)", seconds=120)[1]
         child.wait_for(r"checkpoint \d+ completed: epoch \d+, [1-9]", seconds=120)  # not before there is state
         return child, job_id, url
+
+    @contextmanager
+    def standing(self) -> Iterator[str]:
+        """Run `checkdam serve`, and yield its address."""
+        command = [sys.executable, "-m", "checkdam.cli", "serve", "--port", "0"]
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=self.environ, cwd=self.directory
+        ) as process:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            try:
+                yield re.findall(r"REST: http://(\S+)", line)[0]
+            finally:
+                process.terminate()
 
     def checkdam(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "checkdam.cli", *words]

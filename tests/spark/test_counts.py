@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,15 +19,17 @@ if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
 
 pytestmark = pytest.mark.spark
+PATIENCE_SECONDS = 60.0
 
 
 def _out(plan: JobPlan, epochs: list[EpochStats]) -> dict[str, list[tuple[int, int]]]:
     """By name, the records into and out of each operator of the source side, epoch by epoch."""
-    names = {op.id: op.name for op in plan.source_side}
-    told: dict[str, list[tuple[int, int]]] = {}
+    told: dict[str, list[tuple[int, int]]] = {op.name: [] for op in plan.source_side}
     for stats in epochs:
-        for op, counts in source_side_counts(plan, stats).items():
-            told.setdefault(names[op], []).append((counts.records_in, counts.records_out))
+        counts = source_side_counts(plan, stats)
+        for op in plan.source_side:
+            own = [each for of, each in counts.items() if of[0] == op.id]
+            told[op.name].append((sum(each.records_in for each in own), sum(each.records_out for each in own)))
     return told
 
 
@@ -59,3 +65,64 @@ def test_columns_that_spark_alone_moves_are_counted_behind_the_exchange(jobs: Jo
     told = _out(plan, jobs.watcher.epochs)
     assert list(told.values()) == [[(0, 3)]]
     assert not jobs.watcher.epochs[0].source_side
+
+
+def test_the_work_of_each_partition_counts_for_its_subtask(jobs: Jobs) -> None:
+    environment = jobs.environment()
+    lines = environment.read_text(jobs.texts("a\nb\n", "c\n", "d\n"))
+    lines.map(str.upper, str).key_by(lambda line: line, key_type=str).reduce(lambda a, b: a).uid("r").print()
+
+    environment.execute("lines")
+
+    [stats] = [each for each in jobs.watcher.epochs if each.source_side]
+    by_subtask: dict[int, int] = {}
+    for (_, subtask), counts in stats.source_side.items():
+        by_subtask[subtask] = max(by_subtask.get(subtask, 0), counts.records_out)
+    assert sum(by_subtask.values()) == 4
+    assert set(by_subtask) == {0, 1}  # three partitions, two subtasks
+
+
+@contextmanager
+def _talking() -> Iterator[int]:
+    """The port of a server that says a line every now and then."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                while not over.wait(0.2):
+                    connection.sendall(b"word\n")
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            over.set()
+    thread.join(PATIENCE_SECONDS)
+
+
+def test_a_source_whose_offsets_count_records_tells_what_it_has_not_read(jobs: Jobs) -> None:
+    """A socket's offsets count lines, and a micro-batch takes all of them; Kafka, which is not here, reports alike."""
+    seen: list[int] = []
+    told = threading.Event()
+
+    def sources_seen(pending: Mapping[int, int]) -> None:
+        seen.extend(pending.values())
+        if seen:
+            told.set()
+
+    environment = jobs.environment()
+    jobs.watcher.sources_seen = sources_seen  # type: ignore[method-assign]
+    with _talking() as port:
+        words = environment.socket_text_stream("127.0.0.1", port).map(lambda word: (word, 1), tuple[str, int])
+        words.key_by(0, key_type=str).sum(1).uid("s").print()
+
+        job = environment.execute_async("words")
+        is_told = told.wait(PATIENCE_SECONDS)
+        job.cancel()
+        job.wait(PATIENCE_SECONDS)
+
+    assert is_told
+    assert set(seen) == {0}

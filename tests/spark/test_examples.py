@@ -109,6 +109,12 @@ def test_count_window_average_gives_both_averages(jobs: Jobs) -> None:
     assert run(jobs, "count_window_average.py").values == [(1, 4), (1, 5)]
 
 
+def test_exponential_average_gives_the_averages_of_each_sensor(jobs: Jobs) -> None:
+    shown = run(jobs, "exponential_average.py").shown
+
+    assert sorted(shown) == sorted(documented_output("exponential_average.py"))
+
+
 def test_state_with_ttl_forgets_what_was_said_before_the_silence(jobs: Jobs) -> None:
     shown = run(jobs, "state_with_ttl.py").shown
 
@@ -284,7 +290,7 @@ def test_fraud_alerts_are_those_of_a_plain_loop_after_a_lost_slot_too(jobs: Jobs
     assert len(watcher.attempts) == 2
     assert fraud.are_those_of_the_plain_loop()
     # Of 20 accounts some six wait, each with a trial and a timer; without the timers nearly all would keep a trial.
-    assert min(stats.keys for stats in watcher.epochs[-6:]) <= 15
+    assert min(stats.held.entries for stats in watcher.epochs[-6:]) <= 15
 
 
 class Read(ProcessFunction):

@@ -1,4 +1,4 @@
-"""Flink's own command line operates a Checkdam job: the real one, from PyPI, against a real job."""
+"""Flink's own command line, from PyPI, operates a real Checkdam job, at its own server and through a standing one."""
 
 from __future__ import annotations
 
@@ -93,3 +93,29 @@ def test_flinks_command_line_lists_saves_checkpoints_cancels_and_stops(
     disposed = jobs.checkdam("savepoint", "-d", str(last))
     assert disposed.returncode == 0, disposed
     assert not last.exists()
+
+
+def test_flinks_command_line_operates_a_job_through_a_standing_server(
+    flink: str, jobs: ServedJobs, tmp_path: Path
+) -> None:
+    with jobs.standing() as url:
+        driver, job_id, own_url = jobs.run()
+        assert url != own_url
+
+        listed = _flink(flink, url, "list")
+        assert f" : {job_id} : numbers (RUNNING)" in listed.stdout, listed
+        taken = _flink(flink, url, "checkpoint", job_id)
+        assert re.search(rf"Checkpoint \d+ for job {job_id} completed\.", taken.stdout), taken
+        saved = _flink(flink, url, "savepoint", job_id, str(tmp_path / "sp"))
+        assert "Savepoint completed. Path: " in saved.stdout, saved
+        assert "Could not find Flink job" in _cause(_flink(flink, url, "savepoint", NOBODY, str(tmp_path / "sp")))
+
+        stopped = _flink(flink, url, "stop", "-p", str(tmp_path / "sp"), job_id)
+        assert "Savepoint completed. Path: " in stopped.stdout, stopped
+        assert driver.wait(seconds=60) == 0
+        jobs.check_output()
+
+        ended = _flink(flink, url, "list", "-a")
+        assert f" : {job_id} : numbers (FINISHED)" in ended.stdout, ended
+        too_late = _flink(flink, url, "cancel", job_id)
+        assert "already reached another terminal state (FINISHED)" in _cause(too_late)

@@ -81,6 +81,40 @@ def test_a_killed_slot_is_restored_from_memory_and_only_the_savepoint_is_on_disk
     assert open_storage(IN_MEMORY).list("") == []
 
 
+def test_a_killed_slot_is_restored_from_local_copies_which_go_with_the_job(jobs: Jobs) -> None:
+    copies = jobs.tmp_path / "copies"
+    local = {"state.backend.local-recovery": "true", "execution.checkpointing.local-backup.dirs": str(copies)}
+    env = jobs.environment(
+        checkpoints=CheckpointConfig(interval=timedelta(0)), settings={"state.backend": "jobmanager", **local}
+    )
+    env.set_restart_strategy(FixedDelayRestart(attempts=1, delay=timedelta(0)))
+    seen: list[int] = []
+
+    def kill(stats: CheckpointStats) -> None:
+        if len(jobs.watcher.attempts) == 1 and len(jobs.watcher.checkpoints) == 3:
+            seen.append(len([file for file in copies.glob("*/*/*/*") if not file.name.startswith(".")]))
+            os.kill(jobs.watcher.attempts[0][1], signal.SIGKILL)
+
+    jobs.watcher.on_checkpoint = kill
+    lines = env.read_text(jobs.texts(*WORDS), max_files_per_epoch=1)
+    words = lines.flat_map(str.split, output_type=str).map(lambda word: (word, 1), output_type=tuple[str, int])
+    words.key_by(lambda pair: pair[0], key_type=str).sum(1).uid("count").sink_to_files(str(jobs.tmp_path / "out")).uid(
+        "out"
+    )
+
+    result = env.execute("local copies")
+
+    assert result.end is JobEnd.FINISHED
+    assert len(jobs.watcher.attempts) == 2
+    (count,) = seen
+    assert count > 0
+    out = [file for file in (jobs.tmp_path / "out").glob("part-*") if file.is_file()]
+    shown = Counter(tuple(json.loads(line).values()) for file in out for line in file.read_text().splitlines())
+    expected = Counter(" ".join(WORDS).split())
+    assert shown == Counter((word, n) for word, count in expected.items() for n in range(1, count + 1))
+    assert list(copies.glob("*/*/*")) == []
+
+
 def test_a_state_above_the_limit_declines_the_checkpoint_and_says_what_to_do(jobs: Jobs) -> None:
     small = CheckpointConfig(interval=timedelta(0), storage="jobmanager", max_state_size="2 kb")
     env = jobs.environment(checkpoints=small).set_restart_strategy(NoRestart())

@@ -37,8 +37,8 @@ def test_a_job_is_watched_rescaled_stopped_moved_resumed_and_cancelled_and_count
     unwritable = jobs.checkdam("savepoint", "numbers", str(tmp_path / "job.py"))
     assert unwritable.returncode == 1
     assert len(unwritable.stderr.splitlines()) == 1, unwritable.stderr
-    stopped = jobs.asked("stop", "numbers", "-p", "sp")
-    assert first.wait(seconds=60) == 0
+    stopped = jobs.asked("stop", "numbers", "-p", "sp", "--wait")
+    assert first.wait(seconds=0) == 0
     assert not [line for line in first.lines if "restarting" in line]
 
     moved = tmp_path / "elsewhere"
@@ -47,8 +47,8 @@ def test_a_job_is_watched_rescaled_stopped_moved_resumed_and_cancelled_and_count
     second, resumed_id, _ = jobs.run("-s", str(moved))
     assert resumed_id != job_id
     jobs.asked("checkpoint", "numbers")  # a second one, so that there are as many as are retained
-    assert jobs.checkdam("cancel", "numbers").stdout.splitlines()[-1] == f"Cancelled job {resumed_id}."
-    assert second.wait(seconds=60) == 130
+    assert jobs.checkdam("cancel", "numbers", "--wait").stdout.splitlines()[-1] == f"Cancelled job {resumed_id}."
+    assert second.wait(seconds=0) == 130
     assert jobs.check_output() > 0
 
     ended = {job["jid"]: job["state"] for job in jobs.asked("list", "--dir", "ck")["jobs"]}

@@ -15,10 +15,10 @@ from checkdam import FixedDelayRestart
 from checkdam.api.launch import current_launch
 from checkdam.client import StateClient
 from checkdam.config import Configuration
-from checkdam.graph.functions import KeyedProcessFunction
+from checkdam.graph.functions import KeyedBroadcastProcessFunction, KeyedProcessFunction
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
 from checkdam.server.app.rest_server import RestServer
-from checkdam.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Jobs
@@ -60,6 +60,7 @@ def test_whole_epochs_are_told_in_the_middle_of_one_and_after_a_failover(jobs: J
         "count"
     ).print()
     seen: dict[Any, Any] = {}
+    were_slots_asked: dict[Any, bool] = {}
     with RestServer(Configuration.load(None, {"rest.port": "0"})) as server, StateClient(server.url) as client:
         current_launch().host = server
 
@@ -68,6 +69,7 @@ def test_whole_epochs_are_told_in_the_middle_of_one_and_after_a_failover(jobs: J
             asked = [f"w{number}" for number in range(50)]
             counts = client.get_many(job.id, "count", "count", asked)
             one = client.get(job.id, "count", "places", "w7")
+            were_slots_asked[when] = client._direct is not None and bool(client._direct._known)
             seen[when] = {answer.epoch for answer in counts}, {answer.value for answer in counts}, one.value
 
         def look_inside() -> None:
@@ -98,4 +100,46 @@ def test_whole_epochs_are_told_in_the_middle_of_one_and_after_a_failover(jobs: J
     assert seen["inside 2"] == ({first}, {1}, [1])
     assert seen[2] == ({first + 1}, {3}, [1, 2, 3])
     assert seen[3] == ({first + 2}, {4}, [1, 2, 3, 4])
+    assert were_slots_asked[1]
+    assert were_slots_asked["inside 2"]
     assert len(jobs.watcher.attempts) == 2
+
+
+RULES = MapStateDescriptor("rules", str, int)
+FAR = 4_000_000_000_000  # in the year 2096
+
+
+class Match(KeyedBroadcastProcessFunction[str, str, str, str]):
+    """Keeps rules by their names, and a timer for each word."""
+
+    def process_broadcast_element(self, value: str, ctx: Any) -> None:
+        ctx.get_broadcast_state(RULES)[value] = len(value)
+
+    def process_element(self, value: str, ctx: Any) -> Iterator[str]:
+        ctx.timer_service.register_processing_time_timer(FAR + len(value))
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: Any) -> None:
+        pass
+
+
+def test_rules_and_timers_are_told_as_of_whole_epochs(jobs: Jobs) -> None:
+    environment = jobs.environment(2, jobs.checkpoints())
+    lines = environment.read_text(jobs.texts("rule one\nada\nbob", "rule three\nbartholomew"), max_files_per_epoch=1)
+    rules = lines.filter(lambda line: line.startswith("rule")).broadcast(RULES)
+    words = lines.filter(lambda line: not line.startswith("rule")).key_by(lambda word: word, key_type=str)
+    words.connect(rules).process(Match(), output_type=str).uid("match").print()
+    seen: list[Any] = []
+    with RestServer(Configuration.load(None, {"rest.port": "0"})) as server, StateClient(server.url) as client:
+        current_launch().host = server
+
+        def look(stats: EpochStats) -> None:
+            [job] = [each.id for each in server.jobs.records() if each.name == "matched"]
+            timers = [(each["key"], each["timestamp"] - FAR) for each in client.timers(job, "match", containing="b")]
+            seen.append((dict(client.operator_state(job, "match", "rules")), timers))
+
+        jobs.watcher.on_epoch = look
+        environment.execute("matched")
+
+    assert seen[0] == ({"rule one": 8}, [("bob", 3)])
+    assert seen[1] == ({"rule one": 8, "rule three": 10}, [("bob", 3), ("bartholomew", 11)])

@@ -110,7 +110,26 @@ def test_a_spark_sink_gets_named_columns_and_may_use_them_more_than_once(jobs: J
     env.execute()
 
     assert calls == [(1, ["f0", "f1"], 2, 1), (2, ["f0", "f1"], 2, 2), (3, ["f0", "f1"], 2, 3)]
-    assert [stats.keys for stats in jobs.watcher.epochs] == [2, 3, 3]  # several actions counted nothing twice
+    assert [stats.held.keys for stats in jobs.watcher.epochs] == [2, 3, 3]  # several actions counted nothing twice
+
+
+def test_rows_for_a_spark_sink_are_kept_without_compression_and_the_users_setting_stays(jobs: Jobs) -> None:
+    env = jobs.environment()
+    kept: list[tuple[int, str]] = []
+
+    def sink(frame: Any, epoch: int) -> None:
+        session = frame.sparkSession
+        infos = session.sparkContext._jsc.sc().getRDDStorageInfo()
+        size = sum(info.memSize() for info in infos)
+        kept.append((size, session.conf.get("spark.sql.inMemoryColumnarStorage.compressed")))
+
+    env.from_collection(["x" * 100] * 2_000).sink_to_spark(sink)
+
+    env.execute()
+
+    [(size, setting)] = kept
+    assert size > 200_000
+    assert setting == "true"
 
 
 def test_print_tells_the_listener_label_and_subtask(jobs: Jobs) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.snapshot_files import written
 
+from checkdam.errors import UsageError
 from checkdam.state_reader import Savepoint, register
 from checkdam.storage.filesystem import open_storage
 
@@ -46,6 +48,35 @@ def test_a_state_is_a_dataframe_with_a_partition_for_each_range_of_key_groups(
     assert {row.key: row.value for row in frame.collect()} == COUNTS
     assert frame.rdd.getNumPartitions() == 8
     assert _read(spark, path, uid="counting", state="tags").first().value == ["a", "b"]
+
+
+def test_it_reads_with_this_interpreter_whatever_python_the_session_would_use(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = _snapshot(tmp_path / "snapshot"), _python_without_checkdam(tmp_path)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", other)  # as in an environment that is not activated
+
+    register(spark)
+
+    assert spark.sparkContext.pythonExec == other  # the user's own functions are not concerned
+    assert _read(spark, path, uid="counting", state="count").count() == len(COUNTS)
+
+
+def test_away_from_this_machine_a_python_without_checkdam_is_refused_at_once(tmp_path: Path) -> None:
+    other = _python_without_checkdam(tmp_path)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://far:7077", pythonExec=other))
+
+    with pytest.raises(UsageError, match=f'"{other}", which cannot import checkdam') as refused:
+        register(session)
+
+    assert "PYSPARK_PYTHON" in str(refused.value.hint)
+
+
+def _python_without_checkdam(directory: Path) -> str:
+    python = directory / "python3"
+    python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'checkdam'\" >&2\nexit 1\n")
+    python.chmod(0o755)
+    return str(python)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ class OneWindow:
 
     @staticmethod
     def _kept_timers(opened: OpenOperator) -> list[tuple[str, Any, int]]:
-        """Return the timers in the store: the name of their state, the key or key and window, and the time."""
+        """Return the timers: the name of their state, the key or key and window, and the time."""
         timers = opened.process._timers  # type: ignore[attr-defined]  # every process of windows and joins has them
         return sorted(
             (
@@ -203,7 +203,7 @@ class OneWindow:
                 time,
             )
             for queue in (timers.event, timers.processing)
-            for (*parts, time), _ in queue._kept.all()
+            for *parts, time in queue.members()
             for holder in [tuple(parts)]
         )
 

@@ -28,6 +28,7 @@ UNSAFE = frozenset(
 )
 
 ALLOWED = {
+    "backends/freed_memory.py": {"ctypes"},  # malloc_trim of the C library
     "cli/demo/child.py": {"subprocess"},  # the demo's own job, with a fixed program
     "cli/job_file.py": {"runpy", "run_path"},  # the user's program, named on the command line
     "config_file.py": {"Loader"},  # yaml.SafeLoader, and only its parser
@@ -39,6 +40,7 @@ ALLOWED = {
     "runtime/slot/operator_setup.py": {"cloudpickle"},  # a copy of the job's own functions
     "runtime/slot/slot_server.py": {"cloudpickle"},  # the driver's setup, behind the token
     "runtime/spark/slot_launcher.py": {"subprocess"},  # the slot, with this interpreter
+    "state_reader/spark_source.py": {"subprocess"},  # the interpreter that Spark will use, with a fixed program
     "types/record_copies.py": {"copyreg"},  # the names of a class's slots
     "types/evolution.py": {"pickle"},  # PickleType that the job declares
     "types/hints.py": {"importlib", "import_module"},  # pyspark by a fixed name

@@ -113,6 +113,7 @@ def test_no_two_settings_share_a_spelling() -> None:
         ("paralelism.default", "parallelism.default"),
         ("interval", "execution.checkpointing.interval"),
         ("sprak.master", "spark.master"),
+        ("parallelism", "parallelism.default"),
     ],
 )
 def test_an_unknown_key_names_its_nearest_neighbour(unknown: str, nearest: str) -> None:
@@ -121,6 +122,21 @@ def test_an_unknown_key_names_its_nearest_neighbour(unknown: str, nearest: str) 
 
     assert f'unknown setting "{unknown}" on the command line' in raised.value.message
     assert f'"{nearest}"' in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("unknown", ["nonsense", "foo.bar", "execution.nonsense"])
+def test_nonsense_has_no_neighbour(unknown: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Configuration.load(None, {unknown: "1"})
+
+    assert raised.value.hint == "No known key is like it: docs/configuration.md lists them."
+
+
+def test_the_example_for_a_port_is_one() -> None:
+    with pytest.raises(ConfigError) as raised:
+        Configuration.load(None, {"rest.port": "abc"})
+
+    assert raised.value.hint == 'Write for example "8081".'
 
 
 def test_an_unknown_key_in_a_file_says_which_line(tmp_path: Path) -> None:
@@ -156,8 +172,11 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "execution.checkpointing.num-retained": 1,
         "execution.checkpointing.dir": None,
         "execution.checkpointing.savepoint-dir": None,
+        "state.savepoints.allowed-dirs": None,
         "execution.suspend.grace-period": timedelta(seconds=10),
         "execution.state-recovery.claim-mode": "NO_CLAIM",
+        "execution.state-recovery.from-local": False,
+        "execution.checkpointing.local-backup.dirs": None,
         "execution.state-recovery.allow-repeated-output": False,
         "execution.state-recovery.path": None,
         "execution.checkpointing.storage": None,
@@ -199,6 +218,10 @@ def test_flinks_defaults_hold_where_nothing_is_set() -> None:
         "web.refresh-interval": timedelta(seconds=3),
         "web.checkpoints.history": 200,
         "web.exception-history-size": 16,
+        "env.log.dir": None,
+        "env.log.level": "INFO",
+        "env.log.max-size": 10 << 20,
+        "env.log.max": 5,  # Flink keeps 10 files of 100 MB
     }
 
 

@@ -177,7 +177,8 @@ def test_a_flink_conf_yaml_of_flink_1_loads_as_it_is(tmp_path: Path) -> None:
     assert held.get(config.DEFAULT_PARALLELISM) == 2
     assert held.setting(config.INCREMENTAL_CHECKPOINTS).value is True
     assert not held.is_set(config.REST_PORT)  # Flink passes over a line without ": ", too
-    assert {"env.java.opts", "state.backend.local-recovery", "taskmanager.numberOfTaskSlots"} <= without_effect(held)
+    assert held.get(config.RESTORE_FROM_LOCAL) is True
+    assert {"env.java.opts", "taskmanager.numberOfTaskSlots"} <= without_effect(held)
 
 
 def test_every_key_of_the_groups_is_known_and_what_has_no_effect_says_why(tmp_path: Path) -> None:
@@ -187,7 +188,6 @@ def test_every_key_of_the_groups_is_known_and_what_has_no_effect_says_why(tmp_pa
     assert keys
     reasons = {key: reason for reason, named in held.without_effect().items() for key in named}
     assert "no record is in flight" in reasons["execution.checkpointing.unaligned.forced"]
-    assert "no effect yet" in reasons["execution.state-recovery.from-local"]
     assert "StateTtlConfig" in reasons["table.exec.state.ttl"]
     assert "one budget" in reasons["state.backend.rocksdb.writebuffer.size"]
     assert not any(key.startswith("restart-strategy") for key in reasons)

@@ -56,6 +56,26 @@ def test_nothing_heavy_is_loaded_before_it_is_used(program: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("words", "answer"), [("checkdam canc", "cancel"), ("checkdam cancel --wa", "--wait")])
+def test_completion_does_not_load_spark_or_a_server(words: str, answer: str) -> None:
+    program = f"""
+import os
+os.environ |= {{"_CHECKDAM_COMPLETE": "bash_complete", "COMP_WORDS": {words!r}, "COMP_CWORD": "{words.count(" ")}"}}
+from checkdam.cli.main import command_line
+try:
+    command_line([])
+except SystemExit:
+    print(flush=True)
+"""
+    script = f"import sys\n{program}\nprint('loaded:', *sys.modules)"
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+
+    completed, _, loaded = output.partition("loaded:")
+    assert completed.split() == [f"plain,{answer}"]
+    assert set(loaded.split()) & {"pyspark", "py4j", "starlette", "uvicorn", "pyarrow.fs"} == set()
+
+
+@pytest.mark.slow
 def test_every_heavy_module_is_one_that_can_be_loaded() -> None:
     """So that a module that moves does not leave the list without effect."""
     found = _loaded_by("\n".join(f"import {name}" for name in sorted(HEAVY)))

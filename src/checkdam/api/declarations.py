@@ -11,7 +11,10 @@ from checkdam.graph.functions import accumulator_hint, callable_of, is_coroutine
 from checkdam.graph.operators import KeySelector
 from checkdam.ids import OperatorUid
 from checkdam.types.projection import looked_up_type, projection_of
-from checkdam.types.type_info import TypeInfo, result_type, type_info
+from checkdam.types.type_info import Kind, TypeInfo, fields_of, result_type, type_info
+
+_NO_COLUMNS = frozenset({Kind.OPAQUE, Kind.PICKLE, Kind.ENUM, Kind.REGISTERED, Kind.AVRO})
+"""Kinds whose columns hold an internal form of the values."""
 
 
 def declared(hint: Any, inferred: TypeInfo | None) -> TypeInfo:
@@ -39,6 +42,19 @@ def returned_type(function: Any, call: Any, of: TypeInfo) -> TypeInfo | None:
         return projection.result_type(of)
     found = looked_up_type(function, of) or result_type(call, of=of, many=False)
     return found or _named(output_hint(function))
+
+
+def batch_output_type(function: Any, output_type: Any) -> TypeInfo:
+    """Return the output type of a KeyedBatchFunction, which must be one that columns can have."""
+    of = declared(output_type, _named(output_hint(function)))
+    refused = next((each for each in fields_of(of) if each.kind in _NO_COLUMNS), None)
+    if refused is not None:
+        given = "is not known" if refused is of and refused.is_opaque else f"has no columns for {refused.name}"
+        raise JobGraphError(
+            f"the output type of {type(function).__name__} {given}",
+            hint="Write process_batch(…, output_type=tuple[str, int]), with plain types that Arrow has.",
+        )
+    return of
 
 
 def accumulator_of(function: Any, of: TypeInfo) -> TypeInfo | None:

@@ -30,6 +30,7 @@ from checkdam.graph.operators import Kind, Operator, SourceFunctionKind, SourceK
 from checkdam.ids import new_job_id
 from checkdam.option_fields import OptionFields, chosen_in_code
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.local_copy_places import LocalCopyPlaces
 from checkdam.runtime.restart import RestartStrategy, restart_strategy_from, settle_restart
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.storage.filesystem import open_storage
@@ -411,6 +412,7 @@ class StreamExecutionEnvironment:
         """Return the job and the settings with which it runs."""
         from checkdam.runtime.driver.restore import check_fit, keep_max_parallelism, max_parallelism_for
         from checkdam.runtime.job import Job
+        from checkdam.runtime.logs.log_settings import log_settings
 
         heartbeat = Heartbeat.from_configuration(settings)  # fail before Spark starts, which takes seconds
         parallelism = settings.get(config.DEFAULT_PARALLELISM) or self._target.default_parallelism
@@ -427,12 +429,14 @@ class StreamExecutionEnvironment:
         settings = settings.settled(config.MAX_PARALLELISM, plan.max_parallelism, fixed)
         checkpoints = CheckpointConfig.from_configuration(settings)
         settings = settle_restart(settings, checkpointing=checkpoints.interval is not None)
+        job_id = restored.checkpoint.job_id if resumed and restored else new_job_id()
         job = Job(
-            job_id=restored.checkpoint.job_id if resumed and restored else new_job_id(),
+            job_id=job_id,
             name=name,
             plan=plan,
             backend=self._backend or backend_from(settings),
             local_directory=settings.get(config.ROCKSDB_LOCAL_DIR),
+            local_copies=LocalCopyPlaces.from_configuration(settings),
             checkpoints=checkpoints,
             heartbeat=heartbeat,
             cancellation_timeout=settings.get(config.CANCELLATION_TIMEOUT),
@@ -441,6 +445,7 @@ class StreamExecutionEnvironment:
             restart=self._restart or restart_strategy_from(settings, checkpointing=checkpoints.interval is not None),
             fail_on_repeated_rejection=settings.get(config.FAIL_ON_REPEATED_REJECTION),
             source_choices=choices,
+            logs=log_settings(settings, job_id, checkpoints.storage, is_on_by_default=self._launch.log_files),
         )
         return job, settings
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from checkdam.runtime.job_result import JobResult
     from checkdam.runtime.monitor.job_events import JobListener
 
+LogEvent = Callable[[int, str], None]
+"""Writes a line to the driver's log; the number is a level of `logging`."""
+
 DEFAULT_FILE = Path("checkdam.yaml")
 
 
@@ -66,6 +69,11 @@ class Launch:
     """Serves the job while it runs."""
     watchers: Callable[[Job, WatchedJob], Sequence[JobListener]] = lambda job, monitor: ()
     """More listeners for a served job, notified of each event after the monitor."""
+
+    log_files: bool = False
+    """Write log files even if `env.log.dir` is not set."""
+    event_log: Callable[[LogEvent], JobListener] | None = None
+    """Makes the listener that writes a job's events to its log, with the function it is given."""
 
     target: ExecutionTarget | None = None
     """Where the jobs run; None: on Spark."""

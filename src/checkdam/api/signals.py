@@ -62,7 +62,7 @@ def ended_by_signals(master: JobMaster, grace: timedelta) -> Iterator[Collection
     try:
         yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in reversed(before.items()):  # SIGINT last: from then on Ctrl-C raises, also in here
             signal.signal(number, handler)
 
 

@@ -22,6 +22,7 @@ from checkdam.api.connected import (
 )
 from checkdam.api.declarations import (
     accumulator_of,
+    batch_output_type,
     check_durable,
     check_kind,
     checked_number,
@@ -55,6 +56,7 @@ from checkdam.graph.functions import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedBatchFunction,
     KeyedProcessFunction,
     MapFunction,
     ProcessFunction,
@@ -65,6 +67,7 @@ from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
     AsyncMapKind,
+    BatchProcessKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -121,7 +124,7 @@ class _AddedOperator:
 
     def name(self, name: str) -> Self:
         """Set the operator's name in messages; it has no other meaning."""
-        self._change(name=name)
+        self._change(name=name, is_named=True)
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
@@ -600,6 +603,25 @@ class KeyedStream(Stream[T], Generic[K, T]):
         check_kind("process() on a keyed stream", function, KeyedProcessFunction, "process_element(value, ctx)")
         inferred = produced_type(function, ["process_element", "on_timer"], self.type)
         return self._add("process", ProcessKind(function), declared(output_type, inferred))
+
+    @overload
+    def process_batch(self, function: KeyedBatchFunction[O]) -> DataStream[O]: ...
+
+    @overload
+    def process_batch(self, function: KeyedBatchFunction[Any], output_type: TypeForm[O]) -> DataStream[O]: ...
+
+    @overload
+    def process_batch(self, function: KeyedBatchFunction[Any], output_type: SchemaType) -> DataStream[Any]: ...
+
+    def process_batch(self, function: Any, output_type: Any = None) -> DataStream[Any]:
+        """Process the records a batch at a time, as columns, with a KeyedBatchFunction."""
+        check_kind("process_batch()", function, KeyedBatchFunction, "process_batch(batch, ctx)")
+        if self.type.is_opaque:
+            raise JobGraphError(
+                "records without a known type have no columns for process_batch()",
+                hint="Give the operator before it an output_type such as tuple[str, int].",
+            )
+        return self._add("process_batch", BatchProcessKind(function), batch_output_type(function, output_type))
 
     @overload
     def connect(self, other: BroadcastStream[B]) -> KeyedBroadcastConnectedStream[K, T, B]: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
@@ -52,6 +53,7 @@ from checkdam.graph.windowing.window_functions import (
     WindowFunction,
     window_output,
 )
+from checkdam.state.descriptors import StateDescriptor
 from checkdam.types.hints import PickleType, SchemaType
 from checkdam.types.type_info import TypeInfo
 
@@ -80,6 +82,7 @@ class WindowSetting:
     def kind(self, contents: WindowContents, functions: WindowCalls) -> WindowKind:
         checked_window_type(self.assigner)
         _check_can_merge(self.assigner, self.trigger)
+        _check_states(self.trigger)
         return WindowKind(
             assigner=self.assigner,
             trigger=self.trigger,
@@ -102,6 +105,11 @@ def window_setting(assigner: Any) -> WindowSetting:
         )
         raise JobGraphError(f"windows are made by a WindowAssigner, not {assigner!r}", hint=hint)
     trigger = checked_trigger("get_default_trigger() of the assigner", assigner.get_default_trigger())
+    by_event_time: Any = assigner.is_event_time()
+    if not isinstance(by_event_time, bool):
+        raise JobGraphError(
+            f"is_event_time() of {type(assigner).__name__} must return True or False, and returned {by_event_time!r}"
+        )
     return WindowSetting(assigner, trigger)
 
 
@@ -129,6 +137,14 @@ def _check_can_merge(assigner: WindowAssigner[Any, Any], trigger: Trigger[Any, A
         raise JobGraphError(
             f"{type(trigger).__name__} cannot work with windows that merge, as those of {type(assigner).__name__} do",
             hint="Use another trigger, or define can_merge() and on_merge(window, ctx) in it.",
+        )
+
+
+def _check_states(trigger: Trigger[Any, Any]) -> None:
+    states: Any = trigger.states
+    if not isinstance(states, Sequence) or not all(isinstance(each, StateDescriptor) for each in states):
+        raise JobGraphError(
+            f"{type(trigger).__name__}.states must be a property that returns a list of descriptors, not {states!r}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,6 +15,7 @@ from checkdam.backends.state_file import (
     Block,
     BlockContent,
     FileInfo,
+    StateFileReader,
     StateFileWriter,
     packed_array,
     read_state_file,
@@ -76,13 +77,25 @@ class Pruning:
 def merge(
     storage: Storage, files: Sequence[StateFile], target: str, prunings: Mapping[str, Pruning] | None = None
 ) -> StateFile:
-    """Merge a run of adjacent files, oldest first, into one file; the newest entry of each key wins.
+    """Merge a run of adjacent files, oldest first, into one file beside them, as `merge_into` does."""
+    readers = [read_state_file(storage, file.path, file.size) for file in files]
+    return merge_into(storage, target, readers, prunings)
+
+
+def merge_into(
+    storage: Storage,
+    target: str,
+    readers: Sequence[StateFileReader],
+    prunings: Mapping[str, Pruning] | None = None,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> StateFile:
+    """Write the content of adjacent files, oldest first, to one file; the newest entry of each key wins.
 
     The result is a base if the run begins with one, and only then drops removed keys: a delta must still hide entries
     of older files. Holds one block of each file in memory, whatever their size. Drops expired elements of the states
-    with a pruning (by name).
+    with a pruning (by name). `check` is called before each block is read, and may raise.
     """
-    readers = [read_state_file(storage, file.path, file.size) for file in files]
     first, newest = readers[0].info, readers[-1].info
     states = {state.name: state for reader in readers for state in reader.info.states}
     info = FileInfo(
@@ -96,10 +109,16 @@ def merge(
     )
     with StateFileWriter(storage, target, info) as writer:
         for index, state in enumerate(info.states):
-            sources = [reader.blocks_of(state.name) for reader in readers]
+            sources = [_checked(reader.blocks_of(state.name), check) for reader in readers]
             pruning = None if prunings is None else prunings.get(state.name)
             merge_blocks(writer, index, sources, keep_removed=first.kind != "base", pruning=pruning)
         return writer.finish()
+
+
+def _checked(blocks: Iterable[Block], check: Callable[[], None]) -> Iterator[Block]:
+    for block in blocks:
+        check()
+        yield block
 
 
 class _Group:

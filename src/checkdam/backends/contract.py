@@ -12,6 +12,7 @@ from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateSpec
+from checkdam.state.state_count import StateCount
 from checkdam.state.stored import Cells, Maps, Prune
 from checkdam.storage.contract import Storage
 from checkdam.types.type_info import TypeInfo
@@ -19,9 +20,11 @@ from checkdam.types.type_info import TypeInfo
 __all__ = [
     "NO_KEY",
     "Cells",
+    "HeldChanges",
     "KeyedStateBackend",
     "KeyedStateStore",
     "Maps",
+    "MemberOwner",
     "NoKey",
     "PendingSnapshot",
     "Prune",
@@ -95,6 +98,35 @@ class ValueTable(Protocol):
     def put_all(self, values: Mapping[Any, Any]) -> None:
         """Set the values of many keys; none may be None."""
 
+    def promise_no_change_in_place(self) -> None:
+        """Let snapshots refer to values of mutable types: the caller replaces values, and never changes one."""
+
+
+class MemberOwner(Protocol):
+    """The owner of a set, who holds its members in memory: the store only makes them durable.
+
+    A member is an entry key.
+    """
+
+    def __len__(self) -> int: ...
+
+    def members(self) -> Iterator[Any]:
+        """Return all members. The store reads them at once."""
+
+    def take_changes(self) -> tuple[list[Any], list[bool]]:
+        """Return the members added and removed since the last call, in order, and for each whether it was added."""
+
+
+class HeldChanges(Protocol):
+    """Changes that an operator holds back from the tables of its store, because it works on another form of them."""
+
+    def write_back(self) -> None:
+        """Write all of them to the tables."""
+
+    @property
+    def new_entries(self) -> Mapping[str, int]:
+        """How many more entries each state has than its table, by name; negative if it has fewer."""
+
 
 class PendingSnapshot(Protocol):
     """A snapshot that is taken but not written: its asynchronous part. Later writes do not affect it."""
@@ -151,8 +183,16 @@ class Published(Protocol):
         A page is of one epoch. While nothing changes, the pages together contain each key once.
         """
 
-    def entries(self, name: str) -> int:
-        """Return the number of entries of the state; an estimate where counting would take long."""
+    def find(
+        self, name: str, after: bytes, limit: int, text: str
+    ) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None, int]:
+        """Return a page of the keys that a TextFilter finds, and how many keys were looked at: at most `MOST_SCANNED`.
+
+        So a page may have few keys or none without being the last.
+        """
+
+    def count(self, name: str) -> StateCount:
+        """Return how much the state holds; an estimate where counting would take long."""
 
 
 class KeyedStateStore(Protocol):
@@ -190,6 +230,21 @@ class KeyedStateStore(Protocol):
     def table(self, spec: StateSpec) -> ValueTable:
         """Return a state without TTL as a table of all its entries; otherwise as `cells`."""
 
+    def kept_set(self, spec: StateSpec, owner: MemberOwner) -> Iterator[Any]:
+        """Keep a state without TTL that is a set, and return its restored members; otherwise as `cells`.
+
+        The store asks the owner for changes at the end of each epoch and before each snapshot.
+        """
+
+    def batch_ended(self) -> None:
+        """Take the chance, after a batch of records, to drop what is not needed any more. Costs next to nothing."""
+
+    def hold_back(self, changes: HeldChanges) -> int | None:
+        """Accept that an operator holds changes back: they are written back before the store reads its tables.
+
+        Return the most bytes that the operator should take for them, and for what it has read; None if it may hold all.
+        """
+
     def end_epoch(self) -> None:
         """Write buffered changes after all records of an epoch were applied. May take the time of a batch write."""
 
@@ -213,9 +268,11 @@ class KeyedStateStore(Protocol):
     def close(self) -> None:
         """Release files and memory; the state is not needed any more."""
 
-    @property
-    def key_count(self) -> int:
-        """The number of entries of all states; may exclude states that no function has asked for yet."""
+    def count(self) -> StateCount:
+        """Return how much all states hold, as of the last end of an epoch; an estimate where counting would take long.
+
+        May exclude states that no function has asked for yet. Timers are entries, but no keys.
+        """
 
     def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> PendingSnapshot:
         """Take the synchronous part of a snapshot: fix the state as of now, in time proportional to the changes.

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from checkdam.backends.contract import KeyedStateStore, ValueTable
-from checkdam.backends.hashmap.hashmap_states import HashMapCells
+from checkdam.backends.hashmap.hashmap_states import DictMap, HashMapMaps
 from checkdam.errors import JobGraphError, StateRequestError
 from checkdam.ids import OperatorUid
 from checkdam.state.descriptors import (
@@ -65,6 +65,15 @@ _CALLS: dict[type[StateDescriptor], str] = {
     AggregatingStateDescriptor: "get_aggregating_state",
     MapStateDescriptor: "get_map_state",
 }
+
+
+@runtime_checkable
+class _CompleteCell(Protocol):
+    """A cell that checks what is written and knows the default itself, so that it needs no wrapper."""
+
+    default: Any
+
+    def check_with(self, fit: Fit) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,12 @@ class OperatorKeyedState:
         """Return the entries of a state without TTL, in their stored form."""
         self.get(descriptor)
         return cast(ValueTable, self._asked[descriptor.name].stored)
+
+    def value_table(self, name: str, of: Any) -> ValueTable:
+        """Return the entries of a value state without TTL; a default that it was declared with is not in the way."""
+        asked = self._asked.get(name)
+        default = None if asked is None else getattr(asked.descriptor, "default", None)
+        return self.table_of(ValueStateDescriptor(name, of, default=default))
 
     def merge_namespaces(self, descriptor: StateDescriptor, into: Any, namespaces: Iterable[Any]) -> None:
         """Move what the current key has under several namespaces into one. For list, reducing and aggregating state.
@@ -244,13 +259,13 @@ class OperatorKeyedState:
         self._check_default(descriptor, of)
         cell, kept, stored = self._cell(StateKind.VALUE, descriptor, of, descriptor.ttl)
         fit = Fit(of, f"the value for {self._named('value', descriptor)}", hint=_FIT_HINT)
-        if isinstance(cell, HashMapCells):
+        if isinstance(cell, _CompleteCell):
             cell.check_with(fit)
         else:
             cell = CheckedValue(cell, fit)
         if descriptor.default is None or descriptor.ttl is not None:  # with TTL a default has no effect, as in Flink
             return _Asked(descriptor, cell, stored, kept)
-        if of.is_immutable and isinstance(cell, HashMapCells):
+        if of.is_immutable and isinstance(cell, _CompleteCell):
             cell.default = descriptor.default
             return _Asked(descriptor, cell, stored, kept)
         with_default = (ValueWithDefault if of.is_immutable else ValueWithMutableDefault)(cell, descriptor.default)
@@ -305,6 +320,8 @@ class OperatorKeyedState:
         stored = holding_nothing(of) if values.takes_none else of
         if descriptor.ttl is None:
             maps = self._store.maps(self._spec(StateKind.MAP, descriptor, stored, map_key=of_key))
+            if isinstance(maps, HashMapMaps) and not values.takes_none:
+                return _Asked(descriptor, DictMap(maps, keys, values), maps)
             return _Asked(descriptor, (HoldsNone if values.takes_none else StoredMap)(maps, keys, values), maps)
         life = self._lifetime(StateKind.MAP, descriptor, descriptor.ttl)
         spec = self._spec(StateKind.MAP, descriptor, _timed(stored), descriptor.ttl, of_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from checkdam.state.spec import StateSpec
 from checkdam.state.stored import as_of_now
 from checkdam.state.ttl import TtlTime, TtlVisibility
 from checkdam.types.serializers import Serializer, serializer
+from checkdam.types.text_filter import TextFilter
 from checkdam.types.type_info import TypeInfo
 
 MOST_ENTRIES = 10_000
@@ -50,6 +51,7 @@ class StateCodec:
 
     def __init__(self, spec: StateSpec, key_type: TypeInfo, prune: Prune | None) -> None:
         self.spec = spec
+        self._key_type = key_type
         self.holders = serializer(spec.holder_key(key_type))
         self.values: Serializer = serializer(spec.value)
         self.map_keys: Serializer | None = None if spec.map_key is None else serializer(spec.map_key)
@@ -60,6 +62,11 @@ class StateCodec:
     def prune_of_epoch(self) -> Prune | None:
         """Return the prune for an epoch that ends now: by its final watermark, or by the clock."""
         return as_of_now(self._prune) if self._prune is not None and self._by_event_time else self._prune
+
+    def filter_of(self, text: str) -> Callable[[Any], bool]:
+        """Return the filter of holders by the text of their keys."""
+        matches = TextFilter(text, self._key_type)
+        return matches if self.spec.namespace is None else lambda holder: matches(holder[0])
 
     def holder(self, encoded: bytes) -> Any:
         return self.holders.decode_one(encoded)

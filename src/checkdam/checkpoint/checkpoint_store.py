@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from checkdam.storage.names import TEMPORARY_PREFIX
 
 METADATA = "_metadata"
 TASK_OWNED = "taskowned"
+_SHARED = "shared"
 NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 """Matches a checkpoint number as Checkdam writes it: another spelling of the same number is another file."""
 _CHECKPOINT = re.compile(rf"chk-({NUMBER})/")
@@ -78,6 +80,13 @@ class CheckpointStore:
     def remove_directories(self) -> None:
         """Remove the directories of `make_directories` with their content."""
         self._storage.delete_directory(f"{self._job_id}/{TASK_OWNED}")
+
+    def remove_empty_directories(self) -> None:
+        """Remove the job's directory and those in it as far as they are empty and the storage can do so safely."""
+        with contextlib.suppress(StorageError):  # nothing is lost with them, and nothing depends on them
+            for directory in (_SHARED, TERMS):
+                self._storage.delete_empty_directory(f"{self._job_id}/{directory}")
+            self._storage.delete_empty_directory(self._job_id)
 
     def check(self) -> None:
         """Raise FencedError if another driver has taken over the job."""
@@ -310,7 +319,7 @@ def _garbage(
             continue
         if checkpoint and checkpoint[0] not in busy:
             garbage[checkpoint[0]] = None
-        elif _is_temporary(path) or (path.startswith("shared/") and shared_is_known):
+        elif _is_temporary(path) or (path.startswith(f"{_SHARED}/") and shared_is_known):
             garbage[path] = None
     return list(garbage)
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.console import RenderableType
+from rich.text import Text
 
 from checkdam.api.launch import JobToExamine, Launch
 from checkdam.cli.error_messages import EXIT_FAILED, errors_printed, say
 from checkdam.cli.job_file import run_printing_errors
 from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, SOURCE_POSITION, VERBOSE, load_configuration
-from checkdam.cli.tables import print_json, table_of
+from checkdam.cli.tables import Words, WordTable, console_for_output, print_json, print_whole
 from checkdam.config import DEFAULT_PARALLELISM, IGNORE_UNCLAIMED_STATE, MAX_PARALLELISM
 from checkdam.errors import JobFileError
 from checkdam.graph.levels import JobPlan, plan_job
@@ -144,9 +143,9 @@ def _plan(job: JobToExamine, restored: Restored) -> JobPlan:
 
 
 def show(reports: Sequence[StateReport]) -> None:
-    """Print a table on a terminal; elsewhere a line for each state."""
+    """Print tables on a terminal; elsewhere a line for each state."""
     if sys.stdout.isatty():
-        Console(highlight=False).print(_table(reports))
+        print_whole(console_for_output(), *_operators(reports))
     else:
         for report in reports:
             fields = (report.uid, report.state or "-", report.kind, report.fate.value, report.reason)
@@ -158,13 +157,14 @@ def show(reports: Sequence[StateReport]) -> None:
         click.echo(f"the job would not start: {refused} of {len(reports)} states cannot be restored")
 
 
-def _table(reports: Sequence[StateReport]) -> Table:
-    table = table_of("uid", "operator", "state", "kind", "on restore", "why", whole={"on restore"})
-    for _, of_operator in groupby(reports, key=lambda report: report.uid):
-        own: tuple[str, str] | None = None
-        for report in of_operator:
-            own = (report.uid, report.operator) if own is None else ("", "")
+def _operators(reports: Sequence[StateReport]) -> Iterator[RenderableType]:
+    """Return a line for each operator, and below it a table of its states."""
+    for uid, of_operator in groupby(reports, key=lambda report: report.uid):
+        states = list(of_operator)
+        yield Words(states[0].operator, name=uid)
+        table = WordTable("state", "kind", "on restore", "why", whole={"on restore"}, indent=2)
+        for report in states:
             colour = "red" if report.is_refused else _COLOURS.get(report.fate, "red")
-            words = map(escape, (*own, report.state, report.kind))
-            table.add_row(*words, f"[{colour}]{report.fate.value}[/]", escape(report.reason))
-    return table
+            table.add(report.state, report.kind, Text(report.fate.value, style=colour), report.reason)
+        yield table
+        yield Text()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from checkdam.cli.options import JOB
 from checkdam.cli.remote import Remote, connection
 
 
 @click.command()
-@click.argument("job")
+@JOB
 @click.option("-full", "--full", is_flag=True, help="Write the whole state; refer to no file of an earlier checkpoint.")
 @connection
 def checkpoint(remote: Remote, job: str, *, full: bool) -> None:

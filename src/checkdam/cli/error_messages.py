@@ -13,6 +13,7 @@ import msgspec
 
 import checkdam
 from checkdam.errors import CheckdamError, UserFunctionError
+from checkdam.runtime.logs.line_stream import beneath
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -25,8 +26,8 @@ _FOREIGN_PACKAGES = ("pyspark", "py4j")
 
 
 def say(line: str) -> None:
-    """Print a line on standard error."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201  status of the command line
+    """Print a line on standard error; not to a log file, where the job's events are anyway."""
+    print(line, file=beneath(sys.stderr), flush=True)
 
 
 @contextmanager

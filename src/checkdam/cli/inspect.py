@@ -1,19 +1,21 @@
-"""`checkdam inspect`: shows the content of a checkpoint."""
+"""`checkdam inspect`: shows the content of a checkpoint or savepoint."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.text import Text
 
+from checkdam.checkpoint.savepoints import shown
 from checkdam.cli import number_format
 from checkdam.cli.error_messages import errors_printed
-from checkdam.cli.options import AS_JSON, VERBOSE
-from checkdam.cli.tables import add_row, console_for_output, print_json, table_of
+from checkdam.cli.options import AS_JSON, FULL, SNAPSHOT, VERBOSE
+from checkdam.cli.state_tables import operator_parts, snapshot_name
+from checkdam.cli.tables import Words, WordTable, console_for_output, print_facts, print_json, print_whole
 from checkdam.errors import CheckpointDamagedError, FormatTooNewError, StateNotRestorableError
 from checkdam.runtime.source_position import HeldSource, decode_position
 from checkdam.state_reader.descriptions import OperatorDescription, StateDescription
@@ -32,16 +34,16 @@ _SHOWN_POSITION = 100
 
 
 @click.command()
-@click.argument("path")
+@SNAPSHOT
 @AS_JSON
-@click.option("--full", is_flag=True, help="Read every state file, however large: exact counts, verified checksums.")
+@FULL
 @VERBOSE
 def inspect(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
-    """Show the content of the checkpoint in PATH: job, positions of the sources, operators, states and sizes.
+    """Show the content of the checkpoint or savepoint in PATH: job, positions of sources, operators, states and sizes.
 
-    PATH is the directory of a checkpoint (…/chk-4), local or a URI. If Flink wrote it, only the content of its
-    _metadata is shown. "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same
-    key. "?" marks a count that only RocksDB knows. --full counts exactly.
+    PATH is a directory (…/chk-4, …/savepoint-4fa1c0-9b2d61a7f003), local or a URI. If Flink wrote it, only the content
+    of its _metadata is shown. "≤" marks an upper limit: several files of a large incremental checkpoint may hold the
+    same key. "?" marks a figure that only RocksDB knows. --full counts exactly.
     """
     with errors_printed(verbose=verbose):
         found = look_into(path, in_full=full)
@@ -98,6 +100,8 @@ def as_plain_data(found: Inspected | FlinkSnapshot) -> Any:
     return {
         "path": snapshot.path,
         "written_by": "checkdam",
+        "kind": "checkpoint" if snapshot.format is None else "savepoint",
+        "format": snapshot.format,
         "job_id": snapshot.job_id,
         "job_name": snapshot.job_name,
         "checkpoint_id": snapshot.checkpoint_id,
@@ -154,10 +158,6 @@ def _type(state: StateDescription) -> str:
     return f"{'tuple' if state.is_broadcast else 'dict'}[{state.map_key_type}, {state.type}]"
 
 
-def _shown_type(state: StateDescription) -> str:
-    return f"{_type(state)} by {state.window_type}" if state.window_type else _type(state)
-
-
 def _positions(encoded: bytes) -> tuple[str, ...]:
     """Return the last line of Spark's offset log for each source, with its uid where the checkpoint has it."""
     if not encoded:
@@ -179,31 +179,26 @@ def _held(source: HeldSource, lines: list[str]) -> str:
 
 
 def show(found: Inspected | FlinkSnapshot, console: Console) -> None:
-    """Print the facts, then a row for each state of each operator."""
+    """Print the facts, then each operator with its states."""
     if isinstance(found, Inspected):
-        facts, table = _facts(found), _operators(found)
+        print_facts(console, _facts(found))
+        print_whole(console, *operator_parts(found.snapshot.operators, found.states))
     else:
-        facts, table = _flink_facts(found), _flink_operators(found)
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        grid.add_row(f"[dim]{name}[/]", escape(value))
-    console.print(grid)
-    console.print(table)
+        print_facts(console, _flink_facts(found))
+        print_whole(console, *_flink_operators(found))
 
 
 def _facts(found: Inspected) -> list[tuple[str, str]]:
     it = found.snapshot
     took = (it.completed_at - it.triggered_at).total_seconds()
     facts = [
-        ("checkpoint", f"{it.checkpoint_id}, after epoch {it.epoch}"),
+        snapshot_name(it),
         ("job", f"{it.job_name} ({it.job_id})"),
-        ("completed", f"{it.completed_at:%Y-%m-%d %H:%M:%S} UTC, took {number_format.duration(took)}"),
+        ("completed", f"{number_format.instant(it.completed_at)}, took {number_format.duration(took)}"),
         ("parallelism", f"{it.parallelism}, max {it.max_parallelism}"),
         ("mode", ", ".join(filter(None, (it.settings.get("mode"), it.settings.get("retention"))))),
         ("size", f"{number_format.size(it.state_bytes)} in {number_format.counted(it.state_files, 'file')}"),
-        ("path", it.path),
+        ("path", shown(it.path)),
     ]
     for index, position in enumerate(found.sources):
         facts.append((f"source {index}", _shortened(position)))
@@ -212,70 +207,34 @@ def _facts(found: Inspected) -> list[tuple[str, str]]:
 
 def _flink_facts(view: FlinkSnapshot) -> list[tuple[str, str]]:
     facts = [
-        ("checkpoint", f"{view.checkpoint_id}, written by Flink (metadata version {view.metadata_version})"),
+        ("snapshot", f"{view.checkpoint_id}, written by Flink (metadata version {view.metadata_version})"),
         ("size", f"{number_format.size(view.bytes)} in {number_format.counted(view.files, 'file')} and in _metadata"),
-        ("path", view.path),
+        ("path", shown(view.path)),
     ]
     if view.master_states:
         facts.append(("master states", ", ".join(view.master_states)))
     return facts
 
 
-def _operators(found: Inspected) -> Table:
-    names = ("uid", "operator", "key", "backend", "state", "kind", "type", "entries", "files", "size")
-    table = table_of(*names, whole={"key", "backend", "kind"})
-    for operator in found.snapshot.operators:
-        states = found.states[operator.uid]
-        own = (operator.uid, _operator_name(operator), _key_type(states) or "", operator.backend or "")
-        files = number_format.number(operator.files) if operator.files else ""
-        size = number_format.size(operator.bytes) if operator.files else ""
-        rows = [(state.name, _kind(state), _shown_type(state), _entries(state)) for state in states]
-        if not rows and operator.uncommitted_outputs:
-            rows = [(f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish", "", "", "")]
-        for place, row in enumerate(rows or [("",) * 4]):
-            add_row(table, *(own if place == 0 else ("",) * 4), *row, *((files, size) if place == 0 else ("", "")))
-    return table
-
-
-def _flink_operators(view: FlinkSnapshot) -> Table:
-    table = table_of("uid or id", "operator", "handles", "named operator states", "files", "size")
+def _flink_operators(view: FlinkSnapshot) -> Iterator[RenderableType]:
     for operator in view.operators:
-        states = ", ".join(f"{state.name} ({state.kind})" for state in operator.states)
-        add_row(
-            table,
-            operator.uid or operator.operator_id,
+        facts = (
             f"{operator.name or '-'} ×{operator.parallelism}, max {operator.max_parallelism}",
             _handles(operator),
-            states,
-            number_format.number(operator.files),
-            number_format.size(operator.bytes),
+            f"{number_format.size(operator.bytes)} in {number_format.counted(operator.files, 'file')}",
         )
-    return table
+        yield Text()
+        yield Words(" · ".join(facts), name=operator.uid or operator.operator_id)
+        table = WordTable("named operator state", "kind", indent=2)
+        for state in operator.states:
+            table.add(state.name, state.kind)
+        yield table
 
 
 def _handles(operator: FlinkOperator) -> str:
     if operator.finished:
         return "finished"
     return ", ".join(f"{count} {kind}" for kind, count in operator.handles.items()) or "no state"
-
-
-def _operator_name(operator: OperatorDescription) -> str:
-    name = f"{operator.name} ×{operator.parallelism}"
-    return f"{name}, {operator.finished_subtasks} finished" if operator.finished_subtasks else name
-
-
-def _kind(state: StateDescription) -> str:
-    return f"{state.kind}, TTL" if state.ttl else state.kind
-
-
-def _entries(state: StateDescription) -> str:
-    if state.entries is None:
-        return "?"
-    if not state.is_keyed and state.bytes is not None:
-        return f"{number_format.number(state.entries)} ({number_format.size(state.bytes)})"
-    return (
-        number_format.number(state.entries) if state.entries_are_exact else f"≤ {number_format.number(state.entries)}"
-    )
 
 
 def _shortened(text: str) -> str:

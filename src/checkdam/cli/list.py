@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from checkdam.cli import number_format
+from checkdam.cli.completion import complete_jobs
+from checkdam.cli.health_words import health_words
 from checkdam.cli.listed_jobs import ListedJob, ListedSnapshot, found_savepoints, known_jobs
 from checkdam.cli.remote import Remote, connection
 from checkdam.clock import from_milliseconds
@@ -15,6 +19,7 @@ from checkdam.errors import RequestRefusedError
 from checkdam.runtime.job_status import JobStatus
 
 _SCHEDULED = frozenset({JobStatus.INITIALIZING, JobStatus.CREATED})
+_GAP = "  "
 _EVERY_JOB = ""  # the option is given without a job
 
 
@@ -28,6 +33,7 @@ _EVERY_JOB = ""  # the option is given without a job
     metavar="[JOB]",
     is_flag=False,
     flag_value=_EVERY_JOB,
+    shell_complete=complete_jobs,
     help="List the retained checkpoints of one job, or of all.",
 )
 @click.option(
@@ -36,6 +42,7 @@ _EVERY_JOB = ""  # the option is given without a job
     metavar="[JOB]",
     is_flag=False,
     flag_value=_EVERY_JOB,
+    shell_complete=complete_jobs,
     help="List the known savepoints of one job, or of all.",
 )
 @click.option(
@@ -129,7 +136,7 @@ def _print_jobs(remote: Remote, jobs: Sequence[ListedJob], kind: str, *, everyth
         remote.print_text("No jobs." if everything else f"No {kind} jobs.")
     elif not remote.as_json:
         rows = [_job_row(job.overview, job.where) for job in jobs]
-        _show(("job", "name", "status", "started", "duration", "checkpoint", "where"), rows)
+        _show(("job", "name", "status", "started", "duration", "checkpoint", "health", "where"), rows)
 
 
 def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
@@ -143,6 +150,7 @@ def _job_row(overview: dict[str, Any], where: str) -> Sequence[str]:
         _instant(overview["start-time"]),
         number_format.duration(overview["duration"] / 1000) if known else "-",
         f"{last['id']} ({number_format.size(last['state_size'])})" if last else "-",
+        health_words(overview),
         where,
     )
 
@@ -170,12 +178,27 @@ def _snapshot_row(each: ListedSnapshot) -> Sequence[str]:
 
 
 def _instant(milliseconds: int) -> str:
-    return f"{from_milliseconds(milliseconds):%Y-%m-%d %H:%M:%S}" if milliseconds > 0 else "-"
+    return number_format.instant(from_milliseconds(milliseconds)) if milliseconds > 0 else "-"
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns without cutting or folding anything: ids and paths are there to be copied."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line, is_head in lines_of(names, rows, width):
+        click.echo(click.style(line, bold=True) if is_head else line)
+
+
+def lines_of(names: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Iterator[tuple[str, bool]]:
+    """Yield columns, and whether a line is their head. Nothing is cut or folded: ids and paths are there to be copied.
+
+    On a terminal that is too narrow for the columns each row becomes a list of its cells.
+    """
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    for index, row in enumerate((names, *rows)):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        click.echo(click.style(line, bold=True) if index == 0 else line)
+    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        margin = max(map(len, names))
+        for number, row in enumerate(rows):
+            if number:
+                yield "", False
+            yield from ((f"{name.ljust(margin)}{_GAP}{cell}", False) for name, cell in zip(names, row, strict=True))
+        return
+    for number, row in enumerate((names, *rows)):
+        yield _GAP.join(cell.ljust(fill) for cell, fill in zip(row, widths, strict=True)).rstrip(), number == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +18,8 @@ from checkdam.config import CHECKPOINT_DIR, SAVEPOINT_DIR
 from checkdam.errors import CheckpointNotFoundError, RestoreError, ServerUnreachableError, StorageError
 from checkdam.ids import JobId
 from checkdam.runtime.monitor.job_records import CheckpointRecord, JobRecord
+from checkdam.server.catalog import registry
+from checkdam.server.catalog.driver_answers import DriverAnswers, LiveStatus, Place, live_statuses
 from checkdam.server.catalog.job_index import JobIndex
 from checkdam.server.flink_api.job_list import job_overview
 from checkdam.storage.filesystem import open_storage
@@ -88,6 +91,7 @@ class ServedJob:
                 path=each["path"],
                 completed=each["completed_timestamp"],
                 size=each["state_size"],
+                epoch=each.get("epoch"),
                 format=each["format"],
                 exists=each["exists"],
             )
@@ -136,6 +140,7 @@ class StoredJob:
                 path=path,
                 completed=remembered.finished_at,
                 size=remembered.state_bytes,
+                epoch=remembered.epoch,
                 format=remembered.savepoint_format,
                 exists=not isinstance(error, CheckpointNotFoundError),
                 damage=error.message,
@@ -150,7 +155,7 @@ def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
     """
     if directory is not None:
         check_directory(directory)
-        return list(_stored(directory))
+        return list(_stored(directory, remote))
     jobs: list[ListedJob] = []
     try:
         jobs += [ServedJob(job) for job in remote.jobs()]
@@ -160,7 +165,7 @@ def known_jobs(remote: Remote, directory: str | None) -> list[ListedJob]:
     configured = remote.configuration.get(CHECKPOINT_DIR) if remote.address is None else None
     if configured is not None:
         served = {job.overview["jid"] for job in jobs}
-        jobs += [job for job in _stored(configured) if job.record.id not in served]
+        jobs += [job for job in _stored(configured, remote) if job.record.id not in served]
     return jobs
 
 
@@ -176,9 +181,16 @@ def found_savepoints(remote: Remote, directory: str | None) -> list[ListedSnapsh
     return [_found(each) for each in list_savepoints(place)] if place is not None else []
 
 
-def _stored(directory: str) -> Sequence[StoredJob]:
+def _stored(directory: str, remote: Remote) -> Sequence[StoredJob]:
     uri = open_storage(directory).uri
-    return [StoredJob(record, uri) for record in JobIndex([directory]).records()]
+    return [StoredJob(record, uri) for record in JobIndex([directory], ask=partial(_ask, remote)).records()]
+
+
+def _ask(remote: Remote, records: Sequence[JobRecord]) -> Mapping[str, LiveStatus]:
+    """Ask the drivers that records name; a token is only sent to a server of this user, which the registry names."""
+    tokens = {server.url: server.token for server in registry.servers(remote.registry_directory)}
+    places = {each.id: Place(each.address, tokens.get(each.address)) for each in records if each.address}
+    return live_statuses(DriverAnswers(), places)
 
 
 def _found(savepoint: FoundSavepoint) -> ListedSnapshot:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 import checkdam
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_USAGE, errors_as_json, say
@@ -14,8 +16,10 @@ _VERBS = {
     "cancel": "Cancel a job.",
     "check": "Check whether a job can start from a checkpoint, without running it.",
     "checkpoint": "Take a checkpoint of a running job now.",
+    "completion": "Print the script that completes commands in a shell.",
+    "config": "Show the settings of a job, and where each comes from.",
     "demo": "Watch a job survive kill -9, in about a minute.",
-    "inspect": "Show the content of a checkpoint.",
+    "inspect": "Show the content of a checkpoint or savepoint.",
     "list": "List jobs, checkpoints, savepoints.",
     "rescale": "Change the parallelism of a running job.",
     "run": "Run a job file.",
@@ -29,6 +33,16 @@ _VERBS = {
 class _Verbs(click.Group):
     """Loads a command's module when it is called, so that --help and each command start fast."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown one, raise an error that suggests what may be meant."""
+        is_unknown = bool(args) and args[0] not in _VERBS and not args[0].startswith("-")
+        if is_unknown and not ctx.resilient_parsing:  # a shell that completes a line wants no error in its prompt
+            near = difflib.get_close_matches(args[0], [*_VERBS], n=1)
+            ctx.fail(f'there is no command "{args[0]}"{f", did you mean {near[0]}?" if near else ""}')
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
 
@@ -39,6 +53,10 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(_VERBS.items()))
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(verb, help=text) for verb, text in _VERBS.items() if verb.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
 
 def _loaded(verb: str) -> click.Command | None:
     match verb:
@@ -48,6 +66,10 @@ def _loaded(verb: str) -> click.Command | None:
             from checkdam.cli.check import check as command
         case "checkpoint":
             from checkdam.cli.checkpoint import checkpoint as command
+        case "completion":
+            from checkdam.cli.completion import completion as command
+        case "config":
+            from checkdam.cli.job_config import config as command
         case "demo":
             from checkdam.cli.demo.command import demo as command
         case "inspect":
@@ -84,19 +106,20 @@ def commands() -> None:
 
 def command_line(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0, 1 failed, 2 wrong use, 130 cancelled."""
-    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in words
     try:
         code = commands.main(arguments, prog_name="checkdam", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         say(error.format_message())
         return EXIT_USAGE
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "checkdam"
+        command = error.ctx.command_path if error.ctx else _command_path(words)
         message = " ".join(error.format_message().split()).rstrip(".")
         if as_json:
             click.echo(errors_as_json(message))
         else:
-            say(f'error: {message}. See "{command} --help".')
+            say(f'error: {message}{"" if message.endswith("?") else "."} See "{command} --help".')
         return EXIT_USAGE
     except click.ClickException as error:
         if as_json:
@@ -107,6 +130,11 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_CANCELLED
     return code if isinstance(code, int) else 0
+
+
+def _command_path(words: Sequence[str]) -> str:
+    """Return the command of an error that has no context: an option without its value."""
+    return f"checkdam {words[0]}" if words and words[0] in _VERBS else "checkdam"
 
 
 def main() -> None:

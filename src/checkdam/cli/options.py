@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from checkdam.api.launch import DEFAULT_FILE
+from checkdam.cli.completion import complete_directories, complete_jobs
 from checkdam.config import Configuration, parse_override
 
+
+class AtLeast(click.IntRange):
+    """A whole number from `minimum` up, with an error that says so."""
+
+    def __init__(self, minimum: int) -> None:
+        super().__init__(min=minimum)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f'"{value}" is not a whole number of at least {self.min}', param, ctx)
+
+
+JOB = click.argument("job", shell_complete=complete_jobs)
+JOB_IF_ANY = click.argument("job", required=False, shell_complete=complete_jobs)
+SNAPSHOT = click.argument("path", shell_complete=complete_directories)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show whole stack traces.")
+FULL = click.option(
+    "--full", is_flag=True, help="Read every state file, however large: exact counts, verified checksums."
+)
 SETTINGS = click.option(
     "-D", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, with Flink's key; repeatable."
 )
@@ -39,7 +61,13 @@ FORMAT_TYPE = click.option(
     help="canonical (default): any state backend can restore it; native: the files of the job's own backend.",
 )
 DETACHED = click.option(
-    "-detached", "--detached", is_flag=True, help="Do not wait; print the id under which the result can be queried."
+    "-detached",
+    "--detached",
+    is_flag=True,
+    help='Do not wait; print the id with which "checkdam savepoint --status" tells the result.',
+)
+WAIT = click.option(
+    "--wait", is_flag=True, help="Wait until the job's process has ended as well: then it can be started again at once."
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from checkdam.cli.error_messages import errors_printed, say
 from checkdam.cli.options import AS_JSON, CONFIG_FILE, SETTINGS, VERBOSE, load_configuration
 from checkdam.cli.progress import Progress
 from checkdam.cli.tables import print_json
-from checkdam.client.rest_client import RestClient
+from checkdam.client.rest_client import DEFAULT_TIMEOUT, RestClient
 from checkdam.config import REST_ADDRESS, REST_PORT, SAVEPOINT_DIR, Configuration
 from checkdam.errors import CheckdamError, RequestRefusedError, ServerUnreachableError, UsageError
+from checkdam.processes import Owner
 from checkdam.runtime.job_status import JobStatus
 from checkdam.server.app.security import rest_token
 from checkdam.server.catalog import registry
@@ -67,6 +70,7 @@ class Remote:
     as_json: bool = False
     registry_directory: Path | None = None
     unreachable: list[ServerUnreachableError] = field(default_factory=list)
+    patience: timedelta = DEFAULT_TIMEOUT  # for one answer
 
     def clients(self) -> Sequence[tuple[RestClient, tuple[str, ...]]]:
         """Return the server that -m names; else those running on this machine; else the default address.
@@ -74,11 +78,11 @@ class Remote:
         Each comes with the ids of the jobs known to run in its process.
         """
         if self.address is not None:
-            return [(RestClient(self.address, token=self._token(None)), ())]
+            return [(self._client(self.address), ())]
         here = registry.servers(self.registry_directory)
         if here:
-            return [(RestClient(server.url, token=self._token(server.token)), server.jobs) for server in here]
-        return [(RestClient(self._default_address(), token=self._token(None)), ())]
+            return [(self._client(server.url, server.token), server.jobs) for server in here]
+        return [(self._client(self._default_address()), ())]
 
     def jobs(self) -> list[RemoteJob]:
         """Return every job the servers know, once each: from the server it runs on, if that is among them.
@@ -132,9 +136,16 @@ class Remote:
                 raise _ambiguous(job, candidates)
             if candidates:
                 return candidates[0]
-        error = RequestRefusedError(f'there is no job "{job}"', hint='"checkdam list -a" lists all jobs.')
+        near = difflib.get_close_matches(job, [each.name for each in known], n=1)
+        meant = f'Did you mean "{near[0]}"? ' if near else ""
+        error = RequestRefusedError(f'there is no job "{job}"', hint=f'{meant}"checkdam list -a" lists all jobs.')
         error.status = _NOT_FOUND
         raise error
+
+    def process_of(self, job: RemoteJob) -> Owner | None:
+        """Return the process that runs the job, if it is one of this user on this machine; of several, the last."""
+        here = registry.servers(self.registry_directory)
+        return next((server.owner for server in reversed(here) if job.id in server.jobs), None)
 
     def follow(self, job: RemoteJob, status_path: str) -> dict[str, Any]:
         """Wait for asynchronous work on a job, showing its progress; return Flink's "operation"."""
@@ -162,6 +173,11 @@ class Remote:
                 hint="Give a directory.",
             ) from error
 
+    def status_command(self, trigger: str) -> str:
+        """Return the command that asks for the result of a savepoint or stop."""
+        at = f" -m {self.address}" if self.address is not None else ""
+        return f"checkdam savepoint --status {trigger}{at}"
+
     def print_text(self, line: str) -> None:
         """Print a line of text, unless JSON is requested."""
         if not self.as_json:
@@ -171,6 +187,9 @@ class Remote:
         """Print the result as JSON, if that is requested."""
         if self.as_json:
             print_json(result)
+
+    def _client(self, address: str, token: str | None = None) -> RestClient:
+        return RestClient(address, token=self._token(token), timeout=self.patience)
 
     def _token(self, of_server: str | None) -> str | None:
         """Return the token of a registered server of this machine if there is one, else the user's."""
@@ -235,16 +254,34 @@ def absolute(directory: str) -> str:
 
 
 def wait_for_end(job: RemoteJob) -> JobStatus | None:
-    """Return how the job ended; None if its server ended before it could answer."""
+    """Return how the job ended; None if its driver ended before it could answer.
+
+    A standing server then does not find the job, unless the job has an archive.
+    """
     with Progress() as progress:
         while True:
             try:
                 status = JobStatus(job.client.get(job.path("status"))["status"])
             except ServerUnreachableError:
                 return None
+            except RequestRefusedError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                return None
             if status.has_ended:
                 return status
             progress.show(status.lower())
+            progress.rest()
+
+
+def wait_for_process(process: Owner | None) -> None:
+    """Wait until the process that ran a job has ended, after which the job can be started again at once."""
+    if process is None:
+        say("note: the process of the job is not one of this machine: its end is not awaited")
+        return
+    with Progress() as progress:
+        while process.is_alive():
+            progress.show("the job's process ends")
             progress.rest()
 
 

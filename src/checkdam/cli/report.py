@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,11 +18,12 @@ from rich.text import Text
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.cli import number_format
-from checkdam.cli.error_messages import say
+from checkdam.cli.error_messages import rendered, say
 from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import Withdrawn
 from checkdam.errors import CheckdamError, FencedError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import (
     CheckpointStats,
     EpochStats,
@@ -33,10 +34,14 @@ from checkdam.runtime.monitor.job_events import (
     told_withdrawn,
     told_without_effect,
 )
-from checkdam.runtime.monitor.job_records import SnapshotKind
+from checkdam.runtime.monitor.job_records import SlotRecord
+from checkdam.runtime.monitor.resume_point import ResumePoint
+from checkdam.runtime.restart import Restart
+from checkdam.state.state_count import StateCount
 
 _RATE_WINDOW_SECONDS = 10.0
 _PROGRESS_SECONDS = 2.0
+_WARNING = "WARNING: "
 
 
 class StatusReporter(JobListener):
@@ -46,7 +51,7 @@ class StatusReporter(JobListener):
         self,
         report: Callable[[str], None],
         *,
-        resume: Callable[[str | None], str],
+        resume: Callable[[str | None, int | None], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._report = report
@@ -54,28 +59,32 @@ class StatusReporter(JobListener):
         self._url: str | None = None
         self._work: str | None = None  # long work in progress
         self._progress_reported_at = 0.0
-        self._resume = resume  # the command that resumes from a checkpoint; None: the same job, from its newest
+        # The command that resumes from a checkpoint (None: the same job, from its newest), at a parallelism.
+        self._resume = resume
         self._stdout_lock = threading.Lock()
         self._stdout_is_open = True
         self._skipped: set[str] = set()
         self._restored: str | None = None  # printed once all slots have their state
-        self._stopped_with: str | None = None  # the savepoint
-        self._newest_savepoint: str | None = None  # None once a later checkpoint has completed
+        self._resume_point = ResumePoint()
         self._has_checkpoints_in_memory = False
         self._unknown: CheckdamError | None = None  # why the remaining checkpoint is unknown
         self._is_replaced = False  # another driver has taken over the job
+        self._job: JobId | None = None
+        self.failed_job: JobId | None = None
         self.started_any = False
 
-    def serving(self, url: str) -> None:
-        """Print, once, the URL at which the jobs of this process can be watched and controlled."""
+    def serving(self, url: str, for_others: Sequence[str] = ()) -> None:
+        """Print, once, the URLs at which the jobs of this process can be watched and controlled."""
         if url != self._url:
             self._url = url
-            self._report(f"web page and REST: {url}")
+            self._report(f"web page and REST: {', '.join([url, *for_others])}")
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
         self.started_any = True
+        self._job, self.failed_job = job_id, None
         self._unknown = None
         self._has_checkpoints_in_memory = False
+        self._resume_point = ResumePoint()
         self._report(f'job "{name}" started: id {job_id}, {number_format.counted(slots, "slot")}')
 
     def settings_without_effect(self, keys: Sequence[str], reason: str) -> None:
@@ -136,9 +145,7 @@ class StatusReporter(JobListener):
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         kind = "savepoint" if stats.kind.is_savepoint else "checkpoint"
-        if stats.kind is SnapshotKind.SYNC_SAVEPOINT:
-            self._stopped_with = stats.path
-        self._newest_savepoint = stats.path if stats.kind.is_savepoint else None
+        self._resume_point.checkpoint_completed(stats)
         if not stats.kind.is_savepoint:
             self._has_checkpoints_in_memory = stats.path.startswith("memory:")
         self._report(
@@ -150,15 +157,21 @@ class StatusReporter(JobListener):
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         self._report(f"WARNING: checkpoint {checkpoint_id} failed: {reason}")
 
+    def drained(self, savepoint: str) -> None:
+        self._resume_point.drained()
+
     def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        self._resume_point.rescaled(parallelism, failure)
         if failure is None:
             self._report(f"rescaled: running with parallelism {parallelism}")
         else:
             self._report(f"WARNING: not rescaled to parallelism {parallelism}: {failure.message}")
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        self._restored = self._stopped_with = self._newest_savepoint = None
-        self._report(f"WARNING: {failure.message}; restarting in {number_format.duration(delay.total_seconds())}")
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        self._restored = None
+        self._resume_point.restarting()
+        delay = number_format.duration(restart.delay.total_seconds())
+        self._report(f"WARNING: {failure.message}; restarting in {delay} ({restart.which})")
 
     def last_checkpoint_missed(self, reason: str) -> None:
         self._report(f"WARNING: no last checkpoint was taken: {reason}")
@@ -169,16 +182,19 @@ class StatusReporter(JobListener):
         )
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
+        if end is JobEnd.FAILED:
+            self.failed_job = self._job
         if end is JobEnd.SUSPENDED:
             self._report_suspended(last_checkpoint)
             return
         self._report(f"job {end.value}")
-        # A user who stops or cancels a job with a savepoint wants to resume from that savepoint.
-        wanted = {JobEnd.FINISHED: self._stopped_with, JobEnd.CANCELLED: self._newest_savepoint}.get(end)
-        path = wanted or last_checkpoint
-        self._restored = self._stopped_with = self._newest_savepoint = None
-        if path is not None:
-            self._report(f"resume with: {self._resume(path)}")
+        savepoint = self._resume_point.savepoint(end)
+        path = savepoint or last_checkpoint
+        self._restored = None
+        if savepoint is not None and self._resume_point.is_drained:
+            self._report(f"event time has ended: the job should not be resumed from its savepoint {savepoint}")
+        elif path is not None:
+            self._report(f"resume with: {self._resume(path, self._resume_point.parallelism)}")
 
     def checkpoints_unknown(self, reason: CheckdamError) -> None:
         self._unknown = reason
@@ -192,7 +208,7 @@ class StatusReporter(JobListener):
             return
         if self._unknown is not None:
             self._report(f"job suspended; its checkpoints could not be listed: {self._unknown.message}")
-            self._report(f"when the storage answers, resume with: {self._resume(None)}")
+            self._report(f"when the storage answers, resume with: {self._resume(None, self._resume_point.parallelism)}")
             return
         if last_checkpoint is None:
             why = "no checkpoint was completed"
@@ -201,13 +217,43 @@ class StatusReporter(JobListener):
             self._report(f"job suspended: {why}, so there is nothing to resume from")
             return
         self._report(f"job suspended at checkpoint {last_checkpoint.rpartition('/chk-')[2]}")
-        self._report(f"resume with: {self._resume(None)}")
+        self._report(f"resume with: {self._resume(None, self._resume_point.parallelism)}")
+
+
+class LogReporter(StatusReporter):
+    """Writes one line per event to the job's log file, a failure with the stack of the user's code."""
+
+    def __init__(self, write: Callable[[int, str], None], *, resume: Callable[[str | None, int | None], str]) -> None:
+        self._write = write
+        super().__init__(self._log, resume=resume)
+
+    def _log(self, line: str) -> None:
+        level = logging.WARNING if line.startswith(_WARNING) else logging.INFO
+        self._write(level, line.removeprefix(_WARNING))
+
+    def printed(self, lines: list[str]) -> None:
+        """Leave these to the reporter that owns standard output, and so to the file of what is printed."""
+
+    def status_changed(self, status: JobStatus) -> None:
+        self._write(logging.INFO, f"status {status}")
+
+    def slots_started(self, slots: Sequence[SlotRecord]) -> None:
+        for slot in slots:
+            self._write(logging.INFO, f"slot {slot.subtask} runs in process {slot.pid} on {slot.host}")
+
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        self._write(logging.ERROR, rendered(failure))
+        super().restarting(failure, restart)
+
+    def failed(self, failure: CheckdamError) -> None:
+        super().failed(failure)
+        self._write(logging.ERROR, rendered(failure))
 
 
 class PlainReporter(StatusReporter):
     """Prints one line per event, each with its time, for logs and pipes."""
 
-    def __init__(self, *, resume: Callable[[str | None], str], clock: Clock | None = None) -> None:
+    def __init__(self, *, resume: Callable[[str | None, int | None], str], clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         super().__init__(self._say, resume=resume, monotonic=self._clock.monotonic)
 
@@ -222,7 +268,7 @@ class LiveReporter(StatusReporter):
         self,
         console: Console,
         *,
-        resume: Callable[[str | None], str],
+        resume: Callable[[str | None, int | None], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(self._scroll, resume=resume, monotonic=monotonic)
@@ -231,7 +277,7 @@ class LiveReporter(StatusReporter):
         self._lock = threading.Lock()
         self._name = ""
         self._epoch: Epoch | None = None
-        self._keys = 0
+        self._held = StateCount()
         self._recent: deque[tuple[float, int]] = deque()
         self._checkpoint: tuple[CheckpointStats, float] | None = None
         self._failed_checkpoints = 0
@@ -259,7 +305,7 @@ class LiveReporter(StatusReporter):
     def epoch_ended(self, stats: EpochStats) -> None:
         with self._lock:
             self._status = "running"
-            self._epoch, self._keys = stats.epoch, stats.keys
+            self._epoch, self._held = stats.epoch, stats.held
             now = self._monotonic()
             if not self._recent:
                 self._recent.append((now - stats.seconds, 0))
@@ -275,6 +321,7 @@ class LiveReporter(StatusReporter):
         if stats.kind.is_savepoint:
             super().checkpoint_completed(stats)  # the user requested it and wants its path
             return
+        self._resume_point.checkpoint_completed(stats)
         with self._lock:
             self._checkpoint = (stats, self._monotonic())
 
@@ -283,8 +330,8 @@ class LiveReporter(StatusReporter):
         with self._lock:
             self._failed_checkpoints += 1
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        super().restarting(failure, delay)
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        super().restarting(failure, restart)
         with self._lock:
             self._restarts += 1
             self._status = "restarting"
@@ -322,11 +369,17 @@ class LiveReporter(StatusReporter):
         while len(self._recent) > 1 and self._recent[1][0] < now - _RATE_WINDOW_SECONDS:
             self._recent.popleft()
         if not self._recent:
-            return "- records/s", f"{number_format.counted(self._keys, 'key')} held"
+            return "- records/s", self._state()
         since, _ = self._recent[0]
         records = sum(count for _, count in list(self._recent)[1:])
         rate = records / max(now - since, 0.001)
-        return f"{number_format.number(rate)} records/s", f"{number_format.counted(self._keys, 'key')} held"
+        return f"{number_format.number(rate)} records/s", self._state()
+
+    def _state(self) -> str:
+        about = "" if self._held.is_exact else "≈ "
+        if self._held.entries == 1:
+            return f"{about}1 entry held"
+        return f"{about}{number_format.number(self._held.entries)} entries held"
 
     def _last_checkpoint(self, now: float) -> tuple[str, str, str]:
         if self._checkpoint is None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
+from checkdam.cli.options import JOB, AtLeast
 from checkdam.cli.remote import Remote, connection
 
 
 @click.command()
-@click.argument("job")
-@click.option(
-    "-p", "--parallelism", type=click.IntRange(min=1), metavar="N", required=True, help="The new parallelism."
-)
+@JOB
+@click.option("-p", "--parallelism", type=AtLeast(1), metavar="N", required=True, help="The new parallelism.")
 @connection
 def rescale(remote: Remote, job: str, parallelism: int) -> None:
     """Continue JOB with another number of slots; no record is lost or processed twice.

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -20,7 +21,7 @@ from checkdam.checkpoint.settings import JobEnd, restore_mode
 from checkdam.cli.error_messages import EXIT_CANCELLED, EXIT_FAILED, EXIT_TERMINATED, errors_printed, say
 from checkdam.cli.job_file import run_printing_errors
 from checkdam.cli.options import CONFIG_FILE, SETTINGS, SOURCE_POSITION, load_configuration
-from checkdam.cli.report import LiveReporter, PlainReporter, StatusReporter
+from checkdam.cli.report import LiveReporter, LogReporter, PlainReporter, StatusReporter
 from checkdam.config import (
     ALLOW_REPEATED_OUTPUT,
     DEFAULT_PARALLELISM,
@@ -33,6 +34,9 @@ from checkdam.runtime.job import Job
 from checkdam.runtime.job_control import WatchedJob
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.runtime.source_position import parse_source_start
+
+if TYPE_CHECKING:
+    from checkdam.cli.job_server import Hosting
 
 SPARK_LOG = "spark.log.level=WARN"
 """The setting of --verbose."""
@@ -135,11 +139,12 @@ def run(
     }
     options = {"--master": master, "-p": parallelism, "--config": file, "--port": port}
 
-    def resume_with(checkpoint: str | None) -> str:
+    def resume_with(checkpoint: str | None, rescaled_to: int | None) -> str:
         how = ["--resume", Resume.LATEST] if checkpoint is None else ["-s", checkpoint]
-        return command_with(how, job, settings, options, arguments)
+        return command_with(how, job, settings, {**options, "-p": rescaled_to or parallelism}, arguments)
 
     reporter = _reporter(resume_with, verbose=verbose)
+    host: Hosting | None = None
     try:
         with errors_printed(verbose=verbose):
             launch = Launch(
@@ -150,29 +155,36 @@ def run(
                 source_positions=dict(map(parse_source_start, source_positions)),
                 take_over=take_over,
                 listener=reporter,
+                log_files=True,
+                event_log=lambda write: LogReporter(write, resume=resume_with),
             )
             restore_mode(launch.configuration.get(RESTORE_MODE))  # refuses LEGACY before the program runs
-            with nullcontext() if no_rest else _served(launch, reporter):
+            with nullcontext() if no_rest else _served(launch, reporter, resume_with) as host:
                 code = _run(job, arguments, launch, reporter, verbose=verbose)
             ctx.exit(code)
     finally:
         if isinstance(reporter, LiveReporter):
             reporter.close()
+        page = host.page_afterwards(reporter.failed_job) if host is not None and reporter.failed_job else None
+        if page is not None:
+            say(page)
 
 
 @contextmanager
-def _served(launch: Launch, reporter: StatusReporter) -> Iterator[None]:
+def _served(
+    launch: Launch, reporter: StatusReporter, resume: Callable[[str | None, int | None], str]
+) -> Iterator[Hosting]:
     """Serve the jobs of this process from before they start until clients know how they ended."""
     from checkdam.cli.job_server import Hosting  # the server is slow to import
 
-    with Hosting(launch.configuration) as host:
+    with Hosting(launch.configuration, resume=resume) as host:
 
         def watchers(job: Job, monitor: WatchedJob) -> Sequence[JobListener]:
-            reporter.serving(host.url)  # not earlier: a faulty program has nothing to show
+            reporter.serving(host.url, host.urls_for_others)  # not earlier: a faulty program has nothing to show
             return host.watchers(job, monitor)
 
         launch.host, launch.watchers = host, watchers
-        yield
+        yield host
 
 
 def _run(job: Path, arguments: Sequence[str], launch: Launch, reporter: StatusReporter, *, verbose: bool) -> int:
@@ -233,7 +245,7 @@ def command_with(
     return shlex.join(words)
 
 
-def _reporter(resume: Callable[[str | None], str], *, verbose: bool) -> StatusReporter:
+def _reporter(resume: Callable[[str | None, int | None], str], *, verbose: bool) -> StatusReporter:
     if sys.stderr.isatty() and not verbose and os.environ.get("TERM") != "dumb":
         return LiveReporter(Console(stderr=True), resume=resume)
     return PlainReporter(resume=resume)

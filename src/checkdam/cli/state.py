@@ -8,13 +8,17 @@ from itertools import islice
 from typing import Any
 
 import click
+from rich.console import Console
 
+from checkdam.cli import number_format
+from checkdam.cli.completion import complete_directories
 from checkdam.cli.error_messages import errors_printed
-from checkdam.cli.inspect import open_snapshot, show
-from checkdam.cli.options import AS_JSON, VERBOSE
+from checkdam.cli.inspect import Inspected, look_into, open_snapshot, show
+from checkdam.cli.live_listing import entries_text, list_entries, list_timers
+from checkdam.cli.options import AS_JSON, FULL, JOB, SNAPSHOT, VERBOSE, AtLeast
 from checkdam.cli.remote import Remote, connection
-from checkdam.cli.state_tables import diff_table, rows_table, states_table, window_text
-from checkdam.cli.tables import console_for_output, print_json
+from checkdam.cli.state_tables import diff_table, operator_parts, rows_table, snapshot_name, window_text
+from checkdam.cli.tables import Words, console_for_output, print_json, print_whole
 from checkdam.client.rest_client import segment
 from checkdam.errors import StateNotRestorableError, UsageError
 from checkdam.state_reader.content import StateContent
@@ -39,16 +43,36 @@ def state() -> None:
     """
 
 
-@state.command("get", short_help="Print the value of a key in a running job.")
-@click.argument("job")
+@state.command("get", short_help="Print state of a running job: a key, all of a state, timers.")
+@JOB
 @click.argument("uid")
-@click.argument("name")
-@click.argument("key")
+@click.argument("name", required=False)
+@click.argument("key", required=False)
 @click.option("--map-key", metavar="KEY", help="Only this entry of a map state.")
 @click.option("--window", metavar="WINDOW", help="Only this window of window state, as JSON.")
+@click.option("--timers", is_flag=True, help="Show the next timers of the operator.")
+@click.option(
+    "--filter", "text", metavar="TEXT", help="Without KEY: only keys whose JSON contains this text, ignoring case."
+)
+@click.option("--limit", type=AtLeast(1), default=_LIMIT, show_default=True, help="Without KEY: entries to show.")
 @connection
-def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: str | None, window: str | None) -> None:
+def get_state(
+    remote: Remote,
+    job: str,
+    uid: str,
+    name: str | None,
+    key: str | None,
+    *,
+    map_key: str | None,
+    window: str | None,
+    timers: bool,
+    text: str | None,
+    limit: int,
+) -> None:
     """Print the value of KEY in state NAME of operator UID, as of the last complete epoch of the running JOB.
+
+    Without KEY the state's entries are listed: of keyed state its keys, of broadcast state the entries in force, of an
+    operator's list state its elements. --timers lists the operator's next timers.
 
     JOB is a job's id, the beginning of its id, or its name. KEY is JSON; a text key may be
     given without quotes. A missing key is no error. sum, min, max and reduce keep their state under the name _op_state.
@@ -58,8 +82,17 @@ def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: 
       checkdam state get 4fa1 count _op_state word
       checkdam state get "word count" visits by-day '["Main Street", 5]' --map-key 2024-05-01 --json
       checkdam state get clicks per-minute window-contents ada --window '{"start": 0, "end": 60000}'
+      checkdam state get fraud match rules
+      checkdam state get fraud match --timers --filter ada
     """
     found = remote.find(job)
+    if timers or key is None or name is None:
+        if timers and name is not None:
+            raise UsageError("--timers shows all timers of an operator, not those of a state", hint="Leave NAME out.")
+        listed = list_timers(found, uid, text, limit) if timers else list_entries(found, uid, name, text, limit)
+        remote.print_json(listed)
+        remote.print_text(entries_text(listed))
+        return
     given = {"key": key, "map-key": map_key, "window": window}
     query = {name: text for name, text in given.items() if text is not None}
     answer = found.client.get(found.path("state", segment(uid), segment(name)), **query)
@@ -68,33 +101,33 @@ def get_state(remote: Remote, job: str, uid: str, name: str, key: str, map_key: 
 
 
 @state.command("ls", short_help="List operators and their states.")
-@click.argument("path")
+@SNAPSHOT
 @AS_JSON
+@FULL
 @VERBOSE
-def list_states(path: str, *, as_json: bool, verbose: bool) -> None:
+def list_states(path: str, *, as_json: bool, full: bool, verbose: bool) -> None:
     """List the operators in PATH and their states: kind, types, entries and size.
 
     "≤" marks an upper limit: several files of a large incremental checkpoint may hold the same key. "?" marks a
-    figure that only reading the whole state would give. If Flink wrote PATH, only its _metadata is shown.
+    figure that only reading the whole state would give. --full counts exactly. If Flink wrote PATH, only its _metadata
+    is shown.
     """
     with errors_printed(verbose=verbose, as_json=as_json):
-        snapshot = open_snapshot(path)
-        if isinstance(snapshot, Savepoint):
-            states = {operator.uid: snapshot.states(operator.uid) for operator in snapshot.operators}
+        found = look_into(path, in_full=full)
     if as_json:
-        print_json(snapshot if isinstance(snapshot, FlinkSnapshot) else _described(snapshot, states))
-    elif isinstance(snapshot, FlinkSnapshot):
-        show(snapshot, console_for_output())
+        print_json(found if isinstance(found, FlinkSnapshot) else _described(found.snapshot, found.states))
+    elif isinstance(found, FlinkSnapshot):
+        show(found, console_for_output())
     else:
-        console_for_output().print(states_table(snapshot, states))
+        _print_states(found, console_for_output())
 
 
 @state.command("show", short_help="Show entries of a state.")
-@click.argument("path")
+@SNAPSHOT
 @click.argument("uid")
 @click.argument("name", required=False)
 @click.option("--key", help="Only this key, as JSON; a text key may be given without quotes.")
-@click.option("--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows to show; 0: all.")
+@click.option("--limit", type=AtLeast(0), default=_LIMIT, show_default=True, help="Rows to show; 0: all.")
 @click.option("--timers", is_flag=True, help="Show the operator's timers.")
 @AS_JSON
 @VERBOSE
@@ -112,22 +145,20 @@ def show_state(
             for row in islice(rows, limit or None):
                 click.echo(json.dumps(row, ensure_ascii=False))
             return
-        shown = list(islice(rows, limit + 1 if limit else None))
-        more = bool(limit) and len(shown) > limit
+        shown = list(islice(rows, limit or None))
         console = console_for_output()
-        console.print(rows_table(content, shown[:limit] if limit else shown))
-        if more:
-            console.print(f"[dim]more rows: --limit shows them[/] ({content.count():,} in all)")
+        print_whole(console, rows_table(content, shown))
+        more = 0 if not limit else sum(1 for _ in rows) if key is not None else content.count() - len(shown)
+        if more > 0:
+            console.print(f"{number_format.number(len(shown) + more)} in all: --limit shows more", style="dim")
 
 
 @state.command("diff", short_help="Show what changed between two snapshots.")
-@click.argument("old")
-@click.argument("new")
+@click.argument("old", shell_complete=complete_directories)
+@click.argument("new", shell_complete=complete_directories)
 @click.argument("uid", required=False)
 @click.argument("name", required=False)
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=EXAMPLES, show_default=True, help="Examples to show of each state."
-)
+@click.option("--limit", type=AtLeast(0), default=EXAMPLES, show_default=True, help="Examples to show of each state.")
 @AS_JSON
 @VERBOSE
 def diff_states(
@@ -139,7 +170,7 @@ def diff_states(
     if as_json:
         print_json({"states": [_diff_data(each) for each in found]})
     else:
-        console_for_output().print(diff_table(found))
+        print_whole(console_for_output(), diff_table(found))
 
 
 def _answer_text(answer: dict[str, Any]) -> str:
@@ -150,6 +181,13 @@ def _answer_text(answer: dict[str, Any]) -> str:
         shown = (f"{window_text(window)}  {json.dumps(value, ensure_ascii=False)}" for window, value in answer["value"])
         return "\n".join([*shown, f"({where})"])
     return f"{json.dumps(answer['value'], ensure_ascii=False)}  ({where})"
+
+
+def _print_states(found: Inspected, console: Console) -> None:
+    it = found.snapshot
+    which = " ".join(snapshot_name(it))
+    head = f"{it.job_name} ({it.job_id}), {which}, {number_format.instant(it.completed_at)}"
+    print_whole(console, Words(head), *operator_parts(it.operators, found.states))
 
 
 def _load(path: str) -> Savepoint:

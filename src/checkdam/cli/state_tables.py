@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from checkdam.cli import number_format
-from checkdam.cli.tables import add_row, table_of
+from checkdam.cli.tables import Words, WordTable
 from checkdam.clock import from_milliseconds
 from checkdam.state_reader.content import StateContent
-from checkdam.state_reader.descriptions import StateDescription
+from checkdam.state_reader.descriptions import OperatorDescription, StateDescription
 from checkdam.state_reader.diffing import StateDiff
 from checkdam.state_reader.json_rows import json_example
 from checkdam.state_reader.savepoint_reader import Savepoint
@@ -22,20 +21,40 @@ from checkdam.state_reader.savepoint_reader import Savepoint
 _LONGEST = 200  # characters of a value
 
 
-def states_table(savepoint: Savepoint, states: Mapping[str, Sequence[StateDescription]]) -> RenderableType:
-    """Return the owner of the state, then a row for each state of each operator."""
-    head = (
-        f"{savepoint.job_name} ({savepoint.job_id}), checkpoint {savepoint.checkpoint_id} after epoch "
-        f"{savepoint.epoch}, {savepoint.completed_at:%Y-%m-%d %H:%M:%S} UTC"
-    )
-    table = table_of("uid", "operator", "state", "kind", "key", "type", "entries", "size")
-    for operator in savepoint.operators:
-        own = (operator.uid, f"{operator.name} ×{operator.parallelism}, max {operator.max_parallelism}")
-        for place, each in enumerate(states[operator.uid]):
-            add_row(table, *(own if place == 0 else ("", "")), *_cells(each))
-        if not states[operator.uid]:
-            add_row(table, *own, "", "", "", "", "", "")
-    return Group(escape(head), table)
+def operator_parts(
+    operators: Sequence[OperatorDescription], states: Mapping[str, Sequence[StateDescription]]
+) -> Iterator[RenderableType]:
+    """Return a line for each operator, and below it a table of its states."""
+    for operator in operators:
+        yield Text()
+        yield Words(_facts_of(operator, states[operator.uid]), name=operator.uid)
+        table = WordTable("state", "kind", "type", "entries", "size", whole={"kind"}, indent=2)
+        for state in states[operator.uid]:
+            table.add(*_cells(state))
+        yield table
+
+
+def snapshot_name(savepoint: Savepoint) -> tuple[str, str]:
+    """Return what a snapshot is and which: ("savepoint", "8 (canonical), after epoch 6")."""
+    what = f" ({savepoint.format.lower()})" if savepoint.format is not None else ""
+    kind = "checkpoint" if savepoint.format is None else "savepoint"
+    return kind, f"{savepoint.checkpoint_id}{what}, after epoch {savepoint.epoch}"
+
+
+def _facts_of(operator: OperatorDescription, states: Sequence[StateDescription]) -> str:
+    key = next((state.key_type for state in states if state.key_type), None)
+    size = number_format.size(operator.bytes)
+    facts = [
+        f"{operator.name} ×{operator.parallelism}, max {operator.max_parallelism}",
+        f"{operator.finished_subtasks} finished" if operator.finished_subtasks else "",
+        f"key {key}" if key else "",
+        operator.backend or "",
+        f"{size} in {number_format.counted(operator.files, 'file')}" if operator.files else "",
+        f"{number_format.counted(operator.uncommitted_outputs, 'output')} to publish"
+        if operator.uncommitted_outputs
+        else "",
+    ]
+    return " · ".join(filter(None, facts))
 
 
 def _cells(state: StateDescription) -> tuple[str, ...]:
@@ -45,7 +64,7 @@ def _cells(state: StateDescription) -> tuple[str, ...]:
     entries = "?" if state.entries is None else number_format.number(state.entries)
     entries = entries if state.entries is None or state.entries_are_exact else f"≤ {entries}"
     size = "?" if state.bytes is None else number_format.size(state.bytes)
-    return state.name, kind, state.key_type or "", of, entries, size
+    return state.name, kind, of, entries, size
 
 
 def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -55,34 +74,34 @@ def rows_table(content: StateContent, rows: Sequence[Mapping[str, Any]]) -> Rend
     head = f"{of}, by {state.key_type}" if state.key_type else of
     head = f"{state.uid}: {head}"
     if not rows:
-        return Group(escape(head), "[dim]nothing[/]")
-    table = table_of(*(name.replace("_", " ") for name in rows[0]))
+        return Group(Words(head), Text("nothing", style="dim"))
+    table = WordTable(*(name.replace("_", " ") for name in rows[0]))
     for row in rows:
-        add_row(table, *(_FORMATS.get(name, _short)(value) for name, value in row.items()))
-    return Group(escape(head), table)
+        table.add(*(_FORMATS.get(name, _short)(value) for name, value in row.items()))
+    return Group(Words(head), Text(), table)
 
 
 def diff_table(found: Sequence[StateDiff]) -> RenderableType:
     """Return the counts of each state, with examples below those that differ."""
-    table = table_of("uid", "state", "added", "changed", "removed", "unchanged")
+    table = WordTable("uid", "state", "added", "changed", "removed", "unchanged")
     for each in found:
         counts = (each.added, each.changed, each.removed, each.unchanged)
-        add_row(table, each.description.uid, each.description.name, *map(number_format.number, counts))
+        table.add(each.description.uid, each.description.name, *map(number_format.number, counts))
     parts: list[RenderableType] = [table]
     for each in found:
         if each.examples:
-            parts.append(escape(f"{each.description.name} of {each.description.uid}"))
+            parts += [Text(), Text(f"{each.description.name} of {each.description.uid}", style="bold")]
             parts.append(_examples(each))
     return Group(*parts)
 
 
-def _examples(found: StateDiff) -> Table:
-    table = table_of("what", "key", "before", "after")
+def _examples(found: StateDiff) -> WordTable:
+    table = WordTable("what", "key", "before", "after", indent=2)
     for example in found.examples:
         shown = json_example(example, found.content)
         before = "" if example.what == "added" else _short(shown["before"])
         after = "" if example.what == "removed" else _short(shown["after"])
-        add_row(table, example.what, _key_text(found, shown["key"]), before, after)
+        table.add(example.what, _key_text(found, shown["key"]), before, after)
     return table
 
 
@@ -104,15 +123,16 @@ def window_text(window: Any) -> str:
     if window is None:
         return ""
     if isinstance(window, dict) and [*window] == ["start", "end"]:
-        return f"{_instant(window['start'])} – {_instant(window['end'])}"
+        return _period(window["start"], window["end"])
     return "global" if window == {"id": 0} else _short(window)
 
 
-def _instant(milliseconds: int) -> str:
-    """Format a time with its milliseconds, if it has any."""
-    rest = milliseconds % 1000
-    shown = _time(milliseconds - rest)
-    return f"{shown}.{rest:03d}" if rest and ":" in shown else str(milliseconds) if rest else shown
+def _period(start: int, end: int) -> str:
+    """Format a period of event time, which may be any numbers."""
+    try:
+        return number_format.period(from_milliseconds(start), from_milliseconds(end))
+    except (OverflowError, ValueError):
+        return f"{start} – {end}"
 
 
 def _time(touched: Any) -> str:
@@ -120,8 +140,8 @@ def _time(touched: Any) -> str:
     if isinstance(touched, list):
         return ", ".join(map(_time, touched))
     try:
-        return f"{from_milliseconds(touched):%Y-%m-%d %H:%M:%S}"
-    except OverflowError:
+        return number_format.instant(from_milliseconds(touched))
+    except (OverflowError, ValueError):
         return str(touched)
 
 

@@ -78,11 +78,7 @@ class RestClient:
             on_poll()
             self._pause(pause)
             pause = min(pause * 2, _LAST_PAUSE)
-        operation: dict[str, Any] = answer.get("operation") or {}
-        cause = operation.get("failure-cause") or operation.get("failureCause")
-        if cause is not None:
-            raise RequestRefusedError(_cause(cause))
-        return operation
+        return result_of(answer)
 
     def _repeatedly(
         self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None = None
@@ -160,6 +156,15 @@ class RestClient:
         return answer
 
 
+def result_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Flink's "operation" of asynchronous work that has ended. Raise RequestRefusedError if it has failed."""
+    operation: dict[str, Any] = answer.get("operation") or {}
+    cause = operation.get("failure-cause") or operation.get("failureCause")
+    if cause is not None:
+        raise RequestRefusedError(_cause(cause))
+    return operation
+
+
 def url_of(address: str) -> str:
     """Return the full URL for "host:port" or a URL. Raise UsageError."""
     url = address if "://" in address else f"http://{address}"
@@ -179,7 +184,8 @@ def segment(text: str) -> str:
 
 
 def _refused(status: int, message: str) -> RequestRefusedError:
-    error = RequestRefusedError(message)
+    hint = "Give the server's token: --token or CHECKDAM_REST_TOKEN; in Python token=…." if status == 401 else None
+    error = RequestRefusedError(message if hint is None else message.rstrip("."), hint=hint)
     error.status = status
     return error
 

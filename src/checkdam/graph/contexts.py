@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 from typing_extensions import TypeForm, TypeVar
 
 from checkdam.errors import JobGraphError
+from checkdam.graph.metrics import MetricGroup
 from checkdam.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -63,6 +64,13 @@ class RuntimeContext(KeyedStateAccess, Protocol):
 
     @property
     def operator_name(self) -> str: ...
+
+    @property
+    def metrics(self) -> MetricGroup:
+        """The metrics of the function in this subtask."""
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Return `metrics`: PyFlink's name of it."""
 
 
 class OperatorStateStore(Protocol):

@@ -20,6 +20,7 @@ from checkdam.graph.contexts import (
     SinkContext,
     SourceContext,
 )
+from checkdam.graph.keyed_batches import BatchContext, KeyedBatch
 from checkdam.types.type_arguments import type_argument
 
 # A subclass without type parameters accepts the record and key types that its methods are annotated with.
@@ -123,6 +124,23 @@ class KeyedProcessFunction(_WithTimers[K, O], Generic[K, I, O]):
         raise NotImplementedError(f"{type(self).__name__} must define process_element(value, ctx)")
 
 
+class KeyedBatchFunction(RichFunction, Generic[O]):
+    """Works on the records of a keyed stream as columns, a batch at a time, with state as NumPy arrays.
+
+    How an epoch's records are divided into batches is not defined; in a batch they are in order, and all batches of a
+    key are.
+    """
+
+    def process_batch(self, batch: KeyedBatch, ctx: BatchContext) -> object:
+        """Handle one batch: return output columns, yield such, or return None.
+
+        Columns are a `pyarrow.RecordBatch`, a table or a dict by the names of the output type's columns; a tuple of
+        arrays in their order; or one array for an output type with one column. The rows of output as long as the batch
+        have the event times of its records, all others the latest of them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define process_batch(batch, ctx)")
+
+
 class KeyedCoProcessFunction(_WithTimers[K, O], Generic[K, I1, I2, O]):
     """A function on two keyed streams that share the state of a key."""
 
@@ -218,6 +236,7 @@ _METHODS: tuple[tuple[type, str], ...] = (
     (ReduceFunction, "reduce"),
     (ProcessFunction, "process_element"),
     (KeyedProcessFunction, "process_element"),
+    (KeyedBatchFunction, "process_batch"),
     (KeyedCoProcessFunction, "process_element1"),
     (BroadcastProcessFunction, "process_element"),
     (KeyedBroadcastProcessFunction, "process_element"),

@@ -98,6 +98,7 @@ class JobPlan:
     """The assigners that see no more records once these source functions have ended."""
     strategies: Mapping[int, WatermarkStrategy[Any]] = field(default_factory=dict)
     """The watermark strategy of every assigner, on any level."""
+    parallelism: int = 1  # of operators that do not set their own
 
     @property
     def has_event_time(self) -> bool:
@@ -166,6 +167,7 @@ def plan_job(name: str, operators: Sequence[Operator], *, parallelism: int, max_
         static_assigners=frozenset(assigner for assigner, functions in ending.items() if not functions),
         ending_assigners={assigner: functions for assigner, functions in ending.items() if functions},
         strategies={op.id: op.kind.strategy for op in operators if isinstance(op.kind, TimestampsKind)},
+        parallelism=parallelism,
     )
 
 

@@ -81,6 +81,13 @@ class ProcessKind:
 
 
 @dataclass(frozen=True)
+class BatchProcessKind:
+    """A KeyedBatchFunction."""
+
+    function: Any
+
+
+@dataclass(frozen=True)
 class ConnectKind:
     """Two streams in one function; with `broadcast` the second goes to every subtask and may write those states."""
 
@@ -181,6 +188,7 @@ Kind = (
     | FilterKind
     | AsyncMapKind
     | ProcessKind
+    | BatchProcessKind
     | ConnectKind
     | SideOutputKind
     | TimestampsKind
@@ -214,6 +222,7 @@ class Operator:
     second_inputs: tuple[int, ...] = ()
     second_key: KeySelector | None = None
     is_rebalanced: bool = False  # its records are spread evenly over its subtasks, wherever they come from
+    is_named: bool = False  # the user has chosen the name
 
     @property
     def title(self) -> str:
@@ -247,7 +256,7 @@ class Operator:
             return True
         if isinstance(self.function, CheckpointedFunction):
             return True
-        if isinstance(self.kind, ProcessKind | ConnectKind):
+        if isinstance(self.kind, ProcessKind | BatchProcessKind | ConnectKind):
             return self.key is not None
         return self.key is not None and has_life(self.function)
 

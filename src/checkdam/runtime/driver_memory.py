@@ -141,6 +141,9 @@ class DriverMemoryStorage:
     def delete_directory(self, directory: str) -> None:
         self._ask("delete_directory", directory)
 
+    def delete_empty_directory(self, directory: str) -> None:
+        checked_path(directory)
+
     def check_writable(self) -> None:
         self._ask("list", "")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.live_state.query_connection import QueryAccess
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
@@ -29,6 +30,10 @@ class Slot(Protocol):
     @property
     def location(self) -> str:
         """The address it listens on."""
+
+    @property
+    def query_access(self) -> QueryAccess | None:
+        """The way to ask it for live state without the driver; None if there is none."""
 
     def configure(self, setup: SlotSetup) -> None: ...
 
@@ -112,5 +117,14 @@ class Engine(Protocol):
     def position(self) -> bytes:
         """Return the source position after the last epoch; between epochs only."""
 
-    def source_counts(self) -> Mapping[int, OperatorCounts]:
-        """Return counts of the last epoch's Python work, by operator upstream of all exchanges; between epochs only."""
+    def source_counts(self) -> Mapping[tuple[int, int], OperatorCounts]:
+        """Return counts of the last epoch's Python work upstream of all exchanges, by operator and subtask.
+
+        Between epochs only. Partition p of a source belongs to subtask p modulo the parallelism.
+        """
+
+    def watch_sources(self, report: Callable[[Mapping[int, int]], object]) -> None:
+        """Call `report`, on any thread, with the number of records that each source has not read yet, when it is known.
+
+        A source that does not tell is left out.
+        """

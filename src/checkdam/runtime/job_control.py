@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from checkdam.ids import CheckpointId, Epoch, JobId
+from checkdam.runtime.logs.log_reader import LogSource
+from checkdam.runtime.monitor.figure_history import FigureSample
 from checkdam.runtime.monitor.job_records import JobRecord
+from checkdam.state.snapshot_handles import Redistribution
 from checkdam.state.snapshot_handles import SavepointFormat as SavepointFormat
+from checkdam.state.state_count import StateCount
 from checkdam.types.type_info import TypeInfo
 
 
@@ -64,9 +68,41 @@ class QueryableState:
     key_type: TypeInfo
     value_type: TypeInfo
     map_key_type: TypeInfo | None
-    entries: int
+    held: StateCount
     has_ttl: bool
     window_type: TypeInfo | None = None
+
+
+@dataclass(frozen=True)
+class ReadableOperatorState:
+    """One operator state over all subtasks; `elements` counts broadcast state, which is the same in all, once."""
+
+    uid: str
+    name: str
+    mode: Redistribution
+    element_type: TypeInfo
+    elements: int
+
+
+@dataclass(frozen=True)
+class ReadableTimers:
+    """The timers of one operator and time domain over all subtasks."""
+
+    uid: str
+    domain: str
+    count: int
+    next: int | None
+    """The time of the earliest."""
+
+
+@dataclass(frozen=True)
+class StateOverview:
+    """Which state a job has, as of the last epoch that any slot reports."""
+
+    epoch: Epoch
+    keyed: Sequence[QueryableState]
+    operator: Sequence[ReadableOperatorState]
+    timers: Sequence[ReadableTimers]
 
 
 @dataclass(frozen=True)
@@ -87,6 +123,40 @@ class KeysPage:
     epoch: Epoch
     entries: Sequence[tuple[Any, Any]]
     cursor: str | None
+    scanned: int = 0
+    """How many keys a filter has looked at for it."""
+
+
+@dataclass(frozen=True)
+class ElementsPage:
+    """Some elements of an operator state, each with its subtask; elements of broadcast state are pairs."""
+
+    epoch: Epoch
+    mode: Redistribution
+    element_type: TypeInfo
+    entries: Sequence[tuple[int, Any]]
+    cursor: str | None
+    scanned: int
+
+
+@dataclass(frozen=True)
+class LiveTimer:
+    domain: str
+    time: int
+    key: Any
+    window: Any
+    key_group: int
+
+
+@dataclass(frozen=True)
+class NextTimers:
+    """The next timers of an operator, the earliest of each domain first, and how many there are in all."""
+
+    epoch: Epoch
+    key_type: TypeInfo
+    window_type: TypeInfo | None
+    timers: Sequence[LiveTimer]
+    count: int
 
 
 class StateQueries(Protocol):
@@ -104,7 +174,8 @@ class StateQueries(Protocol):
         For window state the value is a dict by window, or with `window` the content of that one.
         """
 
-    def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage: ...
+    def page(self, uid: str, name: str, cursor: str | None, limit: int, text: str | None = None) -> KeysPage:
+        """Return some keys; with `text`, those whose JSON contains it, among a limited number of keys."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +187,8 @@ class RunningJob:
     control: JobControl
     queries: StateQueries
     monitor: WatchedJob
+    logs: Callable[[int], LogSource | None] = lambda subtask: None
+    """Finds the log files of a running slot that may be on another machine."""
 
 
 class WatchedJob(Protocol):
@@ -123,6 +196,9 @@ class WatchedJob(Protocol):
 
     def record(self) -> JobRecord:
         """Return everything known about the job now; cheap enough to call with every request."""
+
+    def figure_history(self) -> Sequence[FigureSample]:
+        """Return the figures of its operators over the last hour, oldest first."""
 
 
 class JobHost(Protocol):

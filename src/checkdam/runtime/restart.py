@@ -16,11 +16,24 @@ from checkdam.errors import ConfigError
 from checkdam.option_fields import OptionFields, option_field, options_from
 
 
+@dataclass(frozen=True)
+class Restart:
+    """A restart that the strategy allows: `attempt` of at most `most`, as it counts them; None: any number."""
+
+    delay: timedelta
+    attempt: int = 1
+    most: int | None = None
+
+    @property
+    def which(self) -> str:
+        return f"attempt {self.attempt}" if self.most is None else f"attempt {self.attempt} of {self.most}"
+
+
 class RestartPolicy(Protocol):
     """The failures of one job, judged by its strategy."""
 
-    def on_failure(self) -> timedelta | None:
-        """Count a failure. Return the delay before the restart, or None to give up."""
+    def on_failure(self) -> Restart | None:
+        """Count a failure. Return the restart that follows, or None to give up."""
 
 
 class RestartStrategy(Protocol):
@@ -145,9 +158,11 @@ class _FixedDelay:
         self._strategy = strategy
         self._failures = 0
 
-    def on_failure(self) -> timedelta | None:
+    def on_failure(self) -> Restart | None:
         self._failures += 1
-        return self._strategy.delay if self._failures <= self._strategy.attempts else None
+        if self._failures > self._strategy.attempts:
+            return None
+        return Restart(self._strategy.delay, self._failures, self._strategy.attempts)
 
 
 class _ExponentialDelay:
@@ -159,7 +174,7 @@ class _ExponentialDelay:
         self._backoff = strategy.initial_backoff
         self._restarted = clock.monotonic()
 
-    def on_failure(self) -> timedelta | None:
+    def on_failure(self) -> Restart | None:
         strategy = self._strategy
         now = self._clock.monotonic()
         if now - self._restarted >= strategy.reset_backoff_threshold.total_seconds():
@@ -175,7 +190,7 @@ class _ExponentialDelay:
         growth = min(strategy.backoff_multiplier, strategy.max_backoff / self._backoff)  # never overflows
         self._backoff = self._backoff * growth
         self._restarted = now + wait.total_seconds()
-        return wait
+        return Restart(wait, self._attempts, attempts)
 
 
 class _FailureRate:
@@ -184,13 +199,13 @@ class _FailureRate:
         self._clock = clock
         self._failures: deque[float] = deque(maxlen=strategy.max_failures + 1)
 
-    def on_failure(self) -> timedelta | None:
-        now = self._clock.monotonic()
+    def on_failure(self) -> Restart | None:
+        now, interval = self._clock.monotonic(), self._strategy.interval.total_seconds()
         self._failures.append(now)
-        too_many = len(self._failures) > self._strategy.max_failures
-        if too_many and now - self._failures[0] <= self._strategy.interval.total_seconds():
+        recent = sum(now - failed_at <= interval for failed_at in self._failures)
+        if recent > self._strategy.max_failures:
             return None
-        return self._strategy.delay
+        return Restart(self._strategy.delay, recent, self._strategy.max_failures)
 
 
 def _check(strategy: object, name: str, holds: Callable[[], bool], allowed: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal, Inexact
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -184,10 +184,10 @@ def _update_present(of: TypeInfo) -> _Update:
         return partial(_hash_sequence, item)
     if of.fields and kind is not Kind.MAP:
         updates = [_update(each) for _, each in of.fields]
-        if kind is Kind.DATACLASS and of.maker is not dict:
+        if kind is Kind.DATACLASS:
+            getter = itemgetter if of.maker is dict else attrgetter  # a dict: read without its class
             return partial(
-                _hash_attributes,
-                [(attrgetter(name), update) for (name, _), update in zip(of.fields, updates, strict=True)],
+                _hash_fields, [(getter(name), update) for (name, _), update in zip(of.fields, updates, strict=True)]
             )
         return partial(_hash_elements, updates)
     if kind not in _BY_KIND:
@@ -264,7 +264,7 @@ def _hash_elements(updates: list[_Update], values: Sequence[Any], seed: int) -> 
     return seed
 
 
-def _hash_attributes(updates: list[tuple[Callable[[Any], Any], _Update]], key: Any, seed: int) -> int:
+def _hash_fields(updates: list[tuple[Callable[[Any], Any], _Update]], key: Any, seed: int) -> int:
     for get, update in updates:
         seed = update(get(key), seed)
     return seed

@@ -10,7 +10,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
 from typing import Any, Protocol
 
 from checkdam.state.descriptors import Aggregate
-from checkdam.state.handle_checks import ElementFit, Fit, KeyFit
+from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, ElementFit, Fit, KeyFit
 from checkdam.state.handles import MapState
 from checkdam.types.type_info import Codec, Kind, TypeInfo
 
@@ -209,14 +209,14 @@ class StoredMap(MapState[Any, Any]):
     its old form, in its new form, or not at all.
     """
 
-    __slots__ = ("_by_class", "_entries", "_exact", "_keys", "_values")
+    __slots__ = ("_entries", "_exact", "_exact_value", "_keys", "_values")
 
     def __init__(self, entries: Entries, keys: KeyFit, values: ElementFit) -> None:
         self._entries = entries
         self._keys = keys
         self._values = values
         self._exact = keys.exact
-        self._by_class = values.by_class
+        self._exact_value = values.exact
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is not self._exact:
@@ -236,9 +236,13 @@ class StoredMap(MapState[Any, Any]):
         return self.get(key) is not None
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if type(key) is not str or not key.isascii() or self._exact is not str:  # most keys are ASCII text
+        if (kind := type(key)) is not self._exact or not (
+            (kind is str and key.isascii()) or (kind is int and LEAST_INT <= key <= GREATEST_INT)
+        ):
             self._keys.check(key)
-        if type(value) is not self._by_class:
+        if (kind := type(value)) is not self._exact_value or (
+            (kind is str and not value.isascii()) or (kind is int and not LEAST_INT <= value <= GREATEST_INT)
+        ):
             self._values.check(value)
         self._entries.put(key, value)
 

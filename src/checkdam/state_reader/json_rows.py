@@ -1,13 +1,10 @@
-"""States as JSON, for the command line and REST: rows, answers, pages of keys and differences."""
+"""States as JSON, for the command line and REST: rows and differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
-from checkdam.errors import UsageError
-from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.diffing import Example
 from checkdam.state_reader.keyed_states import KeyedState
@@ -42,37 +39,6 @@ def json_rows(content: StateContent) -> Iterator[dict[str, Any]]:
             yield shown | {"timestamp": timestamp, "time_domain": domain}
     else:
         raise AssertionError(f"{type(content).__name__} is not a state")
-
-
-def page(content: KeyedState, cursor: str | None, limit: int) -> tuple[list[tuple[Any, Any, int, int]], str | None]:
-    """Return up to `limit` keys, each with its value, key group and subtask, and the next cursor; None at the end.
-
-    Of window state these are pairs of key and window.
-
-    The cursor is a key group and the number of its keys already read. It stays valid, because snapshots never change.
-
-    Raises:
-        UsageError: the cursor is invalid.
-    """
-    first, behind = _position(cursor, content.max_parallelism)
-    found: list[tuple[Any, Any, int, int]] = []
-    for group in content.within(KeyGroupRange(first, content.max_parallelism - 1)).groups():
-        keys = content.by_holder(group)
-        start = behind if group.number == first else 0
-        for place, (key, value) in islice(enumerate(keys), start, None):
-            if len(found) == limit:
-                return found, f"{group.number}:{place}"
-            found.append((key, value, group.number, group.subtask))
-    return found, None
-
-
-def _position(cursor: str | None, max_parallelism: int) -> tuple[int, int]:
-    if not cursor:
-        return 0, 0
-    group, _, behind = cursor.partition(":")
-    if group.isdecimal() and behind.isdecimal() and len(cursor) < 40 and int(group) < max_parallelism:
-        return int(group), int(behind)
-    raise UsageError(f"{cursor[:100]!r} is not a cursor of this state", hint='Pass the "next" of the previous page.')
 
 
 def json_example(example: Example, content: StateContent) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from checkdam.errors import JobGraphError, UsageError
 from checkdam.ids import SubtaskIndex
 from checkdam.state.key_groups import KeyGroupRange, key_group_of
 from checkdam.state.snapshot_handles import KeyedStateHandle
-from checkdam.state_reader.columns import TIME, column, plain, positional
+from checkdam.state_reader.columns import TIME, column, plain
 from checkdam.state_reader.content import StateContent
 from checkdam.state_reader.descriptions import KeyGroupSize, StateDescription
 from checkdam.state_reader.entries import Chunk, Reading, group_sizes, read_chunks
@@ -181,7 +181,7 @@ class KeyedState(StateContent):
 
     def _only(self, key: Any) -> KeyGroupRange:
         try:
-            group = key_group_of(positional(self.key_type, key), self.key_type, self.max_parallelism)
+            group = key_group_of(key, self.key_type, self.max_parallelism)
         except JobGraphError as refusal:  # it fits no column, so no record can have it: a Decimal of too many digits
             raise self._no_key(key) from refusal
         return KeyGroupRange(group, group)

@@ -78,6 +78,11 @@ class Savepoint:
         return self._checkpoint.epoch
 
     @property
+    def format(self) -> str | None:
+        """The format of a savepoint, CANONICAL or NATIVE; None for a checkpoint."""
+        return self._checkpoint.savepoint_format
+
+    @property
     def triggered_at(self) -> datetime:
         return self._checkpoint.triggered_at
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +27,52 @@ from checkdam.state_reader.timer_states import TimerContent
 FORMAT = "checkdam"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _BATCH_ROWS = 10_000
+_IMPORT_SECONDS = 60
 _PARTITIONS = 8  # the minimum, if there are enough key groups
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session and enable filter pushdown; both last as long as the session."""
-    spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(CheckdamDataSource)
+    """Register the format with a session and enable filter pushdown; both last as long as the session.
+
+    Spark reads in Python processes of its own. On this machine they use the interpreter of this process, so that an
+    environment need not be activated; elsewhere they use PYSPARK_PYTHON.
+
+    Raises:
+        UsageError: the interpreter that Spark would use has no Checkdam.
+    """
+    with _reading_python(spark):
+        spark.conf.set(_PUSHDOWN, "true")
+        spark.dataSource.register(CheckdamDataSource)
+
+
+@contextmanager
+def _reading_python(spark: SparkSession) -> Iterator[None]:
+    """Let the format be registered with an interpreter that can read it; other functions of the session keep theirs."""
+    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none, and no choice
+    chosen = getattr(context, "pythonExec", None)
+    if context is None or chosen is None or not sys.executable or shutil.which(chosen) == sys.executable:
+        yield
+        return
+    if not str(context.master).startswith("local"):
+        _check_importable(chosen)
+        yield
+        return
+    context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = chosen
+
+
+def _check_importable(python: str) -> None:
+    try:
+        subprocess.run([python, "-c", "import checkdam"], check=True, capture_output=True, timeout=_IMPORT_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            f'Spark runs Python functions with "{python}", which cannot import checkdam',
+            hint=f"Set PYSPARK_PYTHON to an interpreter that can, here for example {sys.executable}, before the "
+            "session is created.",
+        ) from error
 
 
 def dataframe(spark: SparkSession, content: StateContent) -> DataFrame:

@@ -61,6 +61,11 @@ class TimerContent(StateContent):
         """The type of the windows that timers belong to; None if there are no timers of windows."""
         return next((dict(state.part_types)["window"] for state in self._by_domain if state.has_window), None)
 
+    @property
+    def by_domain(self) -> Sequence[tuple[str, KeyedState]]:
+        """The timers of each time domain as a map state, whose map keys are their times."""
+        return [(_domain(state), state) for state in self._by_domain]
+
     def within(self, key_groups: KeyGroupRange) -> TimerContent:
         """Return the same timers restricted to these key groups."""
         narrower = [state.within(key_groups) for state in self._by_domain]

@@ -143,6 +143,9 @@ class ArrowStorage:
             if self._filesystem.get_file_info(target).type == arrow_fs.FileType.Directory:
                 self._filesystem.delete_dir(target)
 
+    def delete_empty_directory(self, directory: str) -> None:
+        self._resolve(directory)  # pyarrow can only delete a directory with all that others write to it meanwhile
+
     def check_writable(self) -> None:
         with explained("create", self._root):
             self._filesystem.create_dir(self._root, recursive=True)

@@ -87,5 +87,11 @@ class Storage(Protocol):
     def delete_directory(self, directory: str) -> None:
         """Remove a directory with its content; do nothing if it does not exist."""
 
+    def delete_empty_directory(self, directory: str) -> None:
+        """Remove a directory that contains nothing, in one step, so that no file written meanwhile is lost.
+
+        Do nothing if it has content, or if the storage has no directories or no such step.
+        """
+
     def check_writable(self) -> None:
         """Create the root if necessary; write, read back and delete a probe. Raises StorageError with a hint."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from checkdam.errors import StorageError, StorageUncertainError
 from checkdam.storage.contract import FileStatus, Storage
-from checkdam.storage.names import TEMPORARY_PREFIX, checked_path, is_plain_name
+from checkdam.storage.names import LOGS, TEMPORARY_PREFIX, checked_path, is_plain_name
 
 _NO_LINKS = "No symbolic link is followed below the root of a storage. Put the file or directory itself there."
 _TRIES = 5
@@ -77,7 +77,6 @@ class LocalStorage:
         target = self._resolve(path)
         with explained("write", target):
             descriptor = self._create(target, os.O_TRUNC)
-        _sync_directory(os.path.dirname(target), of=target)
         return cast(BinaryIO, io.BufferedWriter(_DurableFile(descriptor, target), 1 << 18))
 
     def read(self, path: str) -> bytes:
@@ -150,6 +149,15 @@ class LocalStorage:
             else:
                 return
 
+    def delete_empty_directory(self, directory: str) -> None:
+        target = self._resolve_directory(directory)
+        with explained("delete", target):
+            try:
+                os.rmdir(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
     def check_writable(self) -> None:
         with explained("create", self._root):
             _make_directories(self._root)
@@ -179,7 +187,7 @@ class LocalStorage:
 
 
 class _DurableFile(io.FileIO):
-    """A file whose bytes are durable once it is closed."""
+    """A file whose bytes and name are durable once it is closed; opening it waits for no disk."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor, "wb")
@@ -197,10 +205,12 @@ class _DurableFile(io.FileIO):
                 os.fsync(self.fileno())
         finally:
             super().close()
+        if os.path.lexists(self._path):  # else it was removed meanwhile, and whoever needs it finds that out
+            _sync_directory(os.path.dirname(self._path), of=self._path)
 
 
 def _walk(target: str, relative: str) -> Iterator[FileStatus]:
-    """Yield every file below a directory. Skips links, pipes and the like, and names that no path can have."""
+    """Yield every file below a directory. Skips logs, links, pipes and the like, and names that no path can have."""
     waiting = [(target, relative)]
     while waiting:
         target, relative = waiting.pop()
@@ -209,7 +219,7 @@ def _walk(target: str, relative: str) -> Iterator[FileStatus]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
-            if not is_plain_name(entry.name):
+            if not is_plain_name(entry.name) or (not relative and entry.name == LOGS):
                 continue
             path = f"{relative}/{entry.name}" if relative else entry.name
             if entry.is_dir(follow_symlinks=False):

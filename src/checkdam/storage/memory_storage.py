@@ -106,6 +106,9 @@ class MemoryStorage:
         for status in self.list(directory):
             self.delete(status.path)
 
+    def delete_empty_directory(self, directory: str) -> None:
+        checked_path(directory)  # there are no directories, only files
+
     def check_writable(self) -> None:
         pass
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 TEMPORARY_PREFIX = ".tmp-"
 """The prefix of incomplete files; one without a living writer may be removed."""
 
+LOGS = "_logs"
+"""The directory of log files in a local storage. It is no part of the storage: each user's logs are theirs alone."""
+
 
 def temporary_name(path: str) -> str:
     """Return the path under which a file is written before it gets its name."""

@@ -59,6 +59,9 @@ class Subtree:
     def delete_directory(self, directory: str) -> None:
         self.whole.delete_directory(self._below(directory))
 
+    def delete_empty_directory(self, directory: str) -> None:
+        self.whole.delete_empty_directory(self._below(directory))
+
     def check_writable(self) -> None:
         self.whole.check_writable()
 

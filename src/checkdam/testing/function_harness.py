@@ -27,6 +27,7 @@ from checkdam.graph.functions import (
     AsyncFunction,
     BroadcastProcessFunction,
     FilterFunction,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -37,6 +38,7 @@ from checkdam.graph.functions import (
     SourceFunction,
     is_coroutine_function,
 )
+from checkdam.graph.metrics import MeterReading
 from checkdam.graph.watermarks import WatermarkStrategy
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid, new_attempt
 from checkdam.runtime.driver.checkpoint_assembly import completed_checkpoint
@@ -279,6 +281,14 @@ class FunctionHarness:
         """Return the entries of a broadcast state."""
         return dict(self.snapshot().savepoint().broadcast_state(self._uid, name))
 
+    def metrics(self, subtask: int = 0) -> dict[str, Any]:
+        """Return the metrics that the function has made with `ctx.metrics`, by name (`group.name`), as of now.
+
+        A counter or gauge has its value, a meter the number of its events, a histogram its HistogramStatistics.
+        """
+        values = self._slots[subtask].metrics_of(self._operator.id)
+        return {name: each.count if isinstance(each, MeterReading) else each for name, each in values.items()}
+
     def timers(self) -> list[tuple[Any, str, int]]:
         """Return the registered timers: key, "event time" or "processing time", and milliseconds."""
         try:
@@ -355,6 +365,8 @@ class FunctionHarness:
         if isinstance(function, KeyedCoProcessFunction):
             second = self._input(environment, "second", options["second_type"])
             return stream.connect(second.key_by(options["second_key"], options["key_type"])).process(function, of)
+        if isinstance(function, KeyedBatchFunction):
+            return stream.process_batch(function, of)
         if isinstance(function, KeyedProcessFunction | ProcessFunction):
             return stream.process(function, of)
         if isinstance(function, AsyncFunction) or is_coroutine_function(function):

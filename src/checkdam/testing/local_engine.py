@@ -74,7 +74,8 @@ class LocalEngine:
         self.settle_rest: Callable[[], None] = lambda: None  # waits for the driver's pending deletions
         self._changed = threading.Condition()
         self._stopped = False
-        self._source_counts: Mapping[int, OperatorCounts] = {}
+        self._source_counts: Mapping[tuple[int, int], OperatorCounts] = {}
+        self.report_pending: Callable[[Mapping[int, int]], object] = lambda pending: None  # as watch_sources took it
         self._unsettled: set[CheckpointId] = set()
         self._epoch = Epoch(-1)  # the last one whose records have been moved
         self._next: dict[OperatorUid, int] = {}  # the next epoch of each scripted source
@@ -178,8 +179,11 @@ class LocalEngine:
         held += [source.held([self._next[source.uid]]) for source, _ in self._scripts if source.uid in self._next]
         return encode_position(SourcePosition(-1, {}, [source.kind for source in self._sources], VERSION, held))
 
-    def source_counts(self) -> Mapping[int, OperatorCounts]:
+    def source_counts(self) -> Mapping[tuple[int, int], OperatorCounts]:
         return self._source_counts
+
+    def watch_sources(self, report: Callable[[Mapping[int, int]], object]) -> None:
+        self.report_pending = report
 
     # -- checkpoints under way ----------------------------------------------------------------------------------
 
@@ -246,7 +250,7 @@ class LocalEngine:
                 for batch in level.bring(source, Batch(self._types[source], rows=list(map(copy_of, values)))):
                     yield partition, batch
         yield from ((0, batch) for batch in level.flush())
-        self._source_counts = {op: running.take_counts() for op, running in level.operators.items()}
+        self._source_counts = {(op, 0): running.take_counts() for op, running in level.operators.items()}
 
     def _exchange(
         self, level: Level, flow: Iterable[tuple[int, pa.RecordBatch]], dealt: int

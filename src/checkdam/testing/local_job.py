@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from checkdam import config
@@ -32,10 +32,10 @@ from checkdam.runtime.driver.attempt import Machinery
 from checkdam.runtime.driver.job_master import JobMaster
 from checkdam.runtime.heartbeat import Heartbeat
 from checkdam.runtime.job import Job
-from checkdam.runtime.job_control import JobControl, JobHost
+from checkdam.runtime.job_control import JobControl, JobHost, WatchedJob
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered, EpochStats, JobListener
-from checkdam.runtime.restart import FixedDelayRestart, RestartStrategy
+from checkdam.runtime.restart import FixedDelayRestart, Restart, RestartStrategy
 from checkdam.runtime.source_position import SourceStart
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange
@@ -137,7 +137,7 @@ class Heard(JobListener):
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         self._record(self.failed_checkpoints, (checkpoint_id, reason))
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
         self.restarts.append(failure)
 
     def status_changed(self, status: JobStatus) -> None:
@@ -151,7 +151,7 @@ class Heard(JobListener):
     def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None:
         self.triggered.append(trigger)
 
-    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot, at: datetime) -> None:
         self.acknowledged.append(snapshot)
 
     def checkpoints_discarded(self, checkpoint_ids: Sequence[CheckpointId]) -> None:
@@ -181,8 +181,9 @@ class LocalJob:
 
     Two LocalJobs with the same storage and job id are one job, so the second resumes where the first was killed.
     Records are Python values of one type. The storage may be any double, or None: then the checkpoints go where
-    `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs. `settings`
-    are those of the command line and the file; the program and these arguments take precedence.
+    `checkpoints` says (such as "memory://test"), or there are none. A `host` serves the job while it runs, and
+    `watchers` returns more listeners. `settings` are those of the command line and the file; the program and these
+    arguments take precedence.
     """
 
     def __init__(
@@ -202,6 +203,7 @@ class LocalJob:
         joins_batches: bool = True,
         until: Gate | None = None,
         host: JobHost | None = None,
+        watchers: Callable[[Job, WatchedJob], Sequence[JobListener]] | None = None,
         name: str = "local job",
         allow_repeated_output: bool = False,
         heartbeat: Heartbeat | None = None,
@@ -234,6 +236,7 @@ class LocalJob:
         self._record_type = record_type
         self._clock = clock
         self._host = host
+        self._watchers = watchers or (lambda job, monitor: ())
         self._name = name
         self._allow_repeated_output = allow_repeated_output
         self._heartbeat = heartbeat
@@ -307,6 +310,7 @@ class LocalJob:
             take_over=take_over,
             source_positions=source_positions or {},
             host=self._host,
+            watchers=self._watchers,
             target=self._target,
         )
         self._built(launch)._prepare(self._name).run(self._known)
@@ -327,6 +331,7 @@ class LocalJob:
         return replace(
             job,
             job_id=self._job_id,
+            logs=None if job.logs is None else job.logs.of_job(self._job_id),
             allow_repeated_output=self._allow_repeated_output or job.allow_repeated_output,
             heartbeat=self._heartbeat or job.heartbeat,
             cancellation_timeout=timeout if timeout is not None else job.cancellation_timeout,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 import pyarrow as pa
 
 from checkdam.connectors.file_sink import WITHDRAWN
+from checkdam.graph.metrics import MetricValue
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.driver.publish_history import PUBLISHED
+from checkdam.runtime.live_state.query_connection import QueryAccess
 from checkdam.runtime.slot.control_messages import pack_answer, unpack_answer
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.slot_watch import Beat, SlotWatch
@@ -62,9 +64,17 @@ class LocalSlot:
     def location(self) -> str:
         return f"in process {os.getpid()}"
 
+    @property
+    def query_access(self) -> QueryAccess | None:
+        return None
+
     def function_of(self, operator: int) -> Any:
         """Return the slot's own copy of a function, for inspection."""
         return self._alive()._operators[operator].operator.function
+
+    def metrics_of(self, operator: int) -> Mapping[str, MetricValue]:
+        """Return the metrics of a function."""
+        return self._alive()._operators[operator].metrics.read()
 
     def configure(self, setup: SlotSetup) -> None:
         self._life.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,9 @@ from checkdam.clock import Clock
 from checkdam.config import Configuration
 from checkdam.runtime.driver.attempt import Machinery
 from checkdam.runtime.execution_target import PreparedJob
+from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.job import Job
+from checkdam.runtime.local_copy_places import made
 from checkdam.runtime.monitor.job_events import JobListener
 from checkdam.testing.gate import Gate
 from checkdam.testing.local_engine import LocalEngine
@@ -48,7 +51,10 @@ class LocalTarget:
 
     @contextmanager
     def running(self, job: Job) -> Iterator[PreparedJob]:
-        job = self._change(job)
+        with _with_local_copies(self._change(job)) as prepared:
+            yield from self._running(prepared)
+
+    def _running(self, job: Job) -> Iterator[PreparedJob]:
         engine = self.engine = self._open_engine(job.plan, heartbeat=job.heartbeat)
         with watched_by(engine.driver):
             yield PreparedJob(job, engine.adopt, self._clock, self._machinery)
@@ -74,3 +80,13 @@ def local_environment(
     for key, value in (settings or {}).items():
         environment._configuration = environment._configuration.with_value(key, value)
     return environment
+
+
+@contextmanager
+def _with_local_copies(job: Job) -> Iterator[Job]:
+    """Make the directories of the job's local copies, if it wants any."""
+    if job.local_copies is None:
+        yield job
+        return
+    with made(job.local_copies, work_directory) as places:
+        yield replace(job, local_copies=places)

@@ -119,6 +119,10 @@ class WatchedStorage:
         with self._watched("delete_directory", directory):
             self.storage.delete_directory(directory)
 
+    def delete_empty_directory(self, directory: str) -> None:
+        with self._watched("delete_empty_directory", directory):
+            self.storage.delete_empty_directory(directory)
+
     def check_writable(self) -> None:
         with self._watched("check_writable", ""):
             self.storage.check_writable()

@@ -37,6 +37,11 @@ class Batch:
         return len(self._rows) if self._rows is not None else int(self.columns.num_rows)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the records have been made as Python objects."""
+        return self._rows is not None
+
+    @property
     def rows(self) -> list[Any]:
         """The records as Python objects."""
         if self._rows is None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from checkdam.types.type_info import Kind, TypeInfo, tuple_of, type_info
 
 Scalar = str | int | float | bool | None
@@ -46,6 +48,26 @@ class Projection:
             return of
         types_of_parts = [self._type_of(part, of) for part in self.parts]
         return tuple_of(types_of_parts) if self.is_tuple else types_of_parts[0]
+
+    def columns(self, of: TypeInfo, to: TypeInfo) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+        """Return a function from the columns of records of type `of` to those of the results as type `to`.
+
+        None if these types need a conversion: then only the user's function gives the results.
+        """
+        is_unpacked = to.is_compound and not self.is_tuple  # one column becomes several
+        if is_unpacked or self.result_type(of) != to or len(self.parts) != len(to.columns):
+            return None
+
+        def project(columns: pa.RecordBatch) -> pa.RecordBatch:
+            arrays = [
+                columns.column(part.column).cast(column.arrow_type)  # Spark's may differ in what can be null
+                if isinstance(part, FieldRef)
+                else pa.repeat(pa.scalar(part.value, column.arrow_type), columns.num_rows)
+                for part, column in zip(self.parts, to.columns, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=to.arrow_schema)
+
+        return project
 
     def key_columns(self) -> tuple[int, ...] | None:
         """Return the columns that make up the result, in order; None if a constant is among the parts."""

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, reveal_type
 
 from checkdam import (
+    BatchContext,
     BroadcastContext,
     BroadcastProcessFunction,
     Context,
+    KeyedBatch,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -84,7 +87,32 @@ reveal_type(by_color.process(Alarm()))  # R: DataStream[str]
 reveal_type(by_color.process(NoParameters()))  # R: DataStream[tuple[str, int]]
 reveal_type(by_size.process(NoParameters(), output_type=tuple[str, int]))  # R: DataStream[tuple[str, int]]
 
+
+class Sizes(KeyedBatchFunction[tuple[str, int]]):
+    def process_batch(self, batch: KeyedBatch, ctx: BatchContext) -> object:
+        reveal_type(ctx.get_column_state("size", int))  # R: ColumnState
+        reveal_type(len(batch))  # R: int
+        return batch.keys, batch.sum(batch.column("size"))
+
+
+class WithoutOutput(KeyedBatchFunction):
+    def process_batch(self, batch: KeyedBatch, ctx: BatchContext) -> None: ...
+
+
+reveal_type(by_color.process_batch(Sizes()))  # R: DataStream[tuple[str, int]]
+reveal_type(by_color.process_batch(WithoutOutput(), output_type=int))  # R: DataStream[int]
+
 # -- what is wrong in a function
+
+
+class WrongBatch(KeyedBatchFunction[int]):
+    # E: override: supertype defines the argument type as "KeyedBatch"
+    def process_batch(self, batch: Item, ctx: BatchContext) -> object:
+        return None
+
+
+items.process_batch(Sizes())  # E: attr-defined: "DataStream[Item]" has no attribute "process_batch"
+by_color.process_batch(Grow())  # E: call-overload: No overload variant of "process_batch" of "KeyedStream" matches
 
 
 class WrongElement(KeyedProcessFunction[str, Item, int]):

@@ -32,10 +32,12 @@ from checkdam import (
     ProcessWindowFunction,
     PurgingTrigger,
     StreamExecutionEnvironment,
+    TimeWindow,
     Trigger,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     UserFunctionError,
+    ValueStateDescriptor,
     WatermarkStrategy,
     WindowAssigner,
     WindowFunction,
@@ -559,6 +561,45 @@ def test_windows_of_ones_own_are_immutable(env: StreamExecutionEnvironment, even
 
     assert refused.value.message == "MutableWindows makes windows of type Mutable, which cannot be kept"
     assert refused.value.hint == "Make its window_type a NamedTuple of plain values, with a property max_timestamp."
+
+
+class NumberedWindows(BadDefault):
+    window_type: type[Any] = int
+
+    def get_default_trigger(self) -> Trigger[Any, Any]:
+        return EventTimeTrigger()
+
+
+def test_windows_of_ones_own_have_an_end(env: StreamExecutionEnvironment, events: DataStream[Event]) -> None:
+    with pytest.raises(JobGraphError) as refused:
+        windowed(events, NumberedWindows()).sum("n")
+
+    assert refused.value.message == "NumberedWindows makes windows of type int, which have no max_timestamp"
+
+
+class OfNoTime(NumberedWindows):
+    window_type = TimeWindow
+
+    def is_event_time(self) -> Any:
+        return None
+
+
+def test_an_assigner_says_by_which_time_its_windows_end(events: DataStream[Event]) -> None:
+    with pytest.raises(JobGraphError) as refused:
+        windowed(events, OfNoTime())
+
+    assert refused.value.message == "is_event_time() of OfNoTime must return True or False, and returned None"
+
+
+class OneState(EventTimeTrigger):
+    states: Any = ValueStateDescriptor("last", int)
+
+
+def test_a_trigger_names_its_states_in_a_list(events: DataStream[Event]) -> None:
+    with pytest.raises(JobGraphError) as refused:
+        windowed(events).trigger(OneState()).sum("n")
+
+    assert refused.value.message.startswith("OneState.states must be a property that returns a list of descriptors")
 
 
 class OtherWindows(BadDefault):

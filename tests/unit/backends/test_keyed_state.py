@@ -336,6 +336,6 @@ def test_what_has_expired_does_not_come_back_with_a_restore() -> None:
     restored = open_store((handle,), storage)
     again = keyed(restored, time).get_state(ValueStateDescriptor("v", int, ttl=longer))
 
-    assert restored.key_count == 0
+    assert restored.count().entries == 0
     restored.current_key = "b"
     assert again.value() is None

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -14,12 +18,14 @@ from benchmarks.__main__ import COMPARISONS, comparisons
 from benchmarks.kinds import ALONE
 from benchmarks.measuring import Measurements, Side, steady_seconds
 from benchmarks.processes import SideFailedError, Sides
+from benchmarks.processor_time import MARK, ProcessorTime
 from benchmarks.report import Figure, write_json
 from benchmarks.sides.flink import emitted_epochs, ended_windows, join_files
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.state import one_epoch_each
 from benchmarks.windows import WAYS, Windows
 from benchmarks.words import Changes, Input, changes, pairs, timed, uniform
+from tests.support.waiting import poll
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +89,46 @@ def test_how_many_times_as_fast_is_told_by_the_medians_of_epochs(tmp_path: Path)
     measurements.measure([OURS, THEIRS], Input("", 1, (4,) * 4), first=1)
 
     assert measurements.speed(OURS, THEIRS) == 5.0
+
+
+def test_epochs_of_several_sizes_are_told_apart(tmp_path: Path) -> None:
+    sizes = [4, 4, 2, 2]
+    side = Side("ours", "ours", {"records": sizes})
+    measurements = Measurements(_Scripted(tmp_path, {"ours": [1.0, 3.0, 4.0, 5.5]}), tmp_path)
+
+    measurements.measure([side], Input("", 1, tuple(sizes)), first=1)
+
+    assert measurements.records_a_second(side, 4) == 4 / 2.0
+    assert measurements.records_a_second(side, 2) == 2 / 1.25
+    assert measurements.rate(side, 2) == Figure("ours, 2 an epoch", 2 / 1.25, "records/s", core_us=1.25e6)
+    with pytest.raises(ValueError, match=r"\(4, 2\) records: say which"):
+        measurements.median(side)
+
+
+def test_processor_time_counts_marked_processes_also_after_their_end(tmp_path: Path) -> None:
+    """The child says itself what it has used; what it uses to end is not in that."""
+    program = "import time\nwhile time.process_time() < 1.0: pass\nprint(time.process_time(), flush=True)\ninput()"
+    before = time.perf_counter()
+    with ProcessorTime("of this test") as processor:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, MARK: "of this test"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        used = float(child.stdout.readline())
+        poll(
+            lambda: processor.at(time.perf_counter()) >= used - 0.05,
+            lambda: "the child's time is not counted",
+            seconds=60,
+        )
+        child.communicate(b"\n")
+        ended = processor.at(time.perf_counter())
+    after = processor.at(time.perf_counter())
+
+    assert processor.at(before) < 0.5
+    assert used - 0.05 <= ended <= after <= used + 0.5
 
 
 def test_a_comparison_tells_why_a_side_of_it_failed(tmp_path: Path) -> None:
@@ -263,23 +309,34 @@ class _Scripted(Sides):
         super().__init__(root)
         self._ends = ends
 
-    def run(self, side: str, what: str, **arguments: Any) -> Any:
+    def measured(self, side: str, what: str, **arguments: Any) -> tuple[Any, ProcessorTime]:
         if side not in self._ends:
             raise SideFailedError(f"{side} broke")
-        return {"epochs": [{"ended_at": end, "records": arguments["records"]} for end in self._ends[side]]}
+        records = arguments["records"]
+        sizes = records if isinstance(records, list) else [records] * len(self._ends[side])
+        epochs = [{"ended_at": end, "records": each} for end, each in zip(self._ends[side], sizes, strict=True)]
+        return {"epochs": epochs}, _TwoSecondsEachSecond("unused")
+
+
+class _TwoSecondsEachSecond(ProcessorTime):
+    """The processor time of a side that keeps two cores busy."""
+
+    def at(self, moment: float) -> float:
+        return 2.0 * moment
 
 
 class _WithoutPyFlink(Sides):
     """Sides whose epochs take a second each, on a machine that PyFlink does not run on."""
 
-    def run(self, side: str, what: str, **arguments: Any) -> Any:
+    def measured(self, side: str, what: str, **arguments: Any) -> tuple[Any, ProcessorTime]:
         if side == "pyflink_tumbling":
             raise SideFailedError("PyFlink needs Python 3.9 to 3.12")
         if side == "sliding_windows":
-            return {way: [1.0] for way in WAYS}
+            return {way: [1.0] for way in WAYS}, ProcessorTime("unused")
         lines = [path.read_text().count("\n") for path in sorted(Path(arguments["path"]).iterdir())]
         records = [one + other for one, other in zip(lines[::2], lines[1::2], strict=True)]
-        return {"epochs": [{"ended_at": end, "records": each} for end, each in enumerate(records)]}
+        epochs = [{"ended_at": end, "records": each} for end, each in enumerate(records)]
+        return {"epochs": epochs}, ProcessorTime("unused")
 
 
 def _write_times(file: Path, *entries: tuple[int, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class Terminal:
         self, name: str = "words", job_id: str = "4fa1" + "0" * 28, *, host: Hosting | None = None, stored: bool = True
     ) -> LocalJob:
         """One that has counted all its words and goes on until it is told otherwise."""
+        host = host or self.host()
         checkpoints = self.directory / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
         gate = Gate()
@@ -86,7 +88,8 @@ class Terminal:
             if stored
             else CheckpointConfig(),
             until=gate,
-            host=host or self.host(),
+            host=host,
+            watchers=host.watchers,
             name=name,
             job_id=JobId(job_id),
         )
@@ -95,6 +98,16 @@ class Terminal:
         self.stack.callback(gate.open)
         job.heard.wait_for_epoch(len(EPOCHS))
         return job
+
+
+@pytest.fixture(autouse=True)
+def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put this machine into UTC, for tests that compare times."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture

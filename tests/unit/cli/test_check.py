@@ -382,19 +382,25 @@ def test_a_checkpoint_that_is_not_there_is_told(capsys: pytest.CaptureFixture[st
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_a_terminal_gets_a_table(
-    checkpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_gets_a_table_that_cuts_no_word(
+    checkpoint: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert _check(checkpoint, page="str") == 1
+    words = capsys.readouterr().out.split()
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", str(width))
 
     assert _check(checkpoint, page="str") == 1
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     rows = [line.split() for line in plain.splitlines()]
-    assert ["uid", "operator", "state", "kind", "on", "restore", "why"] in rows
-    assert ["keep", "process", "visits", "value", "restored", "as", "is"] in rows
+    assert ["keep", "process"] in rows
+    assert ["state", "kind", "on", "restore", "why"] in rows
+    assert ["visits", "value", "restored", "as", "is"] in rows
     assert any(row[:3] == ["pages", "map", "incompatible"] for row in rows)
+    assert set(words) - {"-"} <= set(plain.split())
+    assert max(map(len, plain.splitlines())) <= width
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.every_state import EveryState
 
 from checkdam.backends import HashMapStateBackend, KeyedStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
@@ -18,11 +20,13 @@ from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.driver.restore import from_path
 from checkdam.state.key_groups import KeyGroupRange, key_group_of
-from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart, Redistribution
+from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStatePart, Redistribution, SavepointFormat
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import StateTtlConfig
+from checkdam.state_reader.savepoint_reader import Savepoint
 from checkdam.storage import open_storage
 from checkdam.storage.subtree import Subtree
+from checkdam.testing.gate import Gate
 from checkdam.types.serializers import serializer
 from checkdam.types.type_info import tuple_of, type_info
 
@@ -195,12 +199,73 @@ def test_the_page_for_people_shows_the_same(checkpoint: Path, capsys: pytest.Cap
 
     page = capsys.readouterr().out
     assert f"words [x] ({JOB})" in page
-    assert "2026-01-02 03:04:05 UTC, took 80 ms" in page
+    assert "2026-01-02 03:04:05 +00:00, took 80 ms" in page
     assert "tuple[str, float]" in page
     assert "2 outputs to publish" in page
     assert "map, TTL" in page
-    assert "numbers ×3, 1 finished" in page
+    assert "numbers ×3, max 128 · 1 finished" in page
+    assert "checkpoint   2, after epoch 7" in page
+    assert f"path         {checkpoint}\n" in page
     assert "broadcast" in page
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("verb", [["inspect"], ["state", "ls"]])
+def test_no_word_is_cut_on_a_terminal(
+    checkpoint: Path, width: int, verb: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line([*verb, str(checkpoint)]) == 0
+    whole = capsys.readouterr().out.split()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    assert command_line([*verb, str(checkpoint)]) == 0
+
+    on_terminal = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert sorted(on_terminal.split()) == sorted(whole)
+    assert [line for line in on_terminal.splitlines() if len(line) > width and str(checkpoint) not in line] == []
+
+
+def test_a_savepoint_is_called_one_with_its_format_and_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = EveryState([[("a", 1), ("rule", 3), ("rule", 4)]], HashMapStateBackend()).job(until=(gate := Gate()))
+    control = job.start()
+    job.heard.wait_for_epoch(1)
+    path = control.trigger_savepoint(str(tmp_path / "my savepoints"), SavepointFormat.NATIVE).result()
+    gate.open()
+    job.join()
+
+    assert command_line(["inspect", path]) == 0
+    page = capsys.readouterr().out
+    found = _inspected(Path(path), capsys)
+    assert command_line(["state", "ls", path]) == 0
+    listed = capsys.readouterr().out
+
+    assert (found["kind"], found["format"]) == ("savepoint", "NATIVE")
+    assert f"savepoint    {found['checkpoint_id']} (native), after epoch 1\n" in page
+    assert f"savepoint {found['checkpoint_id']} (native), after epoch 1, " in listed
+    [shown] = re.findall(r"^path +(.*)$", page, re.MULTILINE)
+    assert Path(shown).is_dir()
+    assert shown == path
+
+
+def test_state_ls_counts_as_inspect_does(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inspected = _inspected(checkpoint, capsys)["operators"]
+
+    assert command_line(["state", "ls", "--json", str(checkpoint)]) == 0
+
+    listed = json.loads(capsys.readouterr().out)["operators"]
+    assert _counts(listed) == _counts(inspected)
+    assert _counts(listed)["counter", "count"] == (100, True)  # 102 in the files: one is removed, one is in both
+
+
+def _counts(operators: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int, bool]]:
+    return {
+        (operator["uid"], state["name"]): (state["entries"], state["entries_are_exact"])
+        for operator in operators
+        for state in operator["states"]
+    }
 
 
 def test_of_large_states_only_the_index_is_read_unless_asked(
@@ -252,9 +317,14 @@ def test_broadcast_state_counts_once_however_many_subtasks_hold_it(
     written = CompletedCheckpoint(CheckpointId(2), JOB, "words", Epoch(7), AT, AT, 3, 128, (operator,))
     CheckpointStore(open_storage(str(tmp_path)), JOB).write(written)
 
-    [found] = _inspected(tmp_path / JOB / "chk-2", capsys)["operators"]
+    path = tmp_path / JOB / "chk-2"
+    [found] = _inspected(path, capsys)["operators"]
+    assert command_line(["state", "ls", "--json", str(path)]) == 0
+    [listed] = json.loads(capsys.readouterr().out)["operators"]
 
-    assert [(state["entries"], state["bytes"]) for state in found["states"]] == [(2, 3)]
+    for operator in (found, listed):
+        assert [(state["entries"], state["bytes"]) for state in operator["states"]] == [(2, 3)]
+    assert Savepoint.load(str(path)).broadcast_state(UID, "rules").count() == 2
 
 
 @pytest.mark.parametrize("path", sorted(FLINK.iterdir()), ids=lambda path: path.name)

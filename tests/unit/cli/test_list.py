@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import Terminal, lines
+from tests.support.waiting import poll
+from tests.unit.cli.conftest import EPOCHS, Terminal, lines
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +20,9 @@ def test_running_jobs_are_listed_with_where_they_are(terminal: Terminal) -> None
 
     header, row = lines(terminal.checkdam("list").out)
 
-    assert header.split() == ["job", "name", "status", "started", "duration", "checkpoint", "where"]
+    assert header.split() == ["job", "name", "status", "started", "duration", "checkpoint", "health", "where"]
     assert row.split()[:3] == [JOB, "words", "RUNNING"]
-    assert row.split()[-1] == terminal.hosts[0].url
+    assert row.split()[-2:] == ["ok", terminal.hosts[0].url]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,10 @@ def test_kept_checkpoints_and_savepoints_of_a_running_job_are_listed(terminal: T
         (JOB, checkpoint["checkpoint"], checkpoint["path"])
     ]
     assert [(each["job"], each["path"], each["format"]) for each in savepoints] == [(JOB, savepoint, "CANONICAL")]
-    assert savepoint in terminal.checkdam("list", "--savepoints").out
+    assert [each["epoch"] for each in savepoints] == [len(EPOCHS)]
+    header, row = lines(terminal.checkdam("list", "--savepoints").out)
+    assert row[header.index("epoch") :].split()[0] == str(len(EPOCHS))
+    assert row.endswith(savepoint)
     assert checkpoint["path"] in terminal.checkdam("list", "--checkpoints").out
 
 
@@ -86,6 +91,20 @@ def test_what_lies_in_a_directory_is_listed_without_any_server(terminal: Termina
     assert [(job["jid"], job["name"]) for job in jobs] == [(JOB, "words")]
     assert [Path(each["path"]).name for each in checkpoints] == [Path(path).name for path in reversed(paths)]
     assert [each["path"] for each in savepoints] == [savepoint]
+
+
+def test_a_job_that_runs_is_asked_how_it_is_whatever_its_record_says(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.job()
+    entry = tmp_path / "checkpoints" / "_jobs" / f"{JOB}.json"
+    poll(lambda: entry.is_file() and b'"RUNNING"' in entry.read_bytes())
+    record = json.loads(entry.read_text())
+    entry.write_text(json.dumps({**record, "status": "CREATED", "address": terminal.hosts[0].url}))
+    lost = {**record, "id": "d" * 32, "status": "RESTARTING", "address": terminal.hosts[0].url}
+    entry.with_name(f"{'d' * 32}.json").write_text(json.dumps(lost))  # of a driver that was killed
+
+    jobs = terminal.checkdam("list", "-a", "--dir", "checkpoints", "--json").json["jobs"]
+
+    assert {job["jid"]: job["state"] for job in jobs} == {JOB: "RUNNING", "d" * 32: "SUSPENDED"}
 
 
 def test_the_directory_of_the_settings_is_looked_into_by_itself(terminal: Terminal, tmp_path: Path) -> None:

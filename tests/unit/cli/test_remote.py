@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.cli.conftest import Terminal
 
+from checkdam.cli.remote import Remote, RemoteJob
 from checkdam.client.rest_client import RestClient
+from checkdam.config import Configuration
+from checkdam.ids import JobId
+from checkdam.processes import this_process
 from checkdam.server.catalog import registry
 
 pytestmark = pytest.mark.slow
@@ -58,8 +66,8 @@ def test_a_running_job_comes_before_one_of_the_same_name_that_ended(terminal: Te
 
 
 def test_the_server_named_with_m_is_the_only_one_asked(terminal: Terminal) -> None:
-    terminal.job("one", FIRST)
-    terminal.job("two", SECOND)
+    terminal.job("one", FIRST, stored=False)
+    terminal.job("two", SECOND, stored=False)
 
     for address in (terminal.hosts[1].url, terminal.hosts[1].url.removeprefix("http://")):
         jobs = terminal.checkdam("list", "--json", "-m", address).json["jobs"]
@@ -76,6 +84,8 @@ def test_the_token_of_a_server_here_is_known_and_another_must_be_told(
     refused = terminal.checkdam("list", *where)
     assert refused.code == 1
     assert "needs its token" in refused.err
+    assert "--token" in refused.err
+    assert "CHECKDAM_REST_TOKEN" in refused.err
     assert terminal.checkdam("list", *where, "--token", "wrong").code == 1
     assert terminal.checkdam("list", *where, "--token", "secret").code == 0
     assert terminal.checkdam("list", *where, "-D", "rest.auth.token=secret").code == 0
@@ -127,6 +137,22 @@ def test_a_server_that_does_not_answer_is_warned_of_while_others_do(terminal: Te
 
     assert [job["name"] for job in ended.json["jobs"]] == ["words"]
     assert ended.err == f"WARNING: no answer from {url}: connection refused\n"
+
+
+def test_the_process_of_a_job_is_the_one_that_took_it_over(tmp_path: Path) -> None:
+    directory = tmp_path / "mine" / "servers"
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as earlier:
+        old = registry.register("http://localhost:1", None, directory)
+        old._server = msgspec.structs.replace(old._server, owner=replace(this_process(), pid=earlier.pid, started=""))
+        for registration in (old, registry.register("http://localhost:2", None, directory)):
+            registration.runs(JobId(FIRST))
+        assert len(registry.servers(directory)) == 2
+
+        found = Remote(Configuration(), registry_directory=directory).process_of(
+            RemoteJob(RestClient("localhost:2"), {"jid": FIRST})
+        )
+
+    assert found == this_process()
 
 
 def test_an_empty_word_names_no_job(terminal: Terminal) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,12 +11,15 @@ import pytest
 from rich.console import Console
 
 from checkdam.checkpoint.settings import JobEnd
-from checkdam.cli.report import LiveReporter, PlainReporter
+from checkdam.cli.report import LiveReporter, LogReporter, PlainReporter
 from checkdam.connectors.contract import Withdrawn
-from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError, StorageError
+from checkdam.errors import CheckpointDamagedError, FencedError, SlotLostError, StorageError, UserFunctionError
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
+from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
-from checkdam.runtime.monitor.job_records import SnapshotKind
+from checkdam.runtime.monitor.job_records import SlotRecord, SnapshotKind
+from checkdam.runtime.restart import Restart
+from checkdam.state.state_count import StateCount
 from checkdam.testing import ManualClock
 
 CHECKPOINT = CheckpointStats(
@@ -32,8 +36,9 @@ CHECKPOINT = CheckpointStats(
 SAVEPOINT = replace(CHECKPOINT, path="/sp/savepoint-j", kind=SnapshotKind.SAVEPOINT)
 
 
-def _resume(path: str | None) -> str:
-    return f"checkdam run job.py {'--resume latest' if path is None else f'-s {path}'}"
+def _resume(path: str | None, rescaled_to: int | None) -> str:
+    parallelism = "" if rescaled_to is None else f"-p {rescaled_to} "
+    return f"checkdam run {parallelism}job.py {'--resume latest' if path is None else f'-s {path}'}"
 
 
 def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +61,7 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
     reporter.checkpoint_completed(SAVEPOINT)
     reporter.rescaled(4, None)
     reporter.rescaled(5, SlotLostError("slot 1 is gone"))
-    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.restarting(SlotLostError("slot 1 is gone"), Restart(timedelta(seconds=1)))
     reporter.last_checkpoint_missed("slot 1 is gone")
     reporter.job_ended(JobEnd.CANCELLED, "file:///ck/j/chk-4")
 
@@ -77,15 +82,15 @@ def test_a_log_tells_the_whole_story_in_lines_on_stderr(capsys: pytest.CaptureFi
             'job "words" started: id j, 2 slots',
             "restoring",
             "restored file:///ck/j/chk-3, continuing after epoch 11",
-            "checkpoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, file:///ck/j/chk-4",
+            "checkpoint 4 completed: epoch 12, 1.3 MB (12.3 kB new), 80 ms, file:///ck/j/chk-4",
             "WARNING: checkpoint 5 failed: it timed out",
-            "savepoint 4 completed: epoch 12, 1.25 MB (12.3 kB new), 80 ms, /sp/savepoint-j",
+            "savepoint 4 completed: epoch 12, 1.3 MB (12.3 kB new), 80 ms, /sp/savepoint-j",
             "rescaled: running with parallelism 4",
             "WARNING: not rescaled to parallelism 5: slot 1 is gone",
-            "WARNING: slot 1 is gone; restarting in 1.0 s",
+            "WARNING: slot 1 is gone; restarting in 1.0 s (attempt 1)",
             "WARNING: no last checkpoint was taken: slot 1 is gone",
             "job cancelled",
-            "resume with: checkdam run job.py -s file:///ck/j/chk-4",
+            "resume with: checkdam run -p 4 job.py -s file:///ck/j/chk-4",
         )
     ]
 
@@ -190,10 +195,32 @@ def test_a_job_that_went_on_after_a_stop_is_resumed_from_its_last_checkpoint(
     reporter = PlainReporter(resume=_resume)
 
     reporter.checkpoint_completed(STOPPED)
-    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.restarting(SlotLostError("slot 1 is gone"), Restart(timedelta(seconds=1)))
     reporter.job_ended(JobEnd.FINISHED, CHECKPOINT.path)
 
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"checkdam run job.py -s {CHECKPOINT.path}")
+
+
+@pytest.mark.parametrize("end", [JobEnd.CANCELLED, JobEnd.SUSPENDED])
+def test_a_rescaled_job_is_resumed_at_its_last_parallelism(capsys: pytest.CaptureFixture[str], end: JobEnd) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.rescaled(3, None)
+    reporter.rescaled(5, SlotLostError("slot 1 is gone"))
+    reporter.job_ended(end, CHECKPOINT.path)
+
+    assert "resume with: checkdam run -p 3 job.py" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_drained_job_is_not_offered_to_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter(resume=_resume)
+
+    reporter.checkpoint_completed(STOPPED)
+    reporter.drained(STOPPED.path)
+    reporter.job_ended(JobEnd.FINISHED, None)
+
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.endswith("event time has ended: the job should not be resumed from its savepoint /sp/savepoint-stop")
 
 
 def test_long_work_is_told_when_it_begins_and_then_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,23 +287,23 @@ def test_the_panel_shows_flow_state_and_the_last_checkpoint(
     reporter, _ = live
     reporter.job_started(JobId("j"), "words", 2)
 
-    reporter.epoch_ended(EpochStats(Epoch(11), records=1000, seconds=1.0, keys=40))
+    reporter.epoch_ended(EpochStats(Epoch(11), records=1000, seconds=1.0, held=StateCount(40, 40)))
     seconds.now += 1.0
-    reporter.epoch_ended(EpochStats(Epoch(12), records=3000, seconds=1.0, keys=1234))
+    reporter.epoch_ended(EpochStats(Epoch(12), records=3000, seconds=1.0, held=StateCount(1234, 1000, is_exact=False)))
     reporter.checkpoint_completed(CHECKPOINT)
     seconds.now += 2.0
 
     shown = _shown(reporter)
     assert "words · running" in shown
     assert "1,000 records/s" in shown  # 4000 in the 4 seconds since the first epoch began
-    assert "1,234 keys held" in shown
+    assert "≈ 1,234 entries held" in shown
     assert "2.0 s ago, took 80 ms" in shown
-    assert "1.25 MB (12.3 kB new)" in shown
+    assert "1.3 MB (12.3 kB new)" in shown
 
 
 def test_the_rate_forgets_what_is_long_ago(live: tuple[LiveReporter, Console], seconds: _Seconds) -> None:
     reporter, _ = live
-    reporter.epoch_ended(EpochStats(Epoch(1), records=1_000_000, seconds=1.0, keys=1))
+    reporter.epoch_ended(EpochStats(Epoch(1), records=1_000_000, seconds=1.0, held=StateCount(1, 1)))
 
     seconds.now += 60.0
 
@@ -287,11 +314,11 @@ def test_restarts_and_failed_checkpoints_stay_in_sight(live: tuple[LiveReporter,
     reporter, console = live
 
     reporter.checkpoint_failed(CheckpointId(1), "it timed out")
-    reporter.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    reporter.restarting(SlotLostError("slot 1 is gone"), Restart(timedelta(seconds=1)))
 
     assert "restarting · 1 restart · 1 failed checkpoint" in _shown(reporter)
     assert isinstance(console.file, io.StringIO)
-    assert "slot 1 is gone; restarting in 1.0 s" in console.file.getvalue()
+    assert "slot 1 is gone; restarting in 1.0 s (attempt 1)" in console.file.getvalue()
 
 
 def test_the_panel_shows_what_takes_long_and_where_the_page_is(live: tuple[LiveReporter, Console]) -> None:
@@ -343,3 +370,32 @@ def test_a_take_over_is_told_by_the_new_driver_and_the_old_one_does_not_say_how_
         "WARNING: job taken over from process 12 on pod-a; if that process still runs, it stops by itself",
         "job suspended here: another driver runs it",
     ]
+
+
+def test_the_log_file_has_every_event_with_its_level(capsys: pytest.CaptureFixture[str]) -> None:
+    written: list[tuple[int, str]] = []
+    reporter = LogReporter(lambda level, line: written.append((level, line)), resume=_resume)
+
+    reporter.job_started(JobId("j"), "words", 2)
+    reporter.status_changed(JobStatus.RUNNING)
+    reporter.slots_started([SlotRecord(0, "host", "there", 11, 0)])
+    reporter.printed(["1> a"])
+    reporter.checkpoint_completed(CHECKPOINT)
+    reporter.checkpoint_failed(CheckpointId(5), "it timed out")
+    failure = UserFunctionError(
+        operator="parse", record="'x'", cause="ValueError: x", user_traceback="  line 7\nValueError: x"
+    )
+    reporter.restarting(failure, Restart(timedelta(seconds=1)))
+    reporter.failed(failure)
+
+    assert [(level, line.partition(":")[0]) for level, line in written] == [
+        (logging.INFO, 'job "words" started'),
+        (logging.INFO, "status RUNNING"),
+        (logging.INFO, "slot 0 runs in process 11 on host"),
+        (logging.INFO, "checkpoint 4 completed"),
+        (logging.WARNING, "checkpoint 5 failed"),
+        (logging.ERROR, "  line 7\nValueError"),
+        (logging.WARNING, written[6][1].partition(":")[0]),
+        (logging.ERROR, "  line 7\nValueError"),
+    ]
+    assert capsys.readouterr() == ("", "")

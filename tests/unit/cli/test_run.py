@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.waiting import poll
 
 from checkdam import config
+from checkdam.cli.job_server import Hosting
 from checkdam.cli.main import command_line
 from checkdam.cli.options import load_configuration
 from checkdam.cli.run import SPARK_LOG, command_with
+from checkdam.config import Configuration
+from checkdam.server.catalog import registry
 
 PREPARED = """
 from checkdam import StreamExecutionEnvironment
@@ -71,7 +76,7 @@ def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
     [
         (["run", "none.py"], 'error: job file "none.py" does not exist. Give the path of a Python program.\n'),
         (["run", "-D", "parallelism", "none.py"], 'error: "parallelism" is not a setting. Write -D key=value'),
-        (["run", "-D", "paralelism.default=2", "none.py"], 'The nearest known key is "parallelism.default".'),
+        (["run", "-D", "paralelism.default=2", "none.py"], 'Did you mean "parallelism.default"?'),
         (["run", "-p", "many", "none.py"], 'error: setting "parallelism.default" is "many", which is not'),
         (["run", "--config", "none.yaml", "none.py"], 'error: settings file "none.yaml" cannot be read'),
         (["run", "-s", "x", "--resume", "latest", "none.py"], "error: -s and --resume cannot be combined."),
@@ -90,7 +95,7 @@ def test_the_command_to_resume_repeats_what_the_job_needs() -> None:
         (["run", "--resume", "newest", "none.py"], "error: Invalid value for '--resume'"),
         (["run", "--frm", "none.py"], 'See "checkdam run --help".'),
         (["run"], "error: Missing argument 'JOB'"),
-        (["walk"], "error: No such command 'walk'"),
+        (["walk"], 'error: there is no command "walk"'),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(
@@ -199,6 +204,44 @@ def test_a_job_that_the_program_itself_ends_is_no_cancelled_program(capsys: pyte
 
     assert code == 0
     assert capsys.readouterr().out == "[('a', 1), ('a', 2), ('b', 1)]\n"
+
+
+FAILS = """
+from checkdam import NoRestart
+def fail(value):
+    raise ValueError("a bad record")
+env.set_restart_strategy(NoRestart())
+words.map(fail).print()
+env.execute("fails")
+"""
+
+
+@pytest.mark.slow
+def test_the_last_line_says_where_the_page_of_a_failed_job_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry, "default_directory", lambda: tmp_path / "checkdam-me" / "servers")
+    given = Configuration.load(None, {"rest.port": "0"})
+
+    codes = [_run(WITHOUT_SPARK + FAILS, "--port", "0")]
+    alone = capsys.readouterr().err.splitlines()[-1]
+    with Hosting(given, ["checkpoints"], is_standing=True) as host:
+        codes.append(_run(WITHOUT_SPARK + FAILS, "--port", "0"))
+        said = capsys.readouterr().err
+        job_id = re.findall(r"started: id (\w+)", said)[0]
+        page = httpx.get(f"{host.url}/jobs/{job_id}")
+
+    assert codes == [1, 1]
+    assert alone == f"to see the job's page: checkdam serve --dir {tmp_path / 'checkpoints'}"
+    assert said.splitlines()[-1] == f"the job's page: {host.url}/#/jobs/{job_id}"
+    assert page.json()["state"] == "FAILED"
+
+
+def test_a_failed_job_that_leaves_nothing_has_no_page(capsys: pytest.CaptureFixture[str]) -> None:
+    program = WITHOUT_SPARK.replace('{"state.checkpoints.dir": "checkpoints"}', "")
+
+    assert _run(program + FAILS, "--port", "0") == 1
+    assert "the job's page" not in capsys.readouterr().err
 
 
 INTERRUPTED = """

@@ -47,7 +47,7 @@ def test_jobs_that_ended_where_a_running_job_keeps_its_checkpoints_are_served_to
 
     jobs = terminal.checkdam("list", "-a", "--json").json["jobs"]
 
-    assert {job["name"]: job["state"] for job in jobs} == {"before": "SUSPENDED", "words": "RUNNING"}
+    assert {job["name"]: job["state"] for job in jobs} == {"before": "CANCELED", "words": "RUNNING"}
 
 
 def test_an_address_that_others_can_reach_is_refused_without_a_token(terminal: Terminal) -> None:
@@ -86,7 +86,6 @@ def test_serve_shows_jobs_that_ended_until_it_is_told_to_end(terminal: Terminal,
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        ([], "no checkpoint directory is given. Give --dir, or set state.checkpoints.dir.", 2),
         (["--dir", "nowhere"], 'there is nothing in "nowhere"', 1),
         (["--dir", ".", "--port", "x"], '"rest.port"', 2),
     ],

@@ -78,6 +78,21 @@ def test_show_finds_a_key_and_a_missing_one_is_no_error(capsys: Output, job: str
     assert _lines(capsys, "show", f"{job}/chk-2", "everything", "numbers", "--key", "nobody") == []
 
 
+def test_show_counts_the_rows_of_the_key_that_is_asked_for(capsys: Output, tmp_path: Path) -> None:
+    epochs = [[("a", number), ("b", number)] for number in range(3)]  # a map with three entries for each key
+    kept = CheckpointConfig(timedelta(0), retention=CheckpointRetention.RETAIN_ON_CANCELLATION)
+    EveryState(epochs, HashMapStateBackend(), storage=open_storage(str(tmp_path))).job(checkpoints=kept).run()
+    [path] = tmp_path.glob(f"{JOB_ID}/chk-*")
+
+    assert command_line(["state", "show", str(path), "everything", "by number", "--key", "a", "--limit", "2"]) == 0
+    of_key = capsys.readouterr().out
+    assert command_line(["state", "show", str(path), "everything", "by number", "--limit", "2"]) == 0
+    of_all = capsys.readouterr().out
+
+    assert "3 in all" in of_key
+    assert "6 in all" in of_all
+
+
 def test_show_shows_timers_operator_state_and_broadcast_state(capsys: Output, job: str) -> None:
     timers = _lines(capsys, "show", f"{job}/chk-2", "everything", "--timers")
     rules = _lines(capsys, "show", f"{job}/chk-2", "everything", "rules")
@@ -169,15 +184,15 @@ def test_ls_and_inspect_tell_that_a_state_is_by_window(capsys: Output, windowed:
 def test_diff_shows_key_and_window(capsys: Output, windowed: str) -> None:
     out = _out(capsys, "state", "diff", f"{windowed}/chk-2", f"{windowed}/chk-3", "clicks", "window-contents")
 
-    assert "bob, 1970-01-01 00:01:00 – 1970-01-01 00:02:00" in out
+    assert "bob, 1970-01-01 00:01:00 – 1970-01-01 00:02:00 +00:00" in out
 
 
 @pytest.mark.parametrize(
     ("window", "text"),
     [
-        ({"start": 0, "end": 1_500}, "1970-01-01 00:00:00 – 1970-01-01 00:00:01.500"),
-        ({"start": -1_500, "end": 0}, "1969-12-31 23:59:58.500 – 1970-01-01 00:00:00"),
-        ({"start": 0, "end": 2**63 - 1}, f"1970-01-01 00:00:00 – {2**63 - 1}"),
+        ({"start": 0, "end": 1_500}, "1970-01-01 00:00:00.000 – 1970-01-01 00:00:01.500 +00:00"),
+        ({"start": -1_500, "end": 0}, "1969-12-31 23:59:58.500 – 1970-01-01 00:00:00.000 +00:00"),
+        ({"start": 0, "end": 2**63 - 1}, f"0 – {2**63 - 1}"),
         ({"id": 0}, "global"),
         ({"day": 5}, '{"day": 5}'),
         (None, ""),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from checkdam.client import StateClient
 from checkdam.client.rest_client import RestClient, segment, url_of
 from checkdam.errors import RequestRefusedError, ServerUnreachableError, UsageError
 
@@ -231,3 +232,31 @@ def test_a_name_is_one_segment_of_a_path() -> None:
 def test_a_token_that_cannot_be_sent_is_refused_before_anything_is(token: str) -> None:
     with pytest.raises(UsageError, match="token"):
         RestClient("localhost:1", token=token)
+
+
+def test_a_name_means_the_running_job_that_has_it(server: Scripted) -> None:
+    jobs = [
+        {"jid": digit * 32, "name": "words", "state": state} for digit, state in (("a", "CANCELED"), ("b", "RUNNING"))
+    ]
+    server.answers = [(200, {"jobs": jobs}), (200, {"operators": []})]
+
+    with StateClient(server.address) as client:
+        client.states("words")
+
+    assert [path for _, path, _, _ in server.asked] == ["/jobs/overview", f"/jobs/{'b' * 32}/state"]
+
+
+def test_a_name_that_two_running_jobs_have_is_refused(server: Scripted) -> None:
+    server.answers = [(200, {"jobs": [{"jid": digit * 32, "name": "words", "state": "RUNNING"} for digit in "ab"]})]
+
+    with StateClient(server.address) as client, pytest.raises(RequestRefusedError, match="2 jobs are called"):
+        client.states("words")
+
+
+def test_a_missing_token_is_asked_for_after_one_full_stop(client: RestClient, server: Scripted) -> None:
+    server.answers = [(401, {"errors": ["Unauthorized: this server needs its token."]})]
+
+    with pytest.raises(RequestRefusedError) as caught:
+        client.get("/jobs")
+
+    assert str(caught.value).startswith("Unauthorized: this server needs its token. Give the server's token: --token")

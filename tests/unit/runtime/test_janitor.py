@@ -87,7 +87,9 @@ def _wait_for_end_of(pid: int) -> None:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    assert select.select([process], [], [], _SECONDS)[0], f"process {pid} does not end"
+    ended = select.poll()  # unlike select() it takes any number of descriptors
+    ended.register(process, select.POLLIN)
+    assert ended.poll(_SECONDS * 1000), f"process {pid} does not end"
     os.close(process)
 
 

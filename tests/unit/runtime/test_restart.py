@@ -13,6 +13,7 @@ from checkdam.runtime.restart import (
     FailureRateRestart,
     FixedDelayRestart,
     NoRestart,
+    RestartPolicy,
     restart_strategy_from,
 )
 from checkdam.testing.manual_clock import ManualClock
@@ -20,39 +21,74 @@ from checkdam.testing.manual_clock import ManualClock
 SECOND = timedelta(seconds=1)
 
 
+def delay(policy: RestartPolicy) -> timedelta | None:
+    restart = policy.on_failure()
+    return None if restart is None else restart.delay
+
+
+def test_a_restart_says_which_of_how_many_it_is_as_its_strategy_counts() -> None:
+    clock = ManualClock()
+    fixed = FixedDelayRestart(attempts=2, delay=SECOND).begin(clock)
+    growing = ExponentialDelayRestart(SECOND, SECOND, 1.0, 60 * SECOND, 0.0, attempts_before_reset_backoff=3).begin(
+        clock
+    )
+    endless = ExponentialDelayRestart(SECOND, SECOND, 1.0, 60 * SECOND, 0.0).begin(clock)
+    rate = FailureRateRestart(max_failures=2, interval=60 * SECOND, delay=SECOND).begin(clock)
+    policies = [fixed, growing, endless, rate]
+
+    first = [policy.on_failure() for policy in policies]
+    second = [policy.on_failure() for policy in policies]
+    clock.advance(100)
+    after_calm = [policy.on_failure() for policy in policies[1:]]
+
+    assert [each and each.which for each in first] == [
+        "attempt 1 of 2",
+        "attempt 1 of 3",
+        "attempt 1",
+        "attempt 1 of 2",
+    ]
+    assert [each and each.which for each in second] == [
+        "attempt 2 of 2",
+        "attempt 2 of 3",
+        "attempt 2",
+        "attempt 2 of 2",
+    ]
+    assert [each and each.which for each in after_calm] == ["attempt 1 of 3", "attempt 1", "attempt 1 of 2"]
+
+
 def test_no_restart_gives_up_at_once() -> None:
-    assert NoRestart().begin(ManualClock()).on_failure() is None
+    assert delay(NoRestart().begin(ManualClock())) is None
 
 
 def test_fixed_delay_restarts_as_often_as_it_says() -> None:
     policy = FixedDelayRestart(attempts=3, delay=10 * SECOND).begin(ManualClock())
 
-    assert [policy.on_failure() for _ in range(5)] == [10 * SECOND] * 3 + [None] * 2
+    assert [delay(policy) for _ in range(5)] == [10 * SECOND] * 3 + [None] * 2
 
 
 def test_each_begin_counts_afresh() -> None:
     strategy = FixedDelayRestart(attempts=1, delay=SECOND)
-    strategy.begin(ManualClock()).on_failure()
+    delay(strategy.begin(ManualClock()))
 
-    assert strategy.begin(ManualClock()).on_failure() == SECOND
+    assert delay(strategy.begin(ManualClock())) == SECOND
 
 
 def test_exponential_delay_grows_up_to_its_maximum() -> None:
     strategy = ExponentialDelayRestart(SECOND, 10 * SECOND, 2.0, jitter_factor=0.0)
     policy = strategy.begin(ManualClock())
 
-    assert [policy.on_failure() for _ in range(6)] == [s * SECOND for s in (1, 2, 4, 8, 10, 10)]
+    assert [delay(policy) for _ in range(6)] == [s * SECOND for s in (1, 2, 4, 8, 10, 10)]
 
 
 def test_exponential_delay_starts_over_after_calm_since_the_restart() -> None:
     clock = ManualClock()
     policy = ExponentialDelayRestart(SECOND, 8 * SECOND, 2.0, 60 * SECOND, jitter_factor=0.0).begin(clock)
-    policy.on_failure()
+    delay(policy)
 
     clock.advance(1 + 59.9)
-    without_calm = policy.on_failure()
+    without_calm = delay(policy)
     clock.advance(2 + 60)
-    after_calm = policy.on_failure()
+    after_calm = delay(policy)
 
     assert (without_calm, after_calm) == (2 * SECOND, SECOND)
 
@@ -62,11 +98,11 @@ def test_exponential_delay_gives_up_after_its_attempts_and_calm_renews_them() ->
     strategy = ExponentialDelayRestart(SECOND, SECOND, 1.0, 60 * SECOND, 0.0, attempts_before_reset_backoff=2)
     policy = strategy.begin(clock)
 
-    early = [policy.on_failure() for _ in range(3)]
+    early = [delay(policy) for _ in range(3)]
     clock.advance(61)
 
     assert early == [SECOND, SECOND, None]
-    assert policy.on_failure() == SECOND
+    assert delay(policy) == SECOND
 
 
 def test_exponential_jitter_stays_within_its_share_and_bounds() -> None:
@@ -74,7 +110,7 @@ def test_exponential_jitter_stays_within_its_share_and_bounds() -> None:
     waits = []
     for seed in range(200):
         policy = strategy.begin(ManualClock(), random.Random(seed))
-        waits.append([policy.on_failure() or timedelta(0) for _ in range(3)])
+        waits.append([delay(policy) or timedelta(0) for _ in range(3)])
 
     first, second, third = zip(*waits, strict=True)
 
@@ -88,7 +124,7 @@ def test_exponential_jitter_stays_within_its_share_and_bounds() -> None:
 def test_exponential_delay_survives_very_many_failures() -> None:
     policy = ExponentialDelayRestart(backoff_multiplier=1e6, jitter_factor=0.0).begin(ManualClock())
 
-    assert [policy.on_failure() for _ in range(5000)][-1] == timedelta(minutes=1)
+    assert [delay(policy) for _ in range(5000)][-1] == timedelta(minutes=1)
 
 
 def test_failure_rate_bears_its_number_within_the_interval_and_no_more() -> None:
@@ -98,7 +134,7 @@ def test_failure_rate_bears_its_number_within_the_interval_and_no_more() -> None
     waits = []
     for pause in (0, 10, 51, 10, 1):  # at 0, 10, 61, 71, 72: the last is the third within 60 s
         clock.advance(pause)
-        waits.append(policy.on_failure())
+        waits.append(delay(policy))
 
     assert waits == [SECOND, SECOND, SECOND, SECOND, None]
 

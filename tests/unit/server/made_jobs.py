@@ -13,6 +13,7 @@ from checkdam.errors import StateAccessError
 from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.job_control import KeysPage, QueryableState, QueryAnswer, RunningJob, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.figure_history import FigureSample
 from checkdam.runtime.monitor.job_records import (
     CheckpointCounts,
     CheckpointRecord,
@@ -148,7 +149,7 @@ RECORD = JobRecord(
         ExceptionRecord("SlotLostError", "gone", "SlotLostError: gone", START + 2_000),
     ),
     rescales=(RescaleRecord(RESCALE, START + 7_000, 1, 2, START + 7_800),),
-    epochs=(EpochRecord(1, START + 600, 12.5, 5, 3), EpochRecord(2, START + 700, 10.0, 6, 4)),
+    epochs=(EpochRecord(1, START + 600, 12.5, 5, 3), EpochRecord(2, START + 700, 10.0, 6, 2, 4, is_estimated=True)),
     epoch=2,
     keys=7,
     restarts=1,
@@ -199,16 +200,20 @@ class NoQueries:
     ) -> Sequence[QueryAnswer]:
         raise StateAccessError(f'the job has no operator "{uid}"')
 
-    def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage:
+    def page(self, uid: str, name: str, cursor: str | None, limit: int, text: str | None = None) -> KeysPage:
         raise StateAccessError(f'the job has no operator "{uid}"')
 
 
 @dataclass
 class MadeMonitor:
     now: JobRecord
+    history: Sequence[FigureSample] = ()
 
     def record(self) -> JobRecord:
         return self.now
+
+    def figure_history(self) -> Sequence[FigureSample]:
+        return self.history
 
 
 @dataclass

@@ -40,7 +40,7 @@ SETTINGS = JobSettings(
 )
 SOURCE = OperatorRecord(0, "1" * 32, None, "words", "source", 2, 128, 0)
 COUNT = OperatorRecord(
-    1, "2" * 32, "count", 'sum "of\nall"', "sum", 2, 128, 1, (InputRecord(0, "HASH"),), is_stateful=True
+    1, "2" * 32, "count", 'sum "of\nall"', "sum", 2, 128, 1, (InputRecord(0, "HASH"),), is_stateful=True, is_named=True
 )
 
 

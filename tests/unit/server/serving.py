@@ -35,6 +35,7 @@ class Served:
         self.archive.kept.clear()
         self.disposed.clear()
         self.client.cookies.clear()
+        self.server.jobs.savepoint_files.expire()
         self.server.job_started(job)
         return self
 

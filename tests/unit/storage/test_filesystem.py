@@ -81,6 +81,21 @@ def test_a_write_is_synced_before_it_gets_its_name_and_its_directory_after(
     assert steps == ["sync directory", "sync file", "rename", "sync directory"]
 
 
+def test_the_disk_is_waited_for_when_an_output_is_closed_and_not_while_records_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(str(tmp_path))
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    output = storage.open_output("part")
+    output.write(b"records")
+
+    assert synced == []
+    output.close()
+    assert synced == [f"{tmp_path}/part", str(tmp_path)]
+
+
 def test_a_failed_directory_sync_after_the_rename_is_uncertain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 
@@ -121,3 +136,13 @@ def test_a_place_where_no_file_can_be_created_exclusively_is_not_writable(
         storage.check_writable()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_logs_in_a_storage_are_no_part_of_it(tmp_path: Path) -> None:
+    """Another user's logs cannot be listed, and must not keep this user from listing checkpoints."""
+    storage = open_storage(str(tmp_path))
+    for path in ("job/chk-1/_metadata", "job/_logs/f", "_logs/job/driver.log"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"1")
+
+    assert [status.path for status in storage.list("")] == ["job/_logs/f", "job/chk-1/_metadata"]

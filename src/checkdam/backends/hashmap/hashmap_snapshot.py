@@ -12,16 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from checkdam.backends.abortable_snapshot import AbortableSnapshot
-from checkdam.backends.compaction import Pruning, merge, merge_blocks, plan
+from checkdam.backends.compaction import Pruning, merge, merge_blocks, merge_into, plan
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.file_copies import copy_state_file
-from checkdam.backends.hashmap.hashmap_states import REMOVED
-from checkdam.backends.state_file import BLOCK_BYTES, Block, BlockContent, StateFileWriter, StateInfo, packed_array
+from checkdam.backends.freed_memory import MANY, return_freed_memory
+from checkdam.backends.hashmap.hashmap_states import REMOVED, Changes
+from checkdam.backends.state_file import (
+    BLOCK_BYTES,
+    Block,
+    BlockContent,
+    StateFileWriter,
+    StateInfo,
+    packed_array,
+    read_state_file,
+)
 from checkdam.errors import JobGraphError
 from checkdam.ids import CheckpointId
 from checkdam.state.key_groups import key_groups
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.storage.contract import Storage
+from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.types.serializers import Serializer
 
 _SAMPLE = 1000
@@ -99,7 +109,7 @@ class HashMapSnapshot(AbortableSnapshot):
         checkpoint_id: CheckpointId,
         *,
         builds_on: tuple[StateFile, ...] | None,
-        changes: dict[str, dict[Any, Any]],
+        changes: dict[str, Changes],
         carried: Carried,
         prunings: dict[str, Pruning],
         generation: int,
@@ -129,20 +139,39 @@ class HashMapSnapshot(AbortableSnapshot):
         return handle
 
     def write_whole(self, target: Storage, source: Storage | None, *, canonical: bool) -> KeyedStateHandle:
-        """Copy the files instead of merging them: copying decodes nothing, and the chain is always short."""
+        """Write one base, merged from the chain: it has each entry once, however many deltas there are."""
         del canonical  # both forms are the same here
         attempted = [self._file_stem]
         with self._written(target, attempted) as (tables, carried):
-            for file in self._builds_on or ():
-                self._refuse_if_aborted()
+            if self._builds_on is None:
+                self._write_file(target, self._file_stem, "base", tables, carried)
+            else:
                 assert source is not None
-                attempted.append(file.path.rpartition("/")[2])
-                self._new_files.append(copy_state_file(source, file, target))
-            kind: Literal["base", "delta"] = "base" if self._builds_on is None else "delta"
-            self._write_file(target, self._file_stem, kind, tables, carried if self._builds_on is None else [])
+                self._write_merged(target, source, self._builds_on, tables, attempted)
             with self._lock:
                 self._refuse_if_aborted()
         return KeyedStateHandle(self._owner.key_groups, self.new_files)
+
+    def _write_merged(
+        self,
+        target: Storage,
+        source: Storage,
+        files: tuple[StateFile, ...],
+        tables: list[SnapshotTable],
+        attempted: list[str],
+    ) -> None:
+        """Write the files of the last checkpoint and the changes since then as one file; a single file is copied."""
+        changes = MemoryStorage()  # never durable, so that an interrupted savepoint leaves nothing of it
+        delta = self._written_file(changes, self._file_stem, "delta", tables, [])
+        if delta is None and len(files) == 1:
+            attempted.append(files[0].path.rpartition("/")[2])
+            self._new_files.append(copy_state_file(source, files[0], target))
+            return
+        readers = [read_state_file(source, file.path, file.size) for file in files]
+        if delta is not None:
+            readers.append(read_state_file(changes, delta.path, delta.size))
+        check = self._refuse_if_aborted
+        self._new_files.append(merge_into(target, self._file_stem, readers, self._prunings, check=check))
 
     @contextlib.contextmanager
     def _written(self, storage: Storage, attempted: list[str]) -> Iterator[tuple[list[SnapshotTable], Carried]]:
@@ -157,6 +186,8 @@ class HashMapSnapshot(AbortableSnapshot):
             self.abort()  # a failed checkpoint is never written again: its state must not stay in memory
             raise
         self._release()  # the files hold it now
+        if sum(len(table.entries) for table in tables) >= MANY:
+            return_freed_memory()  # columns and encoded blocks of as many entries
 
     def _write_files(
         self, storage: Storage, path: str, tables: list[SnapshotTable], carried: Carried
@@ -179,6 +210,14 @@ class HashMapSnapshot(AbortableSnapshot):
         self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SnapshotTable], carried: Carried
     ) -> StateFile | None:
         """Write the tables and the carried states; return None if there is nothing to write."""
+        written = self._written_file(storage, path, kind, tables, carried)
+        if written is not None:
+            self._new_files.append(written)
+        return written
+
+    def _written_file(
+        self, storage: Storage, path: str, kind: Literal["base", "delta"], tables: list[SnapshotTable], carried: Carried
+    ) -> StateFile | None:
         if not carried and not any(table.entries for table in tables):
             return None
         owner = self._owner
@@ -189,9 +228,7 @@ class HashMapSnapshot(AbortableSnapshot):
                     _write_table(writer, index, table, owner)
             for index, (_, sources) in enumerate(carried, start=len(tables)):
                 merge_blocks(writer, index, sources, key_groups=owner.key_groups, keep_removed=False)
-            written = writer.finish()
-        self._new_files.append(written)
-        return written
+            return writer.finish()
 
 
 @contextlib.contextmanager
@@ -212,17 +249,29 @@ def _merged(path: str) -> str:
 class _Sorted:
     """Entry keys in the order of their key groups, with the range of each group."""
 
-    def __init__(self, entry_keys: list[Any], info: StateInfo, owner: StoreOwner) -> None:
-        keys = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
-        # 16 bits hold any key group, and numpy uses radix sort for them
-        groups = np.empty(0, np.uint16)
-        if keys:
-            groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
+    def __init__(self, entry_keys: list[Any], groups: npt.NDArray[np.uint16]) -> None:
         order = np.argsort(groups, kind="stable")
         present, counts = np.unique(groups[order], return_counts=True)
         self.order = order
         self.keys = _arranged(entry_keys, order)
         self.counts: dict[int, int] = dict(zip(present.tolist(), counts.tolist(), strict=True))
+
+
+def _groups(entry_keys: list[Any], info: StateInfo, owner: StoreOwner) -> npt.NDArray[np.uint16]:
+    """Return the key group of each entry key. 16 bits hold any, and numpy uses radix sort for them."""
+    keys = [entry_key[0] for entry_key in entry_keys] if info.has_compound_keys else entry_keys
+    if not keys:
+        return np.empty(0, np.uint16)
+    return key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
+
+
+def _groups_of_maps(maps: dict[Any, dict[Any, Any]], owner: StoreOwner, *, is_paired: bool) -> npt.NDArray[np.uint16]:
+    """Return the key group of each entry of these maps; each key is hashed once, however many entries it has."""
+    keys = [holder[0] for holder in maps] if is_paired else list(maps)
+    if not keys:
+        return np.empty(0, np.uint16)
+    groups = key_groups(keys, owner.key_type, owner.max_parallelism).astype(np.uint16)
+    return np.repeat(groups, list(map(len, maps.values())))
 
 
 def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
@@ -239,8 +288,12 @@ def _arranged(items: list[Any], order: npt.NDArray[np.intp]) -> list[Any]:
 
 def _write_table(writer: StateFileWriter, state: int, table: SnapshotTable, owner: StoreOwner) -> None:
     keys, unsorted_values, removed_keys = table.split()
-    found = _Sorted(keys, table.info, owner)
-    removed = _Sorted(removed_keys, table.info, owner)
+    if table.is_nested and table.prune is None:
+        groups_of_keys = _groups_of_maps(table.entries, owner, is_paired=table.is_paired)
+    else:
+        groups_of_keys = _groups(keys, table.info, owner)
+    found = _Sorted(keys, groups_of_keys)
+    removed = _Sorted(removed_keys, _groups(removed_keys, table.info, owner))
     values = _arranged(unsorted_values, found.order)
     limit = _entries_per_block(found.keys, values, table)
 

@@ -6,12 +6,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from checkdam.backends.contract import Prune
-from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, Fit
+from checkdam.backends.contract import MemberOwner, Prune
+from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, ElementFit, Fit, KeyFit
+from checkdam.state.kinds import StoredMap
 from checkdam.types.type_check import REFUSED, encode
 
 REMOVED: Any = type("Removed", (), {"__slots__": ()})()
 """Stands in a set of changes for the value of a removed entry."""
+
+_SMALL = 10**9
+
+Changes = dict[Any, Any] | None
+"""The changed entries since some point; None: any entry may have changed."""
 
 
 class Current(Protocol):
@@ -37,9 +43,21 @@ class NamespacedKey:
 class HashMapCells:
     """One value per key. Plain methods with slots measure faster here than closures over the dicts."""
 
-    __slots__ = ("_check", "_current", "_decode", "_exact", "_order", "_prune", "changes", "default", "entries")
+    __slots__ = (
+        "_check",
+        "_current",
+        "_decode",
+        "_exact",
+        "_order",
+        "_prune",
+        "are_fixed",
+        "changes",
+        "default",
+        "entries",
+    )
 
-    def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
+    def __init__(self, current: Current, entries: dict[Any, Any], changes: Changes, prune: Prune | None) -> None:
+        self.are_fixed = False  # whether values are only replaced, never changed in place
         self._check: Callable[[Any], None] | None = None
         self._exact: type | None = None
         self._decode: Callable[[bytes], Any] | None = None
@@ -49,7 +67,7 @@ class HashMapCells:
         # A sweep must keep its position in the dict while entries come and go, which a plain dict cannot do
         self._order = None if prune is None else OrderedDict(entries)
         self.entries: dict[Any, Any] = entries if self._order is None else self._order
-        self.changes = changes  # since the last snapshot
+        self.changes = changes  # since the last snapshot; None: not recorded, since the next one has all entries
 
     def value(self) -> Any:
         return self.entries.get(self._current.current_key, self.default)
@@ -64,7 +82,10 @@ class HashMapCells:
             return
         if self._check is not None:  # what Fit.check does, without a call for values that fit
             if (kind := type(value)) is self._exact:
-                if (kind is int and not LEAST_INT <= value <= GREATEST_INT) or (kind is str and not value.isascii()):
+                if kind is int:  # compared with small numbers first, which Python does in half the time
+                    if not (-_SMALL < value < _SMALL or LEAST_INT <= value <= GREATEST_INT):
+                        self._check(value)
+                elif kind is str and not value.isascii():
                     self._check(value)
             elif self._decode is None:
                 self._check(value)
@@ -75,13 +96,13 @@ class HashMapCells:
                     self._check(value)
         key = self._current.current_key
         self.entries[key] = value
-        self.changes[key] = value
+        if self.changes is not None:
+            self.changes[key] = value
 
     def clear(self) -> None:
         key = self._current.current_key
         if key in self.entries:  # checked first, because an empty dict pops without hashing the key
-            del self.entries[key]
-            self.changes[key] = REMOVED
+            self.remove(key)
 
     def stored_keys(self) -> Iterator[Any]:
         return iter(list(self.entries))
@@ -98,33 +119,41 @@ class HashMapCells:
             stored = order[key]
             pruned = prune(stored)
             if pruned is None:
-                del order[key]
-                self.changes[key] = REMOVED
+                self.remove(key)
                 continue
             order.move_to_end(key)
             if pruned is not stored:
-                order[key] = self.changes[key] = pruned
+                self.put(key, pruned)
 
     def put(self, key: Any, value: Any) -> None:
         self.entries[key] = value
-        self.changes[key] = value
+        if self.changes is not None:
+            self.changes[key] = value
 
     def remove(self, key: Any) -> None:
         del self.entries[key]
-        self.changes[key] = REMOVED
+        if self.changes is not None:
+            self.changes[key] = REMOVED
+
+    def take_changes(self) -> Changes:
+        """Return the changes since the last call."""
+        changes, self.changes = self.changes, {}
+        return changes
 
     def remove_all(self, keys: Iterable[Any]) -> None:
-        entries, changes = self.entries, self.changes
         for key in keys:
-            del entries[key]
-            changes[key] = REMOVED
+            self.remove(key)
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
         return list(map(self.entries.get, keys))
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
         self.entries.update(values)
-        self.changes.update(values)
+        if self.changes is not None:
+            self.changes.update(values)
+
+    def promise_no_change_in_place(self) -> None:
+        self.are_fixed = True
 
     @property
     def count(self) -> int:
@@ -137,17 +166,52 @@ class HashMapCells:
     copied = flat
 
 
+class HashMapSet:
+    """A set whose owner holds the members: nothing but changes is kept here."""
+
+    __slots__ = ("_owner", "changes")
+
+    are_fixed = True
+
+    def __init__(self, owner: MemberOwner, changes: Changes) -> None:
+        self._owner = owner
+        self.changes = changes  # since the last snapshot; None: not recorded, since the next one has all entries
+
+    def take_changes(self) -> Changes:
+        """Return the changes since the last call."""
+        changes, self.changes = self.changes, {}
+        return changes
+
+    def newest(self) -> tuple[list[Any], list[bool]]:
+        """Take the changes from the owner."""
+        return self._owner.take_changes()
+
+    def record(self, members: list[Any], are_added: list[bool]) -> None:
+        if self.changes is not None:
+            self.changes.update(zip(members, [True if added else REMOVED for added in are_added], strict=True))
+
+    @property
+    def count(self) -> int:
+        return len(self._owner)
+
+    def flat(self) -> dict[Any, Any]:
+        """Return every member as of now."""
+        return dict.fromkeys(self._owner.members(), True)
+
+    copied = flat
+
+
 class HashMapMaps:
     """A dict per key. Changes are recorded by (key, map key), so that one changed entry is one entry in a snapshot.
 
     No key has an empty dict.
     """
 
-    __slots__ = ("_current", "_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "entries")
+    __slots__ = ("_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "current", "entries")
 
     def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
         """Take over both dicts, which are by (key, map key)."""
-        self._current = current
+        self.current = current
         self._prune = prune
         self._order: OrderedDict[Any, Any] | None = None if prune is None else OrderedDict()  # see HashMapCells
         self._sweeping: Any = None  # the dict where the last sweep ended, and how many of its entries are left
@@ -160,17 +224,31 @@ class HashMapMaps:
             else:
                 held[map_key] = value
         self.count = len(entries)
-        self.changes = changes
+        self.changes: dict[Any, dict[Any, Any]] = {}  # since the last snapshot, a dict by map key for each key
+        for (key, map_key), value in changes.items():
+            self._note(key, map_key, value)
+
+    def _note(self, key: Any, map_key: Any, value: Any) -> None:
+        changed = self.changes.get(key)
+        if changed is None:
+            self.changes[key] = {map_key: value}
+        else:
+            changed[map_key] = value
+
+    def take_changes(self) -> dict[Any, Any]:
+        """Return the changes since the last call, by (key, map key)."""
+        changed, self.changes = self.changes, {}
+        return {(key, map_key): value for key, held in changed.items() for map_key, value in held.items()}
 
     def _dict(self, map_key: Any, value: Any) -> dict[Any, Any]:
         return {map_key: value} if self._order is None else OrderedDict({map_key: value})
 
     def get(self, map_key: Any) -> Any:
-        held = self.entries.get(self._current.current_key)
+        held = self.entries.get(self.current.current_key)
         return None if held is None else held.get(map_key)
 
     def put(self, map_key: Any, value: Any) -> None:
-        key = self._current.current_key
+        key = self.current.current_key
         held = self.entries.get(key)
         if held is None:
             self.entries[key] = self._dict(map_key, value)
@@ -179,10 +257,10 @@ class HashMapMaps:
             before = len(held)
             held[map_key] = value
             self.count += len(held) - before
-        self.changes[key, map_key] = value
+        self._note(key, map_key, value)
 
     def remove(self, map_key: Any) -> None:
-        key = self._current.current_key
+        key = self.current.current_key
         held = self.entries.get(key)
         if held is not None and map_key in held:
             self._drop(key, held, map_key)
@@ -192,21 +270,21 @@ class HashMapMaps:
         if not held:
             del self.entries[key]
         self.count -= 1
-        self.changes[key, map_key] = REMOVED
+        self._note(key, map_key, REMOVED)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        held = self.entries.get(self._current.current_key)
+        held = self.entries.get(self.current.current_key)
         return iter(()) if held is None else iter(list(held.items()))  # a copy: the reader may put and remove
 
     def is_empty(self) -> bool:
-        return self._current.current_key not in self.entries
+        return self.current.current_key not in self.entries
 
     def clear(self) -> None:
-        key = self._current.current_key
+        key = self.current.current_key
         if key in self.entries:
             held = self.entries.pop(key)
             self.count -= len(held)
-            self.changes.update(((key, map_key), REMOVED) for map_key in held)
+            self.changes.setdefault(key, {}).update(dict.fromkeys(held, REMOVED))
 
     def stored_keys(self) -> Iterator[Any]:
         return iter(list(self.entries))
@@ -240,7 +318,8 @@ class HashMapMaps:
             if pruned is None:
                 self._drop(key, held, map_key)
             elif pruned is not stored:
-                held[map_key] = self.changes[key, map_key] = pruned
+                held[map_key] = pruned
+                self._note(key, map_key, pruned)
 
     def flat(self) -> dict[Any, Any]:
         """Return every entry as of now, by (key, map key)."""
@@ -249,6 +328,47 @@ class HashMapMaps:
     def copied(self) -> dict[Any, Any]:
         """Return every entry as of now as a dict per key; faster than `flat`."""
         return {key: dict(held) for key, held in self.entries.items()}
+
+
+class DictMap(StoredMap):
+    """A map whose `get` and `[]=`, called for every record, go straight to the dicts."""
+
+    __slots__ = ("_current", "_held", "_maps")
+
+    def __init__(self, maps: HashMapMaps, keys: KeyFit, values: ElementFit) -> None:
+        super().__init__(maps, keys, values)
+        self._maps = maps
+        self._held = maps.entries
+        self._current = maps.current
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if type(key) is not self._exact:
+            self._keys.check(key)
+        held = self._held.get(self._current.current_key)
+        return default if held is None else held.get(key, default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if (kind := type(key)) is not self._exact or not (
+            (kind is str and key.isascii()) or (kind is int and LEAST_INT <= key <= GREATEST_INT)
+        ):
+            self._keys.check(key)
+        if (kind := type(value)) is not self._exact_value or (
+            (kind is str and not value.isascii()) or (kind is int and not LEAST_INT <= value <= GREATEST_INT)
+        ):
+            self._values.check(value)
+        holder, maps = self._current.current_key, self._maps
+        held = self._held.get(holder)
+        if held is None:
+            maps.put(key, value)
+            return
+        if key not in held:
+            maps.count += 1
+        held[key] = value
+        changed = maps.changes.get(holder)
+        if changed is None:
+            maps.changes[holder] = {key: value}
+        else:
+            changed[key] = value
 
 
 class NamespacedMaps(HashMapMaps):

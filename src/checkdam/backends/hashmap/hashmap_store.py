@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain
 from typing import Any
 
 from checkdam.backends.compaction import Pruning
-from checkdam.backends.contract import NO_KEY, Prune, StoreOwner, asked_twice
+from checkdam.backends.contract import NO_KEY, HeldChanges, MemberOwner, Prune, StoreOwner, asked_twice
 from checkdam.backends.hashmap.hashmap_restore import RestoredState, decode, prune_entries, restore
 from checkdam.backends.hashmap.hashmap_snapshot import HashMapSnapshot, SnapshotTable, naming
 from checkdam.backends.hashmap.hashmap_states import (
     REMOVED,
+    Changes,
     Current,
     HashMapCells,
     HashMapMaps,
+    HashMapSet,
     NamespacedKey,
     NamespacedMaps,
 )
@@ -25,6 +28,7 @@ from checkdam.backends.state_file import state_info
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.snapshot_handles import KeyedStateHandle, StateFile
 from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.state_count import StateCount, count_of_states
 from checkdam.state.stored import as_of_now, in_bulk
 from checkdam.state.ttl import TtlTime
 from checkdam.storage.contract import Storage
@@ -47,7 +51,7 @@ class HashMapStore:
 
     __slots__ = (
         *("_confirmed", "_generation", "_lock", "_owner", "_restored", "_pending", "_states"),
-        *("_aborted_changes", "current_key", "current_namespace", "published"),
+        *("_aborted_changes", "_held_back", "current_key", "current_namespace", "published"),
     )
 
     def __init__(self, owner: StoreOwner, restored: dict[str, RestoredState], confirmed: tuple[StateFile, ...]) -> None:
@@ -57,15 +61,17 @@ class HashMapStore:
         self._restored = restored
         self._states: dict[str, _KeptState] = {}
         self.published: HashMapPublished | None = None
+        self._held_back: list[HeldChanges] = []
         self._lock = threading.Lock()  # completed() and aborted() may be called from another thread
         self._confirmed = confirmed  # the files of the last completed checkpoint; none: the next snapshot is full
         self._generation = 0  # of the types in files; a delta builds only on files of its own generation
         self._pending: dict[CheckpointId, HashMapSnapshot] = {}  # since the last completed checkpoint, oldest first
-        self._aborted_changes: dict[str, dict[Any, Any]] = {}  # of aborted snapshots; no later one has repeated them
+        self._aborted_changes: dict[str, Changes] = {}  # of aborted snapshots; no later one has repeated them
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
         entries, changes = self._taken_over(spec, prune)
-        cells = HashMapCells(self._current(spec), entries, changes, prune)
+        is_full = not self._confirmed and not self._pending  # the next snapshot
+        cells = HashMapCells(self._current(spec), entries, None if is_full else changes, prune)
         self._states[spec.name] = _KeptState(self._owner, spec, cells, prune)
         return cells
 
@@ -80,6 +86,12 @@ class HashMapStore:
 
     def table(self, spec: StateSpec) -> HashMapCells:
         return self.cells(spec)
+
+    def kept_set(self, spec: StateSpec, owner: MemberOwner) -> Iterator[Any]:
+        entries, changes = self._taken_over(spec, None)
+        is_full = not self._confirmed and not self._pending  # the next snapshot
+        self._states[spec.name] = _KeptState(self._owner, spec, HashMapSet(owner, None if is_full else changes), None)
+        return iter(entries)
 
     def _current(self, spec: StateSpec) -> Current:
         return self if spec.namespace is None else NamespacedKey(self)
@@ -104,10 +116,35 @@ class HashMapStore:
     def not_asked_for(self) -> Sequence[str]:
         return list(self._restored)
 
+    def hold_back(self, changes: HeldChanges) -> None:
+        self._held_back.append(changes)
+
+    def _write_back(self) -> None:
+        for held in self._held_back:
+            held.write_back()
+
+    def batch_ended(self) -> None:
+        """Stop recording changes once they are so many that the next snapshot has all entries anyway."""
+        if self._are_many([kept.state.changes for kept in self._states.values()]):
+            for kept in self._states.values():
+                if isinstance(kept.state, HashMapCells):
+                    kept.state.changes = None
+
     def end_epoch(self) -> None:
-        """Do nothing: each write is in its dict at once."""
+        sets = [
+            (kept.state, *kept.state.newest()) for kept in self._states.values() if isinstance(kept.state, HashMapSet)
+        ]
+        if not any(members for _, members, _ in sets):
+            return
+        recorded = [kept.state.changes for kept in self._states.values()]
+        many = self._are_many([*recorded, *(members for _, members, _ in sets)])
+        for state, members, are_added in sets:
+            if many:
+                state.changes = None  # the next snapshot has all members anyway
+            state.record(members, are_added)
 
     def publish(self, epoch: Epoch) -> None:
+        self._write_back()
         published = self.published or HashMapPublished(self._owner)
         published.advance(epoch, self._readable())
         self.published = published
@@ -122,12 +159,15 @@ class HashMapStore:
 
     def close(self) -> None:
         self._states, self._restored, self._pending, self.published = {}, {}, {}, None
+        self._held_back = []
 
-    @property
-    def key_count(self) -> int:
-        return sum(kept.state.count for kept in self._states.values())
+    def count(self) -> StateCount:
+        new = {name: entries for held in self._held_back for name, entries in held.new_entries.items()}
+        return count_of_states(kept.counted(new.get(name, 0)) for name, kept in self._states.items())
 
     def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> HashMapSnapshot:
+        self._write_back()
+        self.end_epoch()
         noted = self.published is not None
         with self._lock:
             newest = {name: kept.take_changes(noted=noted) for name, kept in self._states.items()}
@@ -145,18 +185,13 @@ class HashMapStore:
                 generation=self._generation,
             )
             states = self._states.items()
-            snapshot.tables = [kept.all() if is_full else kept.part(changes[name]) for name, kept in states]
+            snapshot.tables = [kept.all() if is_full else kept.part(changes[name] or {}) for name, kept in states]
             return snapshot
 
-    def _unconfirmed(self, name: str, newest: dict[Any, Any]) -> dict[Any, Any]:
+    def _unconfirmed(self, name: str, newest: Changes) -> Changes:
         """Return the changes of a state since the last completed checkpoint."""
-        older = [pending.changes[name] for pending in self._pending.values() if pending.changes.get(name)]
-        if not older:
-            return newest
-        changes: dict[Any, Any] = {}
-        for each in (*older, newest):
-            changes.update(each)
-        return changes
+        older = [pending.changes[name] for pending in self._pending.values() if name in pending.changes]
+        return functools.reduce(_joined, (*older, newest))
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         with self._lock:
@@ -184,25 +219,38 @@ class HashMapStore:
             if not self._pending and self._is_full(self._aborted_changes):
                 self._confirmed, self._aborted_changes = (), {}  # a full snapshot follows, which needs no changes
 
-    def _is_full(self, changes: dict[str, dict[Any, Any]]) -> bool:
+    def _is_full(self, changes: dict[str, Changes]) -> bool:
         """Return whether a full snapshot is better than one with these changes."""
+        return not self._confirmed or self._are_many(changes.values())
+
+    def _are_many(self, changes: Iterable[Sized | None]) -> bool:
+        """Return whether writing these changes costs as much as writing everything."""
         held = sum(kept.state.count for kept in [*self._states.values()])
         held += sum(state.count for state in [*self._restored.values()])
-        return not self._confirmed or 2 * sum(map(len, changes.values())) >= max(held, 1)
+        changed = 0
+        for each in changes:
+            if each is None:
+                return True
+            changed += len(each)
+        return 2 * changed >= max(held, 1)
 
 
 class _KeptState:
     """One live state and how it becomes part of a snapshot."""
 
     def __init__(
-        self, owner: StoreOwner, spec: StateSpec, state: HashMapCells | HashMapMaps, prune: Prune | None
+        self,
+        owner: StoreOwner,
+        spec: StateSpec,
+        state: HashMapCells | HashMapMaps | HashMapSet,
+        prune: Prune | None,
     ) -> None:
         self.state = state
         self._is_paired = isinstance(state, NamespacedMaps)
         self.spec = spec
         self.prune = prune
-        self._folded: dict[Any, Any] = {}  # changes since the last snapshot, without those in `state.changes`
-        self._unpublished: dict[Any, Any] = {}  # changes that a snapshot has taken and readers have not seen
+        self._folded: Changes = {}  # changes since the last snapshot, without those in `state.changes`
+        self._unpublished: Changes = {}  # changes that a snapshot has taken and readers have not seen
         self._owner = owner
         self._info = state_info(spec)
         self._keys = serializer(spec.entry_key(owner.key_type))
@@ -216,6 +264,13 @@ class _KeptState:
         self._compaction = None if ttl is None else ttl.on_compaction
         self._by_event_time = by_event_time
 
+    def counted(self, held_back: int) -> StateCount:
+        """Count the entries, with those of new keys that are held back."""
+        if self.spec.kind is StateKind.TIMER or isinstance(self.state, HashMapSet):
+            return StateCount(self.state.count, 0)
+        keys = None if self.spec.namespace is not None else len(self.state.entries) + held_back
+        return StateCount(self.state.count + held_back, keys)
+
     def pruning(self) -> Pruning | None:
         """Return the pruning for files that are merged for this snapshot; None if there is none."""
         prune, compaction = self.prune, self._compaction
@@ -224,22 +279,21 @@ class _KeptState:
         stopped = as_of_now(prune) if self._by_event_time else in_bulk(prune, compaction.query_time_after_num_entries)
         return Pruning(self._values, stopped)
 
-    def take_changes(self, *, noted: bool) -> dict[Any, Any]:
+    def take_changes(self, *, noted: bool) -> Changes:
         """Return the changes since the last call and reset them. With `noted` the next `fold` still includes them."""
         newest = self.fold()
         self._unpublished = newest if noted else {}
         taken, self._folded = self._folded, {}
         return taken
 
-    def fold(self) -> dict[Any, Any]:
+    def fold(self) -> Changes:
         """Return the changes since the last call; the next snapshot still includes them."""
-        newest, self.state.changes = self.state.changes, {}
-        if self._folded:
+        newest: Changes = self.state.take_changes()
+        if self._folded and newest is not None:
             self._folded.update(newest)
-        else:
+        elif self._folded is not None:
             self._folded = newest
-        if self._unpublished:
-            newest, self._unpublished = {**self._unpublished, **newest}, {}
+        newest, self._unpublished = _joined(self._unpublished, newest), {}
         return newest
 
     def part(self, changes: dict[Any, Any]) -> SnapshotTable:
@@ -255,12 +309,12 @@ class _KeptState:
         if prune is not None:
             fresh = {key: left for key, value in self.state.flat().items() if (left := prune(value)) is not None}
             return self._table(fresh, None)
-        if not self._values.type.is_immutable:
+        if not self._values.type.is_immutable and not self._are_fixed:
             return self._table(self.state.flat(), self._prune_at_write)
         is_nested = isinstance(self.state, HashMapMaps)
         copied = self.state.copied()
         values = chain.from_iterable(map(dict.values, copied.values())) if is_nested else copied.values()
-        if not are_exact(self._values.type, list(values)):
+        if not self._are_fixed and not are_exact(self._values.type, list(values)):
             return self._table(self.state.flat(), self._prune_at_write)
         return SnapshotTable(
             self._info,
@@ -273,9 +327,13 @@ class _KeptState:
             has_removed=False,
         )
 
+    @property
+    def _are_fixed(self) -> bool:
+        return not isinstance(self.state, HashMapMaps) and self.state.are_fixed
+
     def _table(self, found: dict[Any, Any], prune: Prune | None) -> SnapshotTable:
         values = [value for value in found.values() if value is not REMOVED]
-        if self._values.type.is_immutable and are_exact(self._values.type, values):
+        if self._are_fixed or (self._values.type.is_immutable and are_exact(self._values.type, values)):
             return SnapshotTable(self._info, self._keys, self._values, found, is_paired=self._is_paired, prune=prune)
         with naming(self._owner, self._info):
             encoded = self._values.encode_checked(values)
@@ -285,12 +343,18 @@ class _KeptState:
         )
 
 
-def joined(older: dict[str, dict[Any, Any]], newer: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+def joined(older: dict[str, Changes], newer: dict[str, Changes]) -> dict[str, Changes]:
     """Return the changes of both by state, without modifying either."""
     if not older:
         return newer
     names = dict.fromkeys((*older, *newer))
-    return {name: {**older[name], **newer.get(name, {})} if older.get(name) else newer.get(name, {}) for name in names}
+    return {name: _joined(older.get(name, {}), newer.get(name, {})) for name in names}
+
+
+def _joined(older: Changes, newer: Changes) -> Changes:
+    if older is None or newer is None:
+        return None
+    return {**older, **newer} if older else newer
 
 
 def _by_pairs(entries: dict[Any, Any]) -> dict[Any, Any]:

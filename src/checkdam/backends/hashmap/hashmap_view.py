@@ -18,7 +18,9 @@ from checkdam.backends.state_file import split_array
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.ids import Epoch
 from checkdam.state.spec import StateSpec
+from checkdam.state.state_count import StateCount
 from checkdam.types.serializers import serializer
+from checkdam.types.text_filter import MOST_SCANNED
 from checkdam.types.type_check import are_exact
 
 _CHUNK = 10_000
@@ -37,7 +39,7 @@ class ShadowState:
         self.codec = StateCodec(spec, owner.key_type, prune)
         self.entries: dict[Any, Any] = {}  # for maps a dict each, as in the live state
         self._namespaces: dict[Any, dict[Any, None]] | None = None  # of each key; None unless it was asked for
-        self.count = 0
+        self.count = StateCount()
         self.prune: Prune | None = None
         # a value did not fit its type: nothing is readable until all values fit
         self.failure: CheckdamError | None = None
@@ -102,7 +104,8 @@ class ShadowState:
                 del self.entries[key]
         if self._namespaces is not None:
             self._apply_to_namespaces({holder for holder, _ in prepared} if self._is_map else prepared)
-        self.count = self._live.count
+        keys = None if self.codec.spec.namespace is not None else len(self.entries)
+        self.count = StateCount(self._live.count, keys)
         self.prune = self.codec.prune_of_epoch()
 
     def _apply_to_maps(self, prepared: dict[Any, Any]) -> None:
@@ -256,7 +259,37 @@ class HashMapPublished:
         entries = [(key, value) for key, value in encoded if value is not None]
         return epoch, entries, None if is_last else b"%d" % position
 
-    def entries(self, name: str) -> int:
+    def find(
+        self, name: str, after: bytes, limit: int, text: str
+    ) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None, int]:
+        shadow = self._shadow(name)
+        is_map = shadow.codec.map_keys is not None
+        matches = shadow.codec.filter_of(text)
+        start = position = int(after or b"0")
+        with self._lock:  # not while keys are compared, which takes long: the end of an epoch waits for it
+            self._refuse_if_failed(shadow)
+            keys = list(islice(shadow.entries, start, start + MOST_SCANNED))
+        matching = list(islice(((at, key) for at, key in enumerate(keys, start + 1) if matches(key)), limit))
+        taken: list[tuple[Any, Any]] = []
+        size = 0
+        with self._lock:  # an epoch may have ended meanwhile: then all contents are as of that one
+            self._refuse_if_failed(shadow)
+            epoch, prune = self._epoch, shadow.prune
+            if len(matching) < limit:
+                position = start + len(keys)
+            for at, key in matching:
+                [found] = shadow.found([key], None)
+                taken.append((key, found))
+                size += len(found) if is_map and found is not None else 1
+                if len(taken) == limit or (is_map and size >= MOST_ENTRIES):
+                    position = at
+                    break
+            is_last = position >= len(shadow.entries)
+        encoded = ((shadow.codec.holders.encode_key(key), shadow.encoded(found, prune)) for key, found in taken)
+        entries = [(key, value) for key, value in encoded if value is not None]
+        return epoch, entries, None if is_last else b"%d" % position, position - start
+
+    def count(self, name: str) -> StateCount:
         return self._shadow(name).count
 
     def _shadow(self, name: str) -> ShadowState:

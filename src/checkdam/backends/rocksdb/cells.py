@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from checkdam.backends.rocksdb.table import UNKNOWN, StateTable
+from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT, Fit
 
 
 class RocksDBCells(StateTable):
     """Cells, and the table of all of them.
 
-    `_hot` holds recently used entries, `_cooling` those used before; None stands for a key known to have no value.
+    An entry is looked up among the changes, then in `_hot`, which holds recently used entries, then in `_cooling` with
+    those used before; None stands for a key known to have no value. The changes become hot when they are written.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -20,23 +22,48 @@ class RocksDBCells(StateTable):
         self._hot: dict[Any, Any] = {}
         self._cooling: dict[Any, Any] = {}
         self._changes: dict[Any, Any] = {}
+        self.default: Any = None  # the value of a key without one; here it costs no extra call
+        self._check: Callable[[Any], None] | None = None
+        self._exact: type | None = None
+
+    def check_with(self, fit: Fit) -> None:
+        """Make `update` refuse values that do not fit; without this, the caller must have checked them."""
+        self._check, self._exact = fit.check, fit.exact
 
     def value(self) -> Any:
         key = self._current.current_key
-        found = self._hot.get(key, UNKNOWN)
-        return found if found is not UNKNOWN else self._load(key)
+        found = self._changes.get(key, UNKNOWN)
+        if found is UNKNOWN:
+            found = self._hot.get(key, UNKNOWN)
+            if found is UNKNOWN:
+                found = self._load(key)
+        return self.default if found is None else found
 
     def update(self, value: Any) -> None:
-        key = self._current.current_key
-        self._hot[key] = value
+        if value is not None and self._check is not None:  # what Fit.check does, without a call for values that fit
+            if (kind := type(value)) is self._exact:
+                if (kind is int and not LEAST_INT <= value <= GREATEST_INT) or (kind is str and not value.isascii()):
+                    self._check(value)
+            else:
+                self._check(value)
         changes = self._changes
-        changes[key] = value
+        changes[self._current.current_key] = value
         if len(changes) >= self._check_at:
             self._check_changes()
 
     def clear(self) -> None:
-        if self.value() is not None:
-            self.update(None)
+        self._clear(self._current.current_key)
+
+    def _clear(self, entry: Any) -> None:
+        if self._found(entry) is not None:
+            self.change(entry, None)
+
+    def _found(self, entry: Any) -> Any:
+        """Return the value of an entry, whatever the current key."""
+        found = self._changes.get(entry, UNKNOWN)
+        if found is UNKNOWN:
+            found = self._hot.get(entry, UNKNOWN)
+        return self._load(entry) if found is UNKNOWN else found
 
     def put(self, key: Any, value: Any) -> None:
         self.change(key, value)
@@ -48,8 +75,9 @@ class RocksDBCells(StateTable):
         self.put_all(dict.fromkeys(keys))
 
     def get_all(self, keys: Sequence[Any]) -> list[Any]:
-        get = self._hot.get
-        found = [get(key, UNKNOWN) for key in keys]
+        changed, hot = self._changes.get, self._hot.get
+        found = [changed(key, UNKNOWN) for key in keys]
+        found = [hot(key, UNKNOWN) if value is UNKNOWN else value for key, value in zip(keys, found, strict=True)]
         missing = [key for key, value in zip(keys, found, strict=True) if value is UNKNOWN]
         if not missing:
             return found
@@ -57,15 +85,15 @@ class RocksDBCells(StateTable):
         return [loaded[key] if value is UNKNOWN else value for key, value in zip(keys, found, strict=True)]
 
     def put_all(self, values: Mapping[Any, Any]) -> None:
-        self._hot.update(values)
         self._changes.update(values)
         if len(self._changes) >= self._check_at:
             self._check_changes()
 
+    def promise_no_change_in_place(self) -> None:
+        """Do nothing: a snapshot refers to no objects."""
+
     def _load(self, entry: Any) -> Any:
         found = self._cooling.pop(entry, UNKNOWN)
-        if found is UNKNOWN:
-            found = self._changes.get(entry, UNKNOWN)
         if found is not UNKNOWN:
             self._hot[entry] = found
             return found
@@ -80,8 +108,6 @@ class RocksDBCells(StateTable):
         unknown: list[Any] = []
         for entry in dict.fromkeys(entries):
             found = self._cooling.pop(entry, UNKNOWN)
-            if found is UNKNOWN:
-                found = self._changes.get(entry, UNKNOWN)
             if found is UNKNOWN:
                 unknown.append(entry)
             else:
@@ -105,7 +131,7 @@ class RocksDBCells(StateTable):
         return self._changes.get(entry, UNKNOWN)
 
     def change(self, entry: Any, value: Any) -> None:
-        self._hot[entry] = self._changes[entry] = value
+        self._changes[entry] = value
         if len(self._changes) >= self._check_at:
             self._check_changes()
 
@@ -116,6 +142,7 @@ class RocksDBCells(StateTable):
         return list(islice(reversed(self._changes.items()), count))
 
     def forget_changes(self) -> None:
+        self._hot.update(self._changes)
         self._changes = {}
 
     def held(self) -> int:
@@ -136,9 +163,13 @@ class RocksDBNamespacedCells(RocksDBCells):
     """Cells whose entry key is a pair of key and namespace."""
 
     def value(self) -> Any:
-        entry = (self._current.current_key, self._current.current_namespace)
-        found = self._hot.get(entry, UNKNOWN)
-        return found if found is not UNKNOWN else self._load(entry)
+        found = self._found((self._current.current_key, self._current.current_namespace))
+        return self.default if found is None else found
 
     def update(self, value: Any) -> None:
+        if value is not None and self._check is not None:
+            self._check(value)
         self.change((self._current.current_key, self._current.current_namespace), value)
+
+    def clear(self) -> None:
+        self._clear((self._current.current_key, self._current.current_namespace))

@@ -79,6 +79,16 @@ class ColumnFamily:
         found: Any = self._entries.items(from_key=start, read_opt=options)
         yield from found  # not returned: the bound lies in `options`, which must live as long as the iterator
 
+    def keys(self) -> Iterator[bytes]:
+        """Return all keys, as of now. The database stays open as long as the iterator lives.
+
+        What it reads is not cached: it would evict the blocks that the job needs.
+        """
+        options = ReadOptions()
+        options.fill_cache(v=False)  # type: ignore[call-arg]  # its stub lacks the argument
+        found: Iterator[Any] = iter(self._entries.keys(read_opt=options))
+        return found
+
     def snapshot(self) -> ColumnSnapshot:
         return ColumnSnapshot(self._entries)
 
@@ -134,7 +144,6 @@ class ColumnSnapshot:
 
     def __init__(self, entries: Rdict) -> None:
         self._rows = entries.iter()
-        self._entries = entries
         self._lock = threading.Lock()  # an iterator has one position
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -165,10 +174,6 @@ class ColumnSnapshot:
         while chunk := self.first(start, end, _FIRST_CHUNK):
             yield from chunk
             start = chunk[-1][0] + b"\0"
-
-    @property
-    def estimated_entries(self) -> int:
-        return self._entries.property_int_value("rocksdb.estimate-num-keys") or 0
 
 
 class Database:

@@ -20,6 +20,7 @@ _FIXED = 6 << 20
 _CACHE, _BUFFERS, _OBJECTS = 0.4, 0.16, 0.4
 
 _SMALLEST_TABLE = 512 << 10
+_COUNTING = 0.01  # the share of time for counting the entries of all states together
 _TABLES = 24  # per state, as long as tables then stay below the usual size
 
 
@@ -47,6 +48,18 @@ class SlotMemory:
             self._shares[table] = taken
             left = self._object_bytes - sum(self._shares.values()) + taken
             return max(left, self._object_bytes // len(self._shares))
+
+    def lent(self, borrower: object) -> int:
+        """Set aside half of the memory of objects for a borrower until `remove`, and return how much that is."""
+        share = self._object_bytes // 2
+        with self._lock:
+            self._shares[borrower] = share
+        return share
+
+    @property
+    def counting_share(self) -> float:
+        """The share of time in which one state may count its entries."""
+        return _COUNTING / max(len(self._shares), 1)
 
     def remove(self, table: object) -> None:
         with self._lock:

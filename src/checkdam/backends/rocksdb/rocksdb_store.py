@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from checkdam.backends.contract import NO_KEY, Prune, StoreOwner, asked_twice
+from checkdam.backends.contract import NO_KEY, HeldChanges, MemberOwner, Prune, StoreOwner, asked_twice
 from checkdam.backends.restoring import reading_of
 from checkdam.backends.rocksdb.cells import RocksDBCells, RocksDBNamespacedCells
 from checkdam.backends.rocksdb.maps import RocksDBMaps, RocksDBNamespacedMaps
@@ -18,7 +19,8 @@ from checkdam.backends.rocksdb.rocksdb_view import RocksDBPublished
 from checkdam.backends.rocksdb.table import StateTable
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.state.snapshot_handles import KeyedStateHandle
-from checkdam.state.spec import StateSpec
+from checkdam.state.spec import StateKind, StateSpec
+from checkdam.state.state_count import StateCount, count_of_states
 from checkdam.storage.contract import Storage
 
 _T = TypeVar("_T", bound=StateTable)
@@ -59,6 +61,8 @@ class RocksDBStore:
         self._database = restored.database
         self._unclaimed = restored.states  # restored, and not asked for by a descriptor yet
         self._tables: dict[str, StateTable] = {}
+        self._sets: list[tuple[MemberOwner, RocksDBCells]] = []
+        self._held_back: list[HeldChanges] = []
         self.published: RocksDBPublished | None = None
         self._lock = threading.Lock()  # completed() and aborted() may be called from another thread
         self._confirmed = confirmed  # the tables of the last completed checkpoint
@@ -76,6 +80,11 @@ class RocksDBStore:
 
     def table(self, spec: StateSpec) -> RocksDBCells:
         return self.cells(spec)
+
+    def kept_set(self, spec: StateSpec, owner: MemberOwner) -> Iterator[Any]:
+        cells = self.cells(spec)
+        self._sets.append((owner, cells))
+        return (entry for entry, _ in cells.all())
 
     def _open(self, kind: type[_T], spec: StateSpec, prune: Prune | None) -> _T:
         if spec.name in self._tables:
@@ -97,19 +106,40 @@ class RocksDBStore:
     def not_asked_for(self) -> Sequence[str]:
         return list(self._unclaimed)
 
-    @property
-    def key_count(self) -> int:
-        return sum(table.count() for table in self._tables.values())
+    def count(self) -> StateCount:
+        counts = ((table.spec.kind, table.count()) for table in self._tables.values())
+        return count_of_states(replace(each, keys=0) if kind is StateKind.TIMER else each for kind, each in counts)
+
+    def hold_back(self, changes: HeldChanges) -> int:
+        self._held_back.append(changes)
+        return self._memory.lent(changes)
+
+    def _write_back(self) -> None:
+        for held in self._held_back:
+            held.write_back()
+
+    def _gather(self) -> None:
+        """Take over the changes of sets."""
+        for owner, cells in self._sets:
+            members, are_added = owner.take_changes()
+            cells.put_all(dict(zip(members, [added or None for added in are_added], strict=True)))
+
+    def batch_ended(self) -> None:
+        """Do nothing: what is buffered belongs to the epoch."""
 
     def end_epoch(self) -> None:
+        self._gather()
+        self._write_back()
         for table in self._tables.values():
             ttl = table.spec.ttl
             if ttl is not None and ttl.on_compaction is not None:
                 # RocksDB compacts without calling Python, so a part of the state is swept at the end of each epoch
                 table.sweep(ttl.on_compaction.query_time_after_num_entries)
             table.write()
+            table.advance_count()
 
     def publish(self, epoch: Epoch) -> None:
+        self._write_back()
         for table in self._tables.values():
             table.write()
         self.published = RocksDBPublished(self._owner, epoch, list(self._tables.values()), self.published)
@@ -118,8 +148,10 @@ class RocksDBStore:
         self.published = None
 
     def snapshot(self, checkpoint_id: CheckpointId, *, full: bool = False) -> RocksDBSnapshot:
+        self._gather()
         with self._lock:
             builds_on, info = ({}, None) if full else (self._confirmed, self._info)
+        self._write_back()
         for table in self._tables.values():
             table.write()
             if not builds_on and table.spec.ttl is not None and table.spec.ttl.prunes_full_snapshots:
@@ -181,5 +213,7 @@ class RocksDBStore:
             snapshot.abort()
         for table in self._tables.values():
             table.close()
+        for held in self._held_back:
+            self._memory.remove(held)
         self._database.close()
         shutil.rmtree(self._path, ignore_errors=True)

@@ -16,15 +16,21 @@ from checkdam.backends.state_file import split_array
 from checkdam.ids import Epoch
 from checkdam.state.key_groups import key_hasher
 from checkdam.state.spec import StateSpec
+from checkdam.state.state_count import StateCount
 from checkdam.types.serializers import serializer
+from checkdam.types.text_filter import MOST_SCANNED
 
+_MOST_READ = 64 << 20  # bytes of values that one page of a filter reads
 _PAIR, _TRIPLE = b"\x92", b"\x93"  # the first byte of a msgpack tuple of two or three
 
 
 class PublishedTable:
     """One state in a snapshot of its column family."""
 
-    def __init__(self, owner: StoreOwner, codec: StateCodec, snapshot: ColumnSnapshot, prune: Prune | None) -> None:
+    def __init__(
+        self, owner: StoreOwner, codec: StateCodec, snapshot: ColumnSnapshot, prune: Prune | None, count: StateCount
+    ) -> None:
+        self.count = count
         self._owner = owner
         self._codec = codec
         self._snapshot = snapshot
@@ -62,8 +68,40 @@ class PublishedTable:
     def page(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         return self._page_of_cells(after, limit) if self._codec.map_keys is None else self._page_of_maps(after, limit)
 
-    def entries(self) -> int:
-        return self._snapshot.estimated_entries
+    def find(self, after: bytes, limit: int, text: str) -> tuple[list[tuple[bytes, bytes]], bytes | None, int]:
+        """Return a page of the keys that match, the next position, and how many keys were looked at."""
+        matches = self._codec.filter_of(text)
+        found: list[tuple[bytes, bytes]] = []
+        scanned = size = read = 0
+        place = after
+        for place, holder, stored in self._holders(after):
+            scanned += 1
+            read += len(stored or b"")
+            if matches(self._codec.holder(holder)):
+                pairs = None if stored is not None else list(self._pairs(place))
+                content = self._visible(stored) if stored is not None else packed_pairs(pairs) if pairs else None
+                size += len(pairs) if pairs else 1
+                if content is not None:
+                    found.append((holder, content))
+            if len(found) == limit or scanned == MOST_SCANNED or size >= MOST_ENTRIES or read > _MOST_READ:
+                break
+        return found, place if place and self._snapshot.first(self._behind(place), LAST, 1) else None, scanned
+
+    def _holders(self, after: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        """Yield position and encoded key of each holder; of a state without map keys also the stored value."""
+        if self._codec.map_keys is None:
+            for key, stored in self._snapshot.scan(self._behind(after)):
+                yield key, key[2:], stored
+            return
+        while first := self._snapshot.first(self._behind(after), LAST, 1):
+            after = self._prefix_of(first[0][0])
+            yield after, self._holder_of(after), None
+
+    def _behind(self, place: bytes) -> bytes:
+        """Return where to read on after a holder."""
+        if not place:
+            return b""
+        return place + b"\0" if self._codec.map_keys is None else after_prefix(place)
 
     def _page_of_cells(self, after: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         found = self._snapshot.first(after + b"\0" if after else b"", LAST, limit + 1)
@@ -132,7 +170,11 @@ class RocksDBPublished:
         }
         self._tables = {
             table.spec.name: PublishedTable(
-                owner, codec := self._codecs[table.spec.name], table.column.snapshot(), codec.prune_of_epoch()
+                owner,
+                codec := self._codecs[table.spec.name],
+                table.column.snapshot(),
+                codec.prune_of_epoch(),
+                table.count(),
             )
             for table in tables
         }
@@ -156,8 +198,13 @@ class RocksDBPublished:
     def page(self, name: str, after: bytes, limit: int) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None]:
         return self._epoch, *self._table(name).page(after, limit)
 
-    def entries(self, name: str) -> int:
-        return self._table(name).entries()
+    def find(
+        self, name: str, after: bytes, limit: int, text: str
+    ) -> tuple[Epoch, list[tuple[bytes, bytes]], bytes | None, int]:
+        return self._epoch, *self._table(name).find(after, limit, text)
+
+    def count(self, name: str) -> StateCount:
+        return self._table(name).count
 
     def _table(self, name: str) -> PublishedTable:
         if name not in self._tables:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from checkdam.backends.contract import Prune, StoreOwner
 from checkdam.backends.hashmap.hashmap_snapshot import naming
 from checkdam.backends.restoring import StateReading
 from checkdam.backends.rocksdb.database import CHUNK_BYTES, Change, ColumnFamily, chunks
+from checkdam.backends.rocksdb.entry_counter import EntryCounter
 from checkdam.backends.rocksdb.memory_budget import SlotMemory
 from checkdam.backends.state_file import StateInfo, packed_array, split_array, state_info
 from checkdam.state.key_groups import key_groups, key_hasher
 from checkdam.state.spec import StateSpec
+from checkdam.state.state_count import StateCount
 from checkdam.types.serializers import serializer
 from checkdam.types.type_info import COMPOUND, Kind, TypeInfo
 
@@ -24,6 +30,8 @@ UNKNOWN: Any = type("Unknown", (), {"__slots__": ()})()
 
 _CHANGES = 0.35  # the share of pending changes in a state's memory; the rest is for cached objects
 _CHUNK = 1024
+_WRITTEN_SHARE = 16  # of a state's memory, for changes that are written together
+_MOST_WRITTEN = 8192  # more no longer fit into the caches of a core
 _AHEAD = 128
 _SAMPLED = 8
 _ASKED_EVERY = 64
@@ -88,6 +96,7 @@ class StateTable(ABC):
         self._values = serializer(spec.value)
         self._has_namespace = spec.namespace is not None
         self._has_compound_keys = self._has_namespace or spec.map_key is not None
+        self._counter = EntryCounter(column, has_compound_keys=self._has_compound_keys)
         self._hash: Callable[[Any], int] = key_hasher(owner.key_type)
         self._groups = [group.to_bytes(2, "big") for group in range(owner.max_parallelism)]
         self._fixed, self._factor = self._footprint()
@@ -103,6 +112,7 @@ class StateTable(ABC):
 
     def close(self) -> None:
         self._memory.remove(self)
+        self._counter.close()
         self._forget_ahead()
 
     @abstractmethod
@@ -143,11 +153,16 @@ class StateTable(ABC):
         return self._groups[self._hash(key) % self._owner.max_parallelism] + self._entry_keys.encode_key(entry)
 
     def encode_entries(self, entries: list[Any]) -> list[bytes]:
+        return self._with_groups(self._key_groups(entries), entries)
+
+    def _key_groups(self, entries: list[Any]) -> npt.NDArray[np.int64]:
         keys = [entry[0] for entry in entries] if self._has_compound_keys else entries
-        groups = key_groups(keys, self._owner.key_type, self._owner.max_parallelism).tolist()
+        return key_groups(keys, self._owner.key_type, self._owner.max_parallelism)
+
+    def _with_groups(self, groups: npt.NDArray[np.int64], entries: list[Any]) -> list[bytes]:
         packed = split_array(self._entry_keys.encode_keys(entries))
         prefixes = self._groups
-        return [prefixes[group] + key for group, key in zip(groups, packed, strict=True)]
+        return [prefixes[group] + key for group, key in zip(groups.tolist(), packed, strict=True)]
 
     def decode_entries(self, stored: Sequence[bytes]) -> list[Any]:
         return self._entry_keys.decode(packed_array([key[2:] for key in stored]))
@@ -160,22 +175,25 @@ class StateTable(ABC):
             return
         changes = self.changes()
         with naming(self._owner, self.info):
-            while chunk := list(islice(changes, self._at_once())):
+            while chunk := list(islice(changes, self._written_at_once())):
                 self.column.write(self._encoded(chunk))
         self.forget_changes()
+        self._counter.changed()
         self._check_at = 64
         self._forget_ahead()
         self._make_room()
 
     def _encoded(self, changes: list[tuple[Any, Any]]) -> list[Change]:
-        keys = self.encode_entries([entry for entry, _ in changes])
+        """Encode changes, in the order of their key groups: RocksDB inserts keys that are close together faster."""
+        entries = [entry for entry, _ in changes]
+        groups = self._key_groups(entries)
+        keys = self._with_groups(groups, entries)
         present = [value for _, value in changes if value is not None]
         packed = iter(split_array(self._values.encode_checked(present)))
-        encoded = [
-            (key, None if change[1] is None else next(packed)) for key, change in zip(keys, changes, strict=True)
-        ]
-        self._sample(len(encoded), sum(len(key) + len(value or b"") for key, value in encoded))
-        return encoded
+        values = [None if value is None else next(packed) for _, value in changes]
+        self._sample(len(keys), sum(map(len, keys)) + sum(len(value or b"") for value in values))
+        order = np.argsort(groups.astype(np.uint16), kind="stable").tolist()  # a radix sort for 16 bits
+        return [(keys[place], values[place]) for place in order]
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         self.write()
@@ -194,13 +212,17 @@ class StateTable(ABC):
                     latest = key
                     yield key
 
-    def count(self) -> int:
-        """Return the number of entries; exact as long as there are few."""
-        estimate = self.column.estimated_entries + self.waiting()
-        if estimate > _CHUNK:
-            return estimate
-        self.write()
-        return sum(1 for _ in self.column.scan())
+    def advance_count(self) -> None:
+        """Count the written entries, a part of them if there are many."""
+        self._counter.advance(self._memory.counting_share)
+
+    def count(self) -> StateCount:
+        """Return how much was written: the latest count, or RocksDB's estimate before there is one."""
+        last = self._counter.last
+        if last is None:
+            estimate = self.column.estimated_entries
+            return StateCount(estimate, None if self._has_compound_keys else estimate, is_exact=False)
+        return replace(last, is_exact=self._counter.is_exact)
 
     # ---- memory
 
@@ -218,6 +240,11 @@ class StateTable(ABC):
     def _at_once(self) -> int:
         """Return how many entries to encode or decode together, limited by their memory."""
         return max(16, min(_CHUNK, CHUNK_BYTES * self._samples // self._sampled_bytes))
+
+    def _written_at_once(self) -> int:
+        """Return how many changes to write together, which are objects already: more than may be encoded of others."""
+        room = max(CHUNK_BYTES, self._allowance // _WRITTEN_SHARE)
+        return max(16, min(_MOST_WRITTEN, room * self._samples // self._sampled_bytes))
 
     def _loaded(self, key: bytes, value: bytes | None) -> None:
         """Record an entry that was loaded into memory."""

@@ -176,9 +176,15 @@ def checked_window_type(assigner: WindowAssigner[Any, Any]) -> TypeInfo:
     """Return the type of an assigner's windows: the namespace of their state.
 
     Raises:
-        JobGraphError: it is mutable, or has no durable form.
+        JobGraphError: it is mutable, has no durable form, or does not say when a window ends.
     """
     of = type_info(assigner.window_type)
+    names = (*dir(assigner.window_type), *getattr(assigner.window_type, "__annotations__", ()))
+    if "max_timestamp" not in names:
+        raise JobGraphError(
+            f"{type(assigner).__name__} makes windows of type {of.name}, which have no max_timestamp",
+            hint="Make its window_type a NamedTuple of plain values, with a property max_timestamp.",
+        )
     if not of.is_durable or not of.is_immutable:
         raise JobGraphError(
             f"{type(assigner).__name__} makes windows of type {of.name}, which cannot be kept",

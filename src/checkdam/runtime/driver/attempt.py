@@ -7,7 +7,7 @@ or the end. Engine, slots and storage work on the lanes of the loop and report b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -221,7 +221,12 @@ class AttemptRun:
     def _resume(self) -> None:
         position = self._restored.checkpoint.source_position if self._restored else b""
         self._engine.resume(self.epochs.last_epoch, position)
+        self._engine.watch_sources(lambda pending: self._loop.post(partial(self._sources_seen, pending)))
         self._around.begun()
+
+    def _sources_seen(self, pending: Mapping[int, int]) -> None:
+        if not self.state.is_over:
+            self.state.reports.sources_seen(pending)
 
     def _begin(self) -> None:
         self._is_open = True

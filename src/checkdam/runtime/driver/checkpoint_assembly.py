@@ -8,6 +8,7 @@ from datetime import datetime
 
 from checkdam.checkpoint.completed import RETENTION_SETTING, TERM_SETTING, CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.decisions import AcknowledgedCheckpoint
+from checkdam.clock import to_milliseconds
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import TimestampsKind
 from checkdam.ids import OperatorUid, SubtaskIndex
@@ -120,7 +121,7 @@ def checkpoint_stats(
         checkpoint_id=checkpoint.checkpoint_id,
         epoch=checkpoint.epoch,
         path=path,
-        seconds=(checkpoint.completed_at - checkpoint.triggered_at).total_seconds(),
+        seconds=(to_milliseconds(checkpoint.completed_at) - to_milliseconds(checkpoint.triggered_at)) / 1000,
         sync_seconds=max(snapshot.sync_seconds for snapshot in snapshots),
         async_seconds=max(snapshot.async_seconds for snapshot in snapshots),
         state_bytes=checkpoint.state_bytes,

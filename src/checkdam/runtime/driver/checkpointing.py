@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -118,6 +119,7 @@ class Checkpointing:
         self._fail = state.fail
         self._writer = CheckpointWriter(around.store, around.outputs, job.checkpoints.timeout, loop)
         self._states: dict[CheckpointId, _DriverState] = {}
+        self._acknowledged_at: dict[CheckpointId, datetime] = {}  # by the last slot so far
         self._written: dict[CheckpointId, WrittenCheckpoint] = {}
         self._answers: dict[CheckpointId, Future[Any]] = {}
         self._orders: dict[CheckpointId, SavepointOrder] = {}
@@ -204,7 +206,7 @@ class Checkpointing:
             order.kind if order else SnapshotKind.CHECKPOINT,
             order.format.value if order else None,
             is_full=order is not None or trigger.full,
-            at=None if trigger.is_savepoint else trigger.triggered_at,
+            at=trigger.triggered_at,
         )
         self._reports.checkpoint_triggered(triggered)
 
@@ -249,9 +251,11 @@ class Checkpointing:
         elif failure is not None:  # any error of the slot's writer declines the checkpoint
             self._decline(checkpoint_id, slot.subtask, failure)
         elif self._takes_reports:
-            snapshot = done.result()
+            snapshot, now = done.result(), self._around.clock.now()
+            if self._coordinator.is_pending(checkpoint_id):
+                self._acknowledged_at[checkpoint_id] = now
             actions = self._coordinator.acknowledge(snapshot)
-            self._reports.checkpoint_acknowledged(snapshot)
+            self._reports.checkpoint_acknowledged(snapshot, now)
             if checkpoint_id in self._orders:
                 self._report_progress(checkpoint_id, self._coordinator.savepoint_acknowledged)
             self._perform(actions)
@@ -300,9 +304,9 @@ class Checkpointing:
     def _write(self, acknowledged: AcknowledgedCheckpoint) -> None:
         """Write the metadata. From then on the checkpoint exists."""
         checkpoint_id, order = acknowledged.checkpoint_id, self._orders.get(acknowledged.checkpoint_id)
-        state, now = self._states.pop(checkpoint_id), self._around.clock.now()
+        state, at = self._states.pop(checkpoint_id), self._acknowledged_at.pop(checkpoint_id)
         checkpoint = completed_checkpoint(
-            self._job, acknowledged, state.position, now, state.event_time, state.watermarks, self._around.term
+            self._job, acknowledged, state.position, at, state.event_time, state.watermarks, self._around.term
         )
 
         def written(done: Future[WrittenCheckpoint | IncompleteCheckpoint | CheckdamError]) -> None:
@@ -415,6 +419,7 @@ class Checkpointing:
     def _abort(self, action: AbortCheckpoint) -> None:
         checkpoint_id = action.checkpoint_id
         self._states.pop(checkpoint_id, None)
+        self._acknowledged_at.pop(checkpoint_id, None)
         if checkpoint_id in self._maybe_complete:
             self._maybe_complete[checkpoint_id] = action.new_files
             action = replace(action, new_files=())

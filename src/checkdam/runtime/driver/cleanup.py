@@ -10,7 +10,7 @@ from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.driver.outputs import Outputs
 from checkdam.runtime.driver.restore import Restored, newest_first
 from checkdam.runtime.monitor.job_events import JobListener
-from checkdam.runtime.slot.snapshot_writer import SHARED
+from checkdam.runtime.slot.slot_files import SHARED
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import below
 
@@ -130,6 +130,8 @@ class Remains:
         self._outputs.keep_history(is_resumable=is_resumable)
         if self._term is not None:
             self._term.let_go()
+        if not is_resumable:
+            store.remove_empty_directories()
         return kept[0].path if kept else None
 
     def _leave(self) -> str | None:

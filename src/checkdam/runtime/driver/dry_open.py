@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from checkdam.backends.contract import NO_KEY, Cells, Maps, PendingSnapshot, ValueTable, asked_twice
+from checkdam.backends.contract import (
+    NO_KEY,
+    Cells,
+    HeldChanges,
+    Maps,
+    MemberOwner,
+    PendingSnapshot,
+    ValueTable,
+    asked_twice,
+)
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import CheckdamError, StateNotRestorableError, UserFunctionError
 from checkdam.graph.contexts import TimeDomain
@@ -24,6 +33,7 @@ from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from checkdam.state.handles import ListState, MapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.state.spec import StateSpec
+from checkdam.state.state_count import StateCount
 from checkdam.types.type_info import TypeInfo, tuple_of, type_info
 
 Restored = Mapping[tuple[str, Redistribution], OperatorStatePart]
@@ -122,13 +132,15 @@ class _NoEntries:
 
     put_all = remove_all = _refuse
 
+    def promise_no_change_in_place(self) -> None:
+        """Do nothing: no snapshot is taken."""
+
 
 class _RecordingStore:
     """A keyed state store that holds nothing and records the states it is asked for."""
 
     current_key: Any = NO_KEY
     current_namespace: Any = None
-    key_count = 0
     not_asked_for: Sequence[str] = ()
     published = None
 
@@ -145,6 +157,10 @@ class _RecordingStore:
     def table(self, spec: StateSpec) -> ValueTable:
         return self._noted(spec)
 
+    def kept_set(self, spec: StateSpec, owner: MemberOwner) -> Iterator[Any]:
+        self._noted(spec)
+        return iter(())
+
     def _noted(self, spec: StateSpec) -> _NoEntries:
         if spec.name in self._declared.keyed:
             raise asked_twice(self._operator.uid, spec.name)
@@ -155,8 +171,17 @@ class _RecordingStore:
     def specs(self) -> Sequence[StateSpec]:
         return list(self._declared.keyed.values())
 
+    def batch_ended(self) -> None:
+        """Do nothing: there are no batches."""
+
+    def hold_back(self, changes: HeldChanges) -> None:
+        """Do nothing: there are no changes."""
+
     def end_epoch(self) -> None:
         """Do nothing: there are no epochs."""
+
+    def count(self) -> StateCount:
+        return StateCount()
 
     def publish(self, epoch: Epoch) -> None:
         raise AssertionError("nothing runs, so nothing reads it")

@@ -134,7 +134,7 @@ class EpochRunner:
         number = Epoch(self.last_epoch + 1)
         commit = self._job.mode is CheckpointingMode.AT_LEAST_ONCE
         reports: list[EpochReport] = []
-        counts: dict[int, OperatorCounts] = {}
+        counts: dict[tuple[int, int], OperatorCounts] = {}
 
         def end_epoch() -> None:
             reports.extend(self._group.call(lambda slot: slot.end_epoch(number, commit=commit)))
@@ -143,7 +143,11 @@ class EpochRunner:
         self._state.do(SLOTS, end_epoch, lambda: self._epoch_reported(epoch, number, reports, counts))
 
     def _epoch_reported(
-        self, epoch: OfferedEpoch, number: Epoch, reports: Sequence[EpochReport], counts: Mapping[int, OperatorCounts]
+        self,
+        epoch: OfferedEpoch,
+        number: Epoch,
+        reports: Sequence[EpochReport],
+        counts: Mapping[tuple[int, int], OperatorCounts],
     ) -> None:
         self.last_epoch, self.has_advanced = number, True
         known = self._checkpoints

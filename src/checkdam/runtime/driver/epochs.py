@@ -10,6 +10,7 @@ from checkdam.graph.operators import SourceFunctionKind
 from checkdam.ids import Epoch, SubtaskIndex
 from checkdam.runtime.monitor.job_events import EpochStats
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
+from checkdam.state.state_count import count_of_parts
 
 
 class PendingEpoch:
@@ -63,7 +64,7 @@ def epoch_stats(
     plan: JobPlan,
     epoch: Epoch,
     reports: Sequence[EpochReport],
-    source_counts: Mapping[int, OperatorCounts],
+    source_counts: Mapping[tuple[int, int], OperatorCounts],
     seconds: float,
 ) -> EpochStats:
     """Sum up the slots' reports of an epoch."""
@@ -72,5 +73,5 @@ def epoch_stats(
     counts = [(op, each) for report in reports for op, each in report.operators.items()]
     records = sum(each.records_in for op, each in counts if op in heads)
     records += sum(each.records_out for op, each in counts if op in made)
-    keys = sum(report.keys for report in reports)
-    return EpochStats(epoch, records, seconds, keys, reports, source_counts)
+    held = count_of_parts(each.held for _, each in counts)
+    return EpochStats(epoch, records, seconds, held, reports, source_counts)

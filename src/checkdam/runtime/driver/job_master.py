@@ -391,14 +391,14 @@ class JobMaster:
                 hopeless = self._is_done or isinstance(failure, EngineLostError)
                 if self._job.fail_on_repeated_rejection:
                     hopeless = hopeless or _is_rejected_again(failure, last_failure)
-                delay = None if hopeless else policy.on_failure()
-                if delay is None:
+                restart = None if hopeless else policy.on_failure()
+                if restart is None:
                     raise
                 last_failure = failure
-                self._listener.restarting(failure, delay)
+                self._listener.restarting(failure, restart)
                 self._enter(JobStatus.RESTARTING)
                 self._may_wait()
-                self._is_asked_to_end.wait(delay.total_seconds())
+                self._is_asked_to_end.wait(restart.delay.total_seconds())
         assert self._asked_end is not None
         return self._asked_end
 

@@ -221,6 +221,8 @@ class RequestServer:
     def _end_with(self, request: StopRequest, path: str) -> None:
         """Run no more epochs: the savepoint at this path is the job's last."""
         self._state.stopped_with = request, path
+        if request.drain:
+            self._reports.drained(path)
         self._state.release()
         self._engine.interrupt()
 

@@ -32,6 +32,7 @@ def slot_setup(
         watermarks=restored.watermarks(job.plan) if restored else {},
         driver_memory=job.driver_memory,
         local_directory=job.local_directory,
+        local_copies=None if job.local_copies is None else job.local_copies.of_subtask(subtask),
         next_checkpoint=next_checkpoint,
     )
 

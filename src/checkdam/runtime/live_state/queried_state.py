@@ -15,6 +15,7 @@ from checkdam.runtime.job_control import QueryableState, QueryAnswer
 from checkdam.runtime.live_state.query_messages import FoundKeys, FoundWindows, StateFacts
 from checkdam.state.key_groups import key_hasher, subtask_of
 from checkdam.state.spec import StateKind
+from checkdam.state.state_count import StateCount
 from checkdam.types.serializers import serializer
 from checkdam.types.type_info import Kind, TypeInfo, fields_of, list_of, map_of, tuple_of
 from checkdam.types.type_text import type_from_text
@@ -35,14 +36,13 @@ class QueriedState:
     as its bytes. A state with TTL shows only its elements, an aggregate its accumulator.
     """
 
-    def __init__(self, plan: JobPlan, operator: Operator, facts: StateFacts) -> None:
-        assert operator.key is not None
+    def __init__(self, facts: StateFacts, key_type: TypeInfo, parallelism: int, max_parallelism: int) -> None:
         self.facts = facts
         self.uid = facts.uid
         self.name = facts.name
-        self.key_type = operator.key.type
-        self.parallelism = operator.parallelism or 1
-        self.max_parallelism = plan.key_groups_of(operator.id)
+        self.key_type = key_type
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
         self.map_key_type = None if facts.map_key_type is None else type_from_text(facts.map_key_type)
         self.window_type = None if facts.window_type is None else type_from_text(facts.window_type)
         stored = type_from_text(facts.value_type)
@@ -68,7 +68,7 @@ class QueriedState:
         assert self.window_type is not None
         return map_of(self.window_type, self.held_type, dict)
 
-    def described(self, entries: int) -> QueryableState:
+    def described(self, held: StateCount) -> QueryableState:
         return QueryableState(
             uid=self.uid,
             name=self.name,
@@ -76,7 +76,7 @@ class QueriedState:
             key_type=self.key_type,
             value_type=self.value_type,
             map_key_type=self.map_key_type,
-            entries=entries,
+            held=held,
             has_ttl=self._has_ttl,
             window_type=self.window_type,
         )

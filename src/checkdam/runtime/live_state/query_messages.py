@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
+from checkdam.state.state_count import StateCount
 
 
 class GetKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -36,7 +37,35 @@ class GetWindows(msgspec.Struct, frozen=True, array_like=True, tag=4):
     map_key: bytes | None = None
 
 
-Ask = GetKeys | GetPage | ListStates | GetWindows
+class FindKeys(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Query a page of the keys whose JSON contains a text."""
+
+    uid: str
+    name: str
+    after: bytes
+    limit: int
+    text: str
+
+
+class GetElements(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Query the elements of an operator state from a place on; with a text, those whose JSON contains it."""
+
+    uid: str
+    name: str
+    start: int
+    limit: int
+    text: str | None = None
+
+
+class GetTimers(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Query the next timers of an operator; with a text, those of keys whose JSON contains it."""
+
+    uid: str
+    limit: int
+    text: str | None = None
+
+
+Ask = GetKeys | GetPage | ListStates | GetWindows | FindKeys | GetElements | GetTimers
 
 
 class FoundKeys(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -48,6 +77,8 @@ class FoundPage(msgspec.Struct, frozen=True, array_like=True, tag=2):
     epoch: int
     entries: list[tuple[bytes, bytes]]
     after: bytes | None
+    scanned: int = 0
+    """How many keys a filter has looked at."""
 
 
 class StateFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +91,26 @@ class StateFacts(msgspec.Struct, frozen=True, array_like=True):
     map_key_type: str | None
     window_type: str | None
     has_ttl: bool
-    entries: int
+    held: StateCount
+
+
+class OperatorStateFacts(msgspec.Struct, frozen=True, array_like=True):
+    """One operator state of one operator in one slot; `mode` is a Redistribution."""
+
+    uid: str
+    name: str
+    mode: int
+    element_type: str
+    elements: int
+
+
+class TimerFacts(msgspec.Struct, frozen=True, array_like=True):
+    """The timers of one operator and time domain in one slot."""
+
+    uid: str
+    domain: str
+    count: int
+    next: int | None
 
 
 class FoundStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -68,6 +118,8 @@ class FoundStates(msgspec.Struct, frozen=True, array_like=True, tag=3):
     states: list[StateFacts]
     not_asked_for: list[tuple[str, str]] = []
     """Uid and name of restored states that no function has declared yet in this slot."""
+    operator_states: list[OperatorStateFacts] = []
+    timers: list[TimerFacts] = []
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -92,7 +144,36 @@ class FoundWindows(msgspec.Struct, frozen=True, array_like=True, tag=5):
     values: list[list[tuple[bytes, bytes]]]
 
 
-Answer = FoundKeys | FoundPage | FoundStates | Refused | FoundWindows
+class FoundElements(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A page of the elements of an operator state in one slot, and the next place; None at the end."""
+
+    epoch: int
+    mode: int | None
+    """A Redistribution; None if the function has not asked for the state in this slot."""
+    element_type: str
+    elements: list[bytes]
+    next: int | None
+    scanned: int
+
+
+class Timer(msgspec.Struct, frozen=True, array_like=True):
+    domain: str
+    time: int
+    key: bytes
+    window: bytes | None
+
+
+class FoundTimers(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The next timers of an operator in one slot, the earliest of each domain first."""
+
+    epoch: int
+    timers: list[Timer]
+    window_type: str | None
+    count: int
+    """How many there are in all."""
+
+
+Answer = FoundKeys | FoundPage | FoundStates | Refused | FoundWindows | FoundElements | FoundTimers
 
 pack = msgspec.msgpack.Encoder().encode
 unpack_asks = msgspec.msgpack.Decoder(list[Ask]).decode

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,22 +15,42 @@ from checkdam.errors import CheckdamError, StateAccessError, StateNotReadyError
 from checkdam.graph.operators import Operator
 from checkdam.ids import Attempt, Epoch
 from checkdam.runtime.driver.slot_group import LiveSlots
-from checkdam.runtime.job_control import KeysPage, QueryableState, QueryAnswer
+from checkdam.runtime.job_control import (
+    ElementsPage,
+    KeysPage,
+    NextTimers,
+    QueryableState,
+    QueryAnswer,
+    StateOverview,
+)
+from checkdam.runtime.live_state.joined_answers import all_operator_states, all_timers, next_timers
 from checkdam.runtime.live_state.queried_state import QueriedState, keyed_operators, no_such_operator
 from checkdam.runtime.live_state.query_channel import SlotChannel
+from checkdam.runtime.live_state.query_connection import QueryAccess
 from checkdam.runtime.live_state.query_messages import (
     Answer,
     Ask,
+    FindKeys,
+    FoundElements,
     FoundKeys,
     FoundPage,
     FoundStates,
+    FoundTimers,
     FoundWindows,
+    GetElements,
     GetKeys,
     GetPage,
+    GetTimers,
     GetWindows,
     ListStates,
     Refused,
+    StateFacts,
 )
+from checkdam.state.snapshot_handles import Redistribution
+from checkdam.state.state_count import StateCount, count_of_parts
+from checkdam.types.serializers import serializer
+from checkdam.types.text_filter import MOST_SCANNED
+from checkdam.types.type_text import type_from_text
 
 _PATIENCE_SECONDS = 30.0
 
@@ -52,19 +73,22 @@ class LiveState:
         self._attempt: _Attempt | None = None
 
     def states(self) -> Sequence[QueryableState]:
-        return self.overview()[1]
+        return self.overview().keyed
 
-    def overview(self) -> tuple[Epoch, Sequence[QueryableState]]:
-        """Return all states, and the last epoch that any slot reports."""
+    def overview(self) -> StateOverview:
         attempt = self._current()
         result: Future[Any] = Future()
         attempt.list_states(result.set_result)
         found: list[FoundStates] = _value(result)
-        entries: dict[tuple[str, str], int] = {}
+        held: defaultdict[tuple[str, str], list[StateCount]] = defaultdict(list)
         for facts in (each for slot in found for each in slot.states):
-            entries[facts.uid, facts.name] = entries.get((facts.uid, facts.name), 0) + facts.entries
-        epoch = max((each.epoch for each in found), default=-1)
-        return Epoch(epoch), [attempt.states[place].described(entries[place]) for place in entries]
+            held[facts.uid, facts.name].append(facts.held)
+        return StateOverview(
+            Epoch(max((each.epoch for each in found), default=-1)),
+            [attempt.states[place].described(count_of_parts(counts)) for place, counts in held.items()],
+            all_operator_states(found),
+            all_timers(found),
+        )
 
     def get(
         self, uid: str, name: str, keys: Sequence[Any], *, map_key: Any = None, window: Any = None
@@ -115,24 +139,76 @@ class LiveState:
         state: QueriedState = _value(result)
         return state
 
-    def page(self, uid: str, name: str, cursor: str | None, limit: int) -> KeysPage:
+    def access(self, uid: str, name: str) -> tuple[QueriedState, Attempt, list[QueryAccess]]:
+        """Return a state, the running attempt, and how its slots can be asked without the driver, by subtask.
+
+        No slots are returned if one of them cannot be asked so.
+        """
+        known: Future[Any] = Future()  # of one attempt: the slots of the next have other tokens
+        self._state_soon(uid, name, known.set_result, lambda attempt, state: known.set_result((attempt, state)))
+        attempt, state = _value(known)
+        ways = [slot.query_access for slot in attempt.slots[: state.parallelism]]
+        return state, attempt.id, [] if None in ways else ways
+
+    def page(self, uid: str, name: str, cursor: str | None, limit: int, text: str | None = None) -> KeysPage:
         """Return at most `limit` keys, all of one slot as of one epoch. The pages together hold every key once if
         nothing changes between them; otherwise a key that is added or removed meanwhile may be missed or repeated.
+
+        With `text` only keys whose JSON contains it: then a page may be empty before the last.
         """
         known: Future[Any] = Future()  # of one attempt: the next may have fewer slots
         self._state_soon(uid, name, known.set_result, lambda attempt, state: known.set_result((attempt, state)))
         attempt, state = _value(known)
-        subtask, after = _place(cursor, state)
+        subtask, after = _place(cursor, state.parallelism)
+        scanned = 0
         while True:
-            result: Future[Any] = Future()
-            attempt.channels[subtask].ask(GetPage(uid, name, after, limit), result.set_result)
-            found = _value(result)
+            ask = GetPage(uid, name, after, limit) if text is None else FindKeys(uid, name, after, limit, text)
+            found = attempt.ask_one(subtask, ask)
             assert isinstance(found, FoundPage)
+            scanned += found.scanned
             subtask, after = (subtask, found.after) if found.after is not None else (subtask + 1, b"")
             is_last = subtask >= state.parallelism
-            if found.entries or is_last:
+            if found.entries or is_last or scanned >= MOST_SCANNED:
                 entries = [(state.key(key), state.value(value)) for key, value in found.entries]
-                return KeysPage(Epoch(found.epoch), entries, None if is_last else _cursor(subtask, after))
+                return KeysPage(Epoch(found.epoch), entries, None if is_last else _cursor(subtask, after), scanned)
+
+    def elements(self, uid: str, name: str, cursor: str | None, limit: int, text: str | None = None) -> ElementsPage:
+        """Return at most `limit` elements of an operator state, all of one slot as of one epoch.
+
+        Broadcast state is told as the first slot has it. With `text` only elements whose JSON contains it; of
+        broadcast state those whose key does.
+        """
+        attempt = self._current()
+        slots = attempt.parallelism_of(uid)
+        subtask, after = _place(cursor, slots)
+        start, scanned = _number(after), 0
+        while True:
+            found = attempt.ask_one(subtask, GetElements(uid, name, start, limit, text))
+            assert isinstance(found, FoundElements)
+            scanned += found.scanned
+            is_broadcast = found.mode == Redistribution.BROADCAST
+            here = subtask
+            subtask, start = (subtask, found.next) if found.next is not None else (subtask + 1, 0)
+            is_last = subtask >= slots or (is_broadcast and found.next is None)
+            if found.elements or is_last or scanned >= MOST_SCANNED:
+                mode, of = (
+                    attempt.shape_of_elements(uid, name) if found.mode is None else (found.mode, found.element_type)
+                )
+                decode = serializer(element_type := type_from_text(of)).decode_one
+                entries = [(here, decode(each)) for each in found.elements]
+                following = None if is_last else _cursor(subtask, b"%d" % start)
+                return ElementsPage(Epoch(found.epoch), Redistribution(mode), element_type, entries, following, scanned)
+
+    def timers(self, uid: str, limit: int, text: str | None = None) -> NextTimers:
+        """Return the next timers of an operator over all slots; with `text`, those of keys whose JSON contains it.
+
+        A slot knows its next timers only, so a filter finds none beyond these.
+        """
+        attempt = self._current()
+        operator = attempt.operator(uid)
+        slots = range(operator.parallelism or 1)
+        found: list[FoundTimers] = attempt.ask_each(slots, GetTimers(uid, limit, text))
+        return next_timers(attempt.plan, operator, found, limit)
 
     def _current(self) -> _Attempt:
         live = self._live()
@@ -155,10 +231,11 @@ class _Attempt:
 
     def __init__(self, live: LiveSlots) -> None:
         self.id: Attempt = live.attempt
+        self.slots = live.slots
         self.channels = [SlotChannel(slot) for slot in live.slots]
         self.states: dict[tuple[str, str], QueriedState] = {}
         self._not_asked_for: set[tuple[str, str]] = set()
-        self._plan = live.plan
+        self.plan = live.plan
         self._operators = keyed_operators(live.plan)
 
     def operator(self, uid: str) -> Operator:
@@ -173,6 +250,39 @@ class _Attempt:
             raise unknown_state(uid, name, [known for of, known in self.states if of == uid])
         return self.states[uid, name]
 
+    def parallelism_of(self, uid: str) -> int:
+        """Return the parallelism of any operator that runs in the slots."""
+        found = {op.uid or f"operator-{op.id}": op for level in self.plan.levels for op in level.operators}
+        if uid not in found:
+            raise StateAccessError(f'the job has no operator "{uid}" in its slots', hint=f"It has {_listed(found)}.")
+        return found[uid].parallelism or 1
+
+    def shape_of_elements(self, uid: str, name: str) -> tuple[int, str]:
+        """Return mode and element type of an operator state that this slot does not have, but another may.
+
+        Raises:
+            StateAccessError: none has it.
+        """
+        found: list[FoundStates] = self.ask_each(range(len(self.channels)), ListStates())
+        known = {(each.uid, each.name): each for slot in found for each in slot.operator_states}
+        if (uid, name) not in known:
+            names = [each for of, each in known if of == uid]
+            raise StateAccessError(
+                f'operator "{uid}" has no operator state "{name}"',
+                hint=f"It has {_listed(names)}." if names else "It has not asked for any operator state.",
+            )
+        return known[uid, name].mode, known[uid, name].element_type
+
+    def ask_one(self, subtask: int, ask: Ask) -> Any:
+        result: Future[Any] = Future()
+        self.channels[subtask].ask(ask, result.set_result)
+        return _value(result)
+
+    def ask_each(self, subtasks: Iterable[int], ask: Ask) -> Any:
+        result: Future[Any] = Future()
+        self._ask_all([(self.channels[subtask], ask) for subtask in subtasks], result.set_result)
+        return _value(result)
+
     def list_states(self, reply: Reply) -> None:
         """Ask every slot for its states, and record those not known yet."""
 
@@ -183,12 +293,17 @@ class _Attempt:
                 for facts in (each for slot in slots for each in slot.states):
                     place = (facts.uid, facts.name)
                     if place not in self.states:
-                        self.states[place] = QueriedState(self._plan, self.operator(facts.uid), facts)
+                        self.states[place] = self._queried(facts)
             except CheckdamError as error:
                 found = error
             reply(found)
 
         self._ask_all([(channel, ListStates()) for channel in self.channels], learn)
+
+    def _queried(self, facts: StateFacts) -> QueriedState:
+        operator = self.operator(facts.uid)
+        assert operator.key is not None
+        return QueriedState(facts, operator.key.type, operator.parallelism or 1, self.plan.key_groups_of(operator.id))
 
     def get(self, state: QueriedState, keys: Sequence[Any], map_key: bytes | None, window: Any, reply: Reply) -> None:
         """Query keys, with one call per slot."""
@@ -287,12 +402,22 @@ def _cursor(subtask: int, after: bytes) -> str:
     return f"{subtask}.{base64.urlsafe_b64encode(after).decode().rstrip('=')}"
 
 
-def _place(cursor: str | None, state: QueriedState) -> tuple[int, bytes]:
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{each}"' for each in sorted(names))
+
+
+def _number(after: bytes) -> int:
+    if after and not (after.isdigit() and len(after) < 19):
+        raise StateAccessError("there is no such place to go on from", hint="Begin without a cursor.")
+    return int(after or b"0")
+
+
+def _place(cursor: str | None, slots: int) -> tuple[int, bytes]:
     if not cursor:
         return 0, b""
     subtask, point, after = cursor.partition(".")
     wrong = StateAccessError(f'there is no page "{cursor[:200]}"', hint="Begin without a cursor.")
-    if not (subtask.isascii() and subtask.isdigit() and point and int(subtask) < state.parallelism):
+    if not (subtask.isascii() and subtask.isdigit() and point and len(subtask) < 10 and int(subtask) < slots):
         raise wrong
     try:
         return int(subtask), base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True)

@@ -10,11 +10,14 @@ import msgspec
 from checkdam.ids import CheckpointId
 from checkdam.runtime.monitor.job_events import CheckpointStats, CheckpointTriggered
 from checkdam.runtime.monitor.job_records import (
+    NEVER,
     CheckpointCounts,
     CheckpointRecord,
     CheckpointStatus,
+    CheckpointTrouble,
     OperatorCheckpoint,
     OperatorRecord,
+    SnapshotKind,
     SubtaskCheckpoint,
 )
 from checkdam.state.snapshot_handles import OperatorSnapshot, SlotSnapshot
@@ -34,7 +37,9 @@ class CheckpointHistory:
         self._savepoints: list[CheckpointRecord] = []  # oldest first
         self._counts = CheckpointCounts()
         self._in_progress: set[int] = set()
-        self.state_bytes: dict[int, int] = {}  # by operator, as of the last completed checkpoint
+        self.trouble: CheckpointTrouble | None = None
+        self.state_bytes: dict[int, int] = {}  # by operator, as of the last completed checkpoint, or else savepoint
+        self._has_checkpoints = False
         self.replanned(operators)
 
     def replanned(self, operators: Sequence[OperatorRecord]) -> None:
@@ -66,6 +71,7 @@ class CheckpointHistory:
         record = self._kept.get(snapshot.checkpoint_id)
         if record is None or snapshot.checkpoint_id not in self._in_progress:
             return
+        at = max(at, record.triggered_at)  # the clock may have been set back
         parts = {self._by_name.get(part.uid): part for part in snapshot.operators}
         operators = tuple(
             _with_part(each, _part(snapshot, parts.get(each.operator), record.triggered_at, at))
@@ -81,7 +87,7 @@ class CheckpointHistory:
             state_bytes=sum(subtask.state_bytes for subtask in subtasks),
         )
 
-    def completed(self, stats: CheckpointStats, at: int) -> None:
+    def completed(self, stats: CheckpointStats, at: int) -> CheckpointRecord:
         record = self._kept.get(stats.checkpoint_id) or CheckpointRecord(
             id=stats.checkpoint_id,
             kind=stats.kind,
@@ -90,11 +96,12 @@ class CheckpointHistory:
             epoch=stats.epoch,
             num_subtasks=0,
         )
+        duration = round(stats.seconds * 1000) if record.last_ack == NEVER else record.end_to_end
         record = _replace(
             record,
             status=CheckpointStatus.COMPLETED,
-            finished_at=at,
-            duration=stats.seconds * 1000,
+            finished_at=record.triggered_at + duration,  # as its metadata has it; `at` is when that was written
+            duration=float(duration),
             checkpointed_bytes=stats.new_bytes,
             state_bytes=stats.state_bytes,
             metadata_bytes=stats.metadata_bytes,
@@ -104,13 +111,25 @@ class CheckpointHistory:
             self._kept[record.id] = record
         self._in_progress.discard(record.id)
         self._counts = _replace(self._counts, completed=self._counts.completed + 1)
+        if record.kind is SnapshotKind.CHECKPOINT:
+            self.trouble = None
         if record.kind.is_savepoint:
             self._savepoints = [*self._savepoints[-MOST_SAVEPOINTS + 1 :], _replace(record, operators=())]
-        for operator in record.operators:
-            self.state_bytes[operator.operator] = sum(each.state_bytes for each in operator.subtasks)
+        self._has_checkpoints |= not record.kind.is_savepoint
+        if not (record.kind.is_savepoint and self._has_checkpoints):  # in its other form it is of another size
+            for operator in record.operators:
+                self.state_bytes[operator.operator] = sum(each.state_bytes for each in operator.subtasks)
         self._forget_oldest()
+        return record
 
     def failed(self, checkpoint_id: CheckpointId, reason: str, at: int) -> None:
+        record = self._kept.get(checkpoint_id)
+        if checkpoint_id in self._in_progress and record is not None and record.kind is SnapshotKind.CHECKPOINT:
+            before = self.trouble or CheckpointTrouble(0, at, reason)
+            self.trouble = CheckpointTrouble(before.failed_in_a_row + 1, before.since, reason)
+        self._fail(checkpoint_id, reason, at)
+
+    def _fail(self, checkpoint_id: CheckpointId, reason: str, at: int) -> None:
         if checkpoint_id in self._in_progress:
             self._in_progress.discard(checkpoint_id)
             self._counts = _replace(self._counts, failed=self._counts.failed + 1)
@@ -120,15 +139,15 @@ class CheckpointHistory:
                 record,
                 status=CheckpointStatus.FAILED,
                 finished_at=at,
-                duration=float(at - record.triggered_at),
+                duration=float(max(0, at - record.triggered_at)),
                 failure=reason,
             )
         self._forget_oldest()
 
     def abandoned(self, reason: str, at: int) -> None:
-        """Fail everything in progress: the attempt is over."""
+        """Fail everything in progress: the attempt is over, which says nothing about its checkpoints."""
         for checkpoint_id in sorted(self._in_progress):
-            self.failed(CheckpointId(checkpoint_id), reason, at)
+            self._fail(CheckpointId(checkpoint_id), reason, at)
 
     def discarded(self, checkpoint_ids: Iterable[CheckpointId]) -> None:
         for checkpoint_id in checkpoint_ids:

@@ -8,13 +8,14 @@ import xxhash
 from msgspec.structs import replace
 
 from checkdam.clock import milliseconds_in
-from checkdam.config import DEFAULT_PARALLELISM, SAVEPOINT_DIR, Configuration, Origin
+from checkdam.config import DEFAULT_PARALLELISM, SAVEPOINT_ALLOWED_DIRS, SAVEPOINT_DIR, Configuration, Origin
 from checkdam.flink.metadata import operator_id
 from checkdam.graph.levels import JobPlan, Partitioning
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
     AsyncMapKind,
+    BatchProcessKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -51,6 +52,7 @@ _WORDS: dict[type[Kind], str] = {
     FilterKind: "filter",
     AsyncMapKind: "async map",
     ProcessKind: "process",
+    BatchProcessKind: "process batch",
     ConnectKind: "connect",
     SideOutputKind: "side output",
     TimestampsKind: "timestamps",
@@ -88,6 +90,8 @@ def operator_records(plan: JobPlan) -> tuple[OperatorRecord, ...]:
             level=levels.get(op.id, 0),
             inputs=tuple(InputRecord(i, shipped.get((i, op.id), "FORWARD")) for i in op.all_inputs),
             is_stateful=op.is_stateful,
+            is_named=op.is_named,
+            is_fixed=op.parallelism is not None or widths.get(op.id, first) != plan.parallelism,
         )
         for op in plan.operators
     )
@@ -137,11 +141,13 @@ def job_settings(job: Job, configuration: Configuration | None) -> JobSettings:
         savepoint_directory=known.get(SAVEPOINT_DIR),
         restart_strategy=restart_words(job.restart),
         configuration=masked({key: value for key, value in given.items() if value is not None}),
-        options=_option_records(known),
+        options=option_records(known),
+        savepoint_allowed_dirs=known.get(SAVEPOINT_ALLOWED_DIRS),
     )
 
 
-def _option_records(configuration: Configuration) -> tuple[OptionRecord, ...]:
+def option_records(configuration: Configuration) -> tuple[OptionRecord, ...]:
+    """Return every setting with its effective value and origin, by key, with secrets masked."""
     settings = configuration.effective()
     shown = masked({key: setting.value for key, setting in settings.items() if setting.value is not None})
     return tuple(OptionRecord(key, shown.get(key), settings[key].origin.value) for key in sorted(settings))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from checkdam.checkpoint.settings import JobEnd
@@ -15,8 +15,10 @@ from checkdam.graph.levels import JobPlan
 from checkdam.ids import CheckpointId, Epoch, JobId, OperatorUid
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import SlotRecord, SnapshotKind
+from checkdam.runtime.restart import Restart
 from checkdam.runtime.slot.messages import EpochReport, OperatorCounts
 from checkdam.state.snapshot_handles import SlotSnapshot
+from checkdam.state.state_count import StateCount
 
 _NAMED = 10  # number of files that a warning names
 
@@ -28,10 +30,10 @@ class EpochStats:
     epoch: Epoch
     records: int  # that entered the slots
     seconds: float
-    keys: int  # held in keyed state
+    held: StateCount = field(default_factory=StateCount)  # in keyed state, by all operators together
     reports: Sequence[EpochReport] = ()
-    source_side: Mapping[int, OperatorCounts] = field(default_factory=dict)
-    """Counts of operators upstream of the first exchange; those without Python work are left out."""
+    source_side: Mapping[tuple[int, int], OperatorCounts] = field(default_factory=dict)
+    """Counts of operators upstream of the first exchange, by subtask; those without Python work are left out."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class CheckpointStats:
     checkpoint_id: CheckpointId
     epoch: Epoch
     path: str
-    seconds: float
+    seconds: float  # from the trigger to the last acknowledgement, in whole milliseconds
     sync_seconds: float  # of the slowest slot
     async_seconds: float
     state_bytes: int  # of all files the checkpoint refers to
@@ -101,12 +103,15 @@ class JobListener:
 
     def epoch_ended(self, stats: EpochStats) -> None: ...
 
+    def sources_seen(self, pending: Mapping[int, int]) -> None:
+        """Handle how many records each source, by operator, has not read yet; one that does not tell is left out."""
+
     def printed(self, lines: list[str]) -> None:
         """Handle output of `print()` sinks."""
 
     def checkpoint_triggered(self, trigger: CheckpointTriggered) -> None: ...
 
-    def checkpoint_acknowledged(self, snapshot: SlotSnapshot) -> None:
+    def checkpoint_acknowledged(self, snapshot: SlotSnapshot, at: datetime) -> None:
         """Handle that one slot has written its part; the snapshot includes the cost of each operator."""
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
@@ -126,7 +131,8 @@ class JobListener:
     def replanned(self, plan: JobPlan) -> None:
         """Handle the new plan of a job that is being rescaled, valid from the next attempt on."""
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None: ...
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        """Handle that the job has failed and waits for its restart."""
 
     def failed(self, failure: CheckdamError) -> None:
         """Handle a failure that no restart will cure; the job ends next."""
@@ -142,6 +148,9 @@ class JobListener:
 
     def checkpoints_unknown(self, reason: CheckdamError) -> None:
         """Handle that the job ends next with its last checkpoint unknown: there may be one to resume from."""
+
+    def drained(self, savepoint: str) -> None:
+        """Handle that the job ends next with this savepoint, taken after event time had ended for every operator."""
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None: ...
 
@@ -216,8 +225,8 @@ class PrintingListener(JobListener):
     def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         sys.stderr.write(f"warning: checkpoint {checkpoint_id} failed: {reason}\n")
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        sys.stderr.write(f"warning: restarting in {delay.total_seconds():.1f} s: {failure}\n")
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        sys.stderr.write(f"warning: restarting in {restart.delay.total_seconds():.1f} s ({restart.which}): {failure}\n")
 
     def last_checkpoint_missed(self, reason: str) -> None:
         sys.stderr.write(f"warning: no last checkpoint was taken: {reason}\n")

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from checkdam.graph.metrics import MetricValue
 from checkdam.runtime.job_status import JobStatus
 
 NEVER = -1
@@ -63,6 +64,17 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     level: int  # 0: runs in Spark before the first exchange
     inputs: tuple[InputRecord, ...] = ()
     is_stateful: bool = False
+    is_named: bool = False  # the user has chosen the name; else the uid tells more
+    is_fixed: bool = False  # its parallelism is not the job's, and stays when the job is rescaled
+
+    @property
+    def is_source(self) -> bool:
+        return self.kind == "source"
+
+    @property
+    def is_assigner(self) -> bool:
+        """Whether it assigns timestamps, so that its watermark is its own."""
+        return self.kind.endswith("timestamps")
 
 
 class SubtaskFigures(msgspec.Struct, frozen=True):
@@ -76,12 +88,18 @@ class SubtaskFigures(msgspec.Struct, frozen=True):
     busy_ms: float = 0.0  # in total
     busy_ratio: float = 0.0  # of the last epochs: the share of wall time it was busy
     watermark: int | None = None
-    entries: int = 0  # held in keyed state
+    entries: int = 0  # held in keyed state; an estimate if `is_estimated`
     records_in_per_second: float = 0.0  # this and the following: over the last seconds, idle ones included
     records_out_per_second: float = 0.0
     bytes_in_per_second: float = 0.0
     bytes_out_per_second: float = 0.0
     late_records_dropped: int | None = None  # None for an operator that drops none
+    user: dict[str, MetricValue] = {}  # the metrics of the user's function, by name
+    is_busy_known: bool = True  # False for Spark's own work
+    pending_records: int | None = None  # of a source: not read yet; None where it does not tell
+    emitted_at: int = NEVER  # of a source: the end of the last epoch with records
+    keys: int | None = None  # in keyed state; None: not counted
+    is_estimated: bool = False  # keys and entries
 
 
 class OperatorFigures(msgspec.Struct, frozen=True):
@@ -99,7 +117,42 @@ class EpochRecord(msgspec.Struct, frozen=True):
     ended_at: int
     duration: float  # milliseconds
     records: int
-    keys: int
+    keys: int  # held in keyed state; NEVER: not counted. Records without `entries` have those here
+    entries: int = NEVER
+    is_estimated: bool = False
+
+
+class SeriesPoint(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of time, for plots. Archived as an array: fields are only ever added at the end."""
+
+    start: int
+    width: int  # milliseconds
+    epochs: int = 0  # that ended in it
+    epoch_ms: float = 0.0  # of all of them together
+    longest_epoch_ms: float = 0.0
+    records: float = 0.0  # an epoch's records are spread over the time since the epoch before
+    covered: float = 0.0  # milliseconds for which `records` counts
+    entries: int = NEVER  # held in keyed state
+    checkpoints: int = 0  # completed, without savepoints
+    checkpoint_ms: float = 0.0
+    longest_checkpoint_ms: float = 0.0
+    checkpointed_bytes: int = 0
+    state_bytes: int = NEVER
+
+
+class JobEventKind(StrEnum):
+    """What is marked in plots."""
+
+    SAVEPOINT = "SAVEPOINT"
+    CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
+    FAILOVER = "FAILOVER"
+    RESCALE = "RESCALE"
+
+
+class JobEventRecord(msgspec.Struct, frozen=True):
+    at: int
+    kind: JobEventKind
+    text: str
 
 
 class SubtaskCheckpoint(msgspec.Struct, frozen=True):
@@ -131,8 +184,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
     num_subtasks: int  # of all operators that take part
     savepoint_format: str | None = None  # CANONICAL or NATIVE; None for a checkpoint
     is_full: bool = False
-    finished_at: int = NEVER  # completed or failed
-    duration: float = NEVER  # milliseconds from trigger to completion
+    finished_at: int = NEVER  # its last acknowledgement, or its failure
+    duration: float = NEVER  # see `end_to_end`
     checkpointed_bytes: int = 0
     state_bytes: int = 0
     metadata_bytes: int = 0
@@ -140,6 +193,21 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
     is_discarded: bool = False
     failure: str | None = None
     operators: tuple[OperatorCheckpoint, ...] = ()
+
+    @property
+    def last_ack(self) -> int:
+        """The time of the newest acknowledgement; -1 if there is none. An old savepoint has only its duration."""
+        acks = [subtask.acknowledged_at for operator in self.operators for subtask in operator.subtasks]
+        if not acks and self.status is CheckpointStatus.COMPLETED:
+            return self.triggered_at + round(self.duration)
+        return max(acks, default=NEVER)
+
+    @property
+    def end_to_end(self) -> int:
+        """Milliseconds from the trigger to the last acknowledgement; if it failed, to the failure. -1: unknown yet."""
+        if self.status is CheckpointStatus.FAILED:
+            return round(self.duration)
+        return NEVER if self.last_ack == NEVER else max(0, self.last_ack - self.triggered_at)
 
 
 class RestoreRecord(msgspec.Struct, frozen=True):
@@ -160,6 +228,24 @@ class ExceptionRecord(msgspec.Struct, frozen=True):
     task: str | None = None  # the operator's name
     subtask: int | None = None
     slot: str | None = None  # "host:pid" of the slot
+
+
+class RestartRecord(msgspec.Struct, frozen=True):
+    """The latest restart: `attempt` of at most `most`, as the restart strategy counts them; None: any number."""
+
+    attempt: int
+    most: int | None
+    reason: str  # one line
+    failed_at: int
+    next_at: int  # when the job is, or was, to run again
+
+
+class CheckpointTrouble(msgspec.Struct, frozen=True):
+    """Checkpoints that have failed since the last one that completed, savepoints not counted."""
+
+    failed_in_a_row: int
+    since: int  # when the first of them failed
+    reason: str  # of the latest
 
 
 class RescaleRecord(msgspec.Struct, frozen=True):
@@ -206,6 +292,16 @@ class JobSettings(msgspec.Struct, frozen=True):
     restart_strategy: str
     configuration: dict[str, str] = {}  # settings that were given, with their effective values
     options: tuple[OptionRecord, ...] = ()  # all, by key
+    savepoint_allowed_dirs: str | None = None  # with commas between them
+
+
+class EndingRecord(msgspec.Struct, frozen=True):
+    """What a job left when it ended."""
+
+    savepoint: str | None = None  # that it was stopped or cancelled with
+    checkpoint: str | None = None  # the newest that is retained
+    is_drained: bool = False  # event time had ended before the savepoint: not to be resumed
+    resume: str | None = None  # the command that resumes the job; None: nothing to resume from, or unknown
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -229,12 +325,20 @@ class JobRecord(msgspec.Struct, frozen=True):
     rescales: tuple[RescaleRecord, ...] = ()  # newest first; bounded
     epochs: tuple[EpochRecord, ...] = ()  # oldest first; bounded
     epoch: int = NEVER  # the last that ended
-    keys: int = 0
+    keys: int = 0  # held in keyed state by all operators; NEVER: not counted
+    entries: int = 0
+    is_estimated: bool = False  # keys and entries
     restarts: int = 0
     progress: str | None = None  # the current long step: "restoring", "savepoint 12: 1 of 2 slots", …
     address: str | None = None  # the address that serves or served the job
     format: int = 1
+    restart: RestartRecord | None = None  # the latest one, also when the job runs again
+    checkpoint_trouble: CheckpointTrouble | None = None  # None: the last checkpoint has completed
+    logs: str | None = None  # the directory of its log files, on the driver's machine
     spent: dict[JobStatus, int] = {}  # milliseconds in each status until it was last left; without the current stay
+    series: tuple[SeriesPoint, ...] = ()  # oldest first; bounded
+    events: tuple[JobEventRecord, ...] = ()  # oldest first; bounded
+    ending: EndingRecord | None = None  # None: it has not ended
 
     @property
     def started_at(self) -> int:

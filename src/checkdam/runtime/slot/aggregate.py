@@ -1,33 +1,26 @@
-"""Running aggregates: record by record, and sums of integers in whole batches with the same output."""
+"""Running aggregates, record by record; those of integers work on columns where that is possible."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Callable
 from operator import add
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from checkdam.backends.contract import KeyedStateStore, ValueTable
 from checkdam.errors import StateAccessError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.operators import OP_STATE, AggregateFunctionKind, AggregateKind, Operator, ReduceKind
 from checkdam.runtime.failures import user_error
+from checkdam.runtime.slot.column_aggregates import ColumnAggregate, ColumnAggregateProcess
 from checkdam.runtime.slot.process import Process
 from checkdam.state.handle_checks import Fit
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.types.batch import Batch
 from checkdam.types.record_copies import copier
-from checkdam.types.rows import column_to_list
 from checkdam.types.type_info import TypeInfo
 
 _FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."
-_INT64_SAFE = 2**62
-_ROUND = 262_144
-"""Records in a round: enough that most keys of a busy stream occur more than once, at some ten megabytes."""
 
 
 def aggregate_state(operator: Operator) -> StateSpec | None:
@@ -46,14 +39,12 @@ def aggregate_process(operator: Operator, store: KeyedStateStore) -> Process:
     table = store.table(spec)
     if isinstance(kind, AggregateFunctionKind):
         return _Gathering(operator, table, kind.function)
-    if not isinstance(kind, AggregateKind):
-        return _Combining(operator, table, callable_of(operator.function))
-    one_by_one = _Combining(operator, table, record_combiner(kind.how, kind.field, kept))
-    columns = operator.key.columns if operator.key is not None else None
-    if kind.field is None or not VectorisedSum.applies(kind.how, kind.field, kept, columns):
-        return one_by_one
-    assert columns is not None
-    return _GatheringSum(VectorisedSum(kind.field, kept, table), one_by_one, operator, columns[0])
+    if isinstance(kind, AggregateKind):
+        one_by_one = _Combining(operator, table, record_combiner(kind.how, kind.field, kept))
+    else:
+        one_by_one = _Combining(operator, table, callable_of(operator.function))
+    on_columns = ColumnAggregate.of(operator)
+    return one_by_one if on_columns is None else ColumnAggregateProcess(operator, store, table, on_columns, one_by_one)
 
 
 class _PerKey(Process):
@@ -173,112 +164,3 @@ def record_combiner(how: str, field: int | None, type: TypeInfo) -> Callable[[An
     if position == 1 and len(type.columns) == 2:  # most records to sum: a key and a number
         return lambda kept, new: (kept[0], combine(kept[1], new[1]))
     return combine_field
-
-
-class VectorisedSum:
-    """Sums an integer column per key for many records at once, with the same output as record by record.
-
-    The state is accessed once per key and round, so records are gathered until there are enough for a round.
-    """
-
-    def __init__(self, field: int, type: TypeInfo, table: ValueTable) -> None:
-        self._field = field
-        self._type = type
-        self._table = table
-        self._names = [column.name for column in type.columns]
-        self._gathered: list[Batch] = []
-        self._rows = 0
-
-    @staticmethod
-    def applies(how: str, field: int | None, type: TypeInfo, key_columns: Sequence[int] | None) -> bool:
-        """Return whether the record consists of the key and an integer to sum, so that columns are enough."""
-        if how != "sum" or field is None or key_columns is None or len(key_columns) != 1:
-            return False
-        columns = type.columns
-        return (
-            getattr(type.hint, "__origin__", None) is tuple
-            and len(columns) == 2
-            and {field, key_columns[0]} == {0, 1}
-            and bool(pa.types.is_int64(columns[field].arrow_type))
-        )
-
-    def gather(self, batch: Batch) -> bool:
-        """Add records. Return True when it is time for a round."""
-        self._gathered.append(batch)
-        self._rows += len(batch)
-        return self._rows >= _ROUND
-
-    def take(self) -> Batch | None:
-        """Return the records gathered so far as one batch; None if there are none."""
-        gathered, self._gathered, self._rows = self._gathered, [], 0
-        if not gathered:
-            return None
-        columns = [batch.columns.rename_columns(self._names) for batch in gathered]  # each edge has its own names
-        stamps = None
-        if any(batch.timestamps is not None for batch in gathered):
-            stamps = [stamp for batch in gathered for stamp in batch.timestamps or repeat(None, len(batch))]
-        return Batch(self._type, columns=pa.concat_batches(columns), timestamps=stamps)
-
-    def process(self, batch: Batch) -> Batch | None:
-        """Return the output batch; None if this batch must be processed record by record (nulls, huge numbers)."""
-        columns = batch.columns
-        amounts_column, keys_column = columns.column(self._field), columns.column(1 - self._field)
-        if amounts_column.null_count or not len(batch):
-            return None
-        amounts = amounts_column.to_numpy(zero_copy_only=False)
-        encoded = keys_column.dictionary_encode()
-        keys = column_to_list(encoded.dictionary)
-        field = self._field
-        before = [0 if entry is None else entry[field] for entry in self._table.get_all(keys)]
-        largest = max(max(before), -min(before), int(amounts.max()), -int(amounts.min()))
-        if largest * (len(batch) + 1) >= _INT64_SAFE:
-            return None
-
-        running, last = running_sums(encoded.indices.to_numpy(), amounts, np.array(before, dtype=np.int64))
-        totals = last.tolist()
-        pairs = zip(keys, totals, strict=True) if field == 1 else zip(totals, keys, strict=True)
-        self._table.put_all(dict(zip(keys, pairs, strict=True)))
-        summed = columns.set_column(field, columns.schema.field(field), pa.array(running))
-        return Batch(self._type, columns=summed, timestamps=batch.timestamps)
-
-
-class _GatheringSum(Process):
-    """A vectorised sum as a process: gathers records, and emits when there are enough or the level ends."""
-
-    def __init__(self, vectorised: VectorisedSum, one_by_one: Process, operator: Operator, key_column: int) -> None:
-        self._vectorised = vectorised
-        self._one_by_one = one_by_one
-        self._operator = operator
-        self._key_column = key_column
-
-    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch | None:
-        return self.flush() if self._vectorised.gather(batch) else None
-
-    def flush(self) -> Batch | None:
-        batch = self._vectorised.take()
-        if batch is None:
-            return None
-        summed = self._vectorised.process(batch)
-        if summed is not None:
-            return summed
-        assert self._operator.key is not None
-        keys = Batch(self._operator.key.type, columns=batch.columns.select([self._key_column]))
-        return self._one_by_one(batch, keys)
-
-
-def running_sums(codes: Any, amounts: Any, before: Any) -> tuple[Any, Any]:
-    """Return the running sum of its group for each record, in the records' order, and each group's total.
-
-    `codes` number the groups of the records from 0 without gaps; `before` has the initial sum of each group.
-    """
-    order = np.argsort(codes, kind="stable")
-    grouped = amounts[order]
-    sums = np.cumsum(grouped)
-    sizes = np.bincount(codes, minlength=len(before))
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    offset = before - (sums[starts] - grouped[starts])
-    sums += np.repeat(offset, sizes)
-    running = np.empty_like(sums)
-    running[order] = sums
-    return running, sums[ends - 1]

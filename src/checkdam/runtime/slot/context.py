@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from checkdam.backends.contract import KeyedStateStore
@@ -11,6 +12,7 @@ from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import StateAccessError, StateRequestError
 from checkdam.graph.contexts import KeyedStateAccess, OperatorStateStore, OutputTag, TimeDomain, TimerService
+from checkdam.graph.metrics import MetricGroup, OperatorMetrics
 from checkdam.graph.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.state.descriptors import (
@@ -59,6 +61,14 @@ class FunctionContext:
     parallelism: int
     keyed: KeyedStateAccess | None = None
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    own_metrics: OperatorMetrics | None = None  # None: they are not shown
+
+    @cached_property
+    def metrics(self) -> MetricGroup:
+        return MetricGroup(OperatorMetrics(self.operator_name) if self.own_metrics is None else self.own_metrics)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self.metrics
 
     def get_state(self, descriptor: ValueStateDescriptor[Any]) -> ValueState[Any]:
         return self._keyed(descriptor).get_state(descriptor)

@@ -16,6 +16,7 @@ import msgspec
 from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import CheckpointId, Epoch
 from checkdam.runtime.failures import ErrorMessage
+from checkdam.runtime.logs.log_reader import LogFile, LogPart
 from checkdam.runtime.slot.messages import EpochReport
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.stalls import Stall
@@ -43,6 +44,9 @@ CALLS: Final = {
     "aborted": Call(tuple[CheckpointId]),
     "released": Call(tuple[CheckpointId]),
     "hold": Call(tuple[()]),
+    "log_files": Call(tuple[()], list[LogFile]),
+    "read_log": Call(tuple[str, int, int, int | None], bytes | None),
+    "tail_log": Call(tuple[str, str | None, int], LogPart | None),
     "die": Call(tuple[()]),
     "close": Call(tuple[()]),
     AWAIT: Call(tuple[int]),  # answered as the call with this ticket

@@ -34,20 +34,20 @@ class DueTimers:
     ) -> None:
         self._operator = operator
         self._time = time
-        self._timers = timers
+        self.timers = timers
         self._ctx = ctx
         self._call = on_timer
         self._copier = copier(operator.output_type)
 
     def fire_processing(self, produced: list[Any], stamps: list[int | None]) -> None:
         """Fire timers that are due by the clock; their output is appended without event time."""
-        if len(self._timers.processing):
-            self._fire(self._timers.processing, self._time.processing_time(), produced, stamps)
+        if len(self.timers.processing):
+            self._fire(self.timers.processing, self._time.processing_time(), produced, stamps)
 
     def fire_event(self, produced: list[Any], stamps: list[int | None]) -> None:
         """Fire timers that are due by the watermark; their output has the timers' time."""
-        if len(self._timers.event):
-            self._fire(self._timers.event, self._time.current_watermark, produced, stamps)
+        if len(self.timers.event):
+            self._fire(self.timers.event, self._time.current_watermark, produced, stamps)
 
     def _fire(self, queue: TimerQueue, until: int, produced: list[Any], stamps: list[int | None]) -> None:
         ctx, time, call = self._ctx, self._time, self._call
@@ -73,7 +73,7 @@ class DueTimers:
     @property
     def next_due(self) -> int | None:
         """The time of the next processing-time timer."""
-        return self._timers.processing.next_time
+        return self.timers.processing.next_time
 
 
 class KeyedProcess(Process):
@@ -120,6 +120,7 @@ class KeyedProcess(Process):
         after_record = self._after_records()  # asked each time: a function may declare states while it processes
         if batch.timestamps is None and after_record is None:
             self._run(batch.rows, keys.rows, call, ctx, produced)
+            self._store.batch_ended()
             return Batch(self._operator.output_type, rows=produced)
         return self._run_stamped(batch, keys.rows, call, ctx, produced, stamps, after_record)
 
@@ -194,6 +195,10 @@ class KeyedProcess(Process):
     @property
     def next_due(self) -> int | None:
         return self._timers.next_due if self._timers is not None else None
+
+    @property
+    def timers(self) -> Timers | None:
+        return self._timers.timers if self._timers is not None else None
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
         return self._outputs.take() if self._outputs is not None else {}

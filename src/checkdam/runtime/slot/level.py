@@ -13,12 +13,14 @@ from checkdam.errors import JobGraphError
 from checkdam.graph.functions import callable_of
 from checkdam.graph.levels import Edge, JobPlan, Level
 from checkdam.graph.operators import ConnectKind, KeySelector, Operator, SideOutputKind, SourceFunctionKind
+from checkdam.runtime.current_operator import CURRENT, label_of
 from checkdam.runtime.exchange_rows import EdgeRows, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.event_time import EventTime, SeenTimestamps
 from checkdam.runtime.slot.messages import EdgeCounts, OperatorCounts
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.record_check import check_keys, check_text, refused_none
+from checkdam.state.state_count import StateCount
 from checkdam.types.batch import Batch
 from checkdam.types.output_columns import spark_columns
 from checkdam.types.record_copies import copier
@@ -40,12 +42,17 @@ class RunningOperator:
     bytes_out: int = 0
     busy_seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.label = label_of(self.operator)
+
     def work(self, step: Callable[..., T], *arguments: Any) -> T:
         """Run a step of the operator and count its time; once per batch, so that counting costs nothing."""
         began = time.perf_counter()
+        before = CURRENT.set(self.label)
         try:
             return step(*arguments)
         finally:
+            CURRENT.reset(before)
             self.busy_seconds += time.perf_counter() - began
 
     @property
@@ -53,14 +60,14 @@ class RunningOperator:
         """Whether it is a source function without more records."""
         return isinstance(self.operator.kind, SourceFunctionKind) and self.process.is_finished
 
-    def take_counts(self, entries: int = 0) -> OperatorCounts:
+    def take_counts(self, held: StateCount | None = None) -> OperatorCounts:
         counts = OperatorCounts(
             self.records_in,
             self.records_out,
             self.bytes_in,
             self.bytes_out,
             self.busy_seconds,
-            entries,
+            held or StateCount(),
             self.process.late_records_dropped,
         )
         if self.process.late_records_dropped:

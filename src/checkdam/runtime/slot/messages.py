@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkdam.backends.contract import KeyedStateBackend
 from checkdam.graph.levels import JobPlan
+from checkdam.graph.metrics import MetricValue
 from checkdam.ids import Attempt, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.state.snapshot_handles import KeyedStateHandle, OperatorStateHandle
+from checkdam.state.state_count import StateCount
 from checkdam.types.type_info import TypeInfo, registered_types
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class SlotSetup:
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, its watermark
     driver_memory: DriverMemory | None = None  # if the checkpoints are there
     local_directory: str | None = None  # for working files; None: the usual temporary directory
+    local_copies: Path | None = None  # where this subtask keeps copies of its files; None: nowhere
     next_checkpoint: int = 1  # the expected number of the next checkpoint
     registered_types: Mapping[type, TypeInfo] = field(default_factory=registered_types)
     """The types registered in the driver; functions may use their classes in `open`."""
@@ -72,8 +76,9 @@ class OperatorCounts:
     bytes_in: int = 0
     bytes_out: int = 0
     busy_seconds: float = 0.0  # its own work, without that of downstream operators
-    entries: int = 0  # held in keyed state
+    held: StateCount = field(default_factory=StateCount)  # in keyed state
     late_records_dropped: int | None = None  # of windows and interval joins
+    is_timed: bool = True  # False for Spark's own work, whose time is unknown
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,6 @@ class EpochReport:
     operators: Mapping[int, OperatorCounts] = field(default_factory=dict)
     printed: tuple[str, ...] = ()
     committables: Mapping[OperatorUid, tuple[bytes, ...]] = field(default_factory=dict)  # at-least-once output
-    keys: int = 0
     event_time: Mapping[int, int] = field(default_factory=dict)  # per assigner, the largest timestamp seen so far
     watermarks: Mapping[int, int] = field(default_factory=dict)  # per operator, its watermark
     unfinished_sources: bool = False  # a source function of this slot may have more records
@@ -103,3 +107,4 @@ class EpochReport:
     """When something is due by the clock even without records, in milliseconds since 1970."""
     received: Mapping[int, EdgeCounts] = field(default_factory=dict)  # by edge
     memory: int = -1  # resident bytes of the slot's process; -1 where unknown
+    metrics: Mapping[int, Mapping[str, MetricValue]] = field(default_factory=dict)  # of user functions, by operator

@@ -17,6 +17,7 @@ from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
     AsyncMapKind,
+    BatchProcessKind,
     ConnectKind,
     FilterKind,
     FlatMapKind,
@@ -32,9 +33,11 @@ from checkdam.graph.operators import (
     TimestampsKind,
     WindowKind,
 )
+from checkdam.runtime.current_operator import working_for
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.aggregate import aggregate_process
 from checkdam.runtime.slot.async_functions import AsyncProcess
+from checkdam.runtime.slot.batch_functions import BatchProcess
 from checkdam.runtime.slot.context import (
     FunctionContext,
     GeneratorContext,
@@ -52,8 +55,10 @@ from checkdam.runtime.slot.keyed_functions import Call, DueTimers, KeyedProcess,
 from checkdam.runtime.slot.operator_state import OperatorStates, ReadOnlyBroadcastMap
 from checkdam.runtime.slot.plain_functions import (
     BroadcastProcess,
+    ColumnMap,
     PassThrough,
     PlainProcess,
+    SinkFunctionProcess,
     UnkeyedProcess,
     WriterProcess,
 )
@@ -132,6 +137,10 @@ def make_process(
         return window_process(
             operator, store, around.time, context.keyed, outputs=outputs, is_stamped=around.is_stamped
         )
+    if isinstance(kind, BatchProcessKind):
+        assert store is not None
+        assert isinstance(context.keyed, OperatorKeyedState)
+        return BatchProcess(operator, store, context.keyed, around.time)
     if store is not None:
         assert isinstance(context.keyed, OperatorKeyedState)
         return _keyed(operator, store, context.keyed, around, broadcast)
@@ -163,7 +172,8 @@ def _opened(operator: Operator, process: AsyncProcess, context: FunctionContext)
 def guarded(operator: Operator, where: str, call: Callable[[Any], T], argument: Any) -> T:
     """Call user code outside of any record; an error names operator and method."""
     try:
-        return call(argument)
+        with working_for(operator):
+            return call(argument)
     except StateAccessError as error:
         raise StateAccessError(f"operator {operator.title} in {where}(): {error.message}", hint=error.hint) from error
     except CheckdamError:
@@ -231,10 +241,12 @@ def _unkeyed(
     operator: Operator, states: KeyedStateAccess, around: OperatorSetting, broadcast: Mapping[str, Any]
 ) -> Process:
     call, time, outputs = callable_of(operator.function), around.time, SideOutputs(around.side_types)
-    if isinstance(operator.kind, MapKind | FlatMapKind | FilterKind):
+    if isinstance(operator.kind, MapKind):
+        return ColumnMap(operator, call)
+    if isinstance(operator.kind, FlatMapKind | FilterKind):
         return PlainProcess(operator, call)
     if isinstance(operator.kind, SinkFunctionKind):
-        return UnkeyedProcess(operator, time, _without_result(call), InvokeContext(time), where=_where(operator))
+        return SinkFunctionProcess(operator, time, call, InvokeContext(time))
     service = _no_timers(operator, time)
     if broadcast:
         seen = UnkeyedBroadcastContext(_read_only(broadcast), states, time, service, outputs)

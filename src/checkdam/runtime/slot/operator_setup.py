@@ -15,6 +15,7 @@ from checkdam.checkpoint.operator_state_file import redistribute
 from checkdam.clock import Clock
 from checkdam.connectors.contract import SinkWriter, WriterContext
 from checkdam.graph.functions import AsyncFunction, CheckpointedFunction, RichFunction
+from checkdam.graph.metrics import OperatorMetrics
 from checkdam.graph.operators import ConnectKind, Operator, SinkKind, SourceFunctionKind
 from checkdam.ids import OperatorUid
 from checkdam.runtime.janitor import work_directory
@@ -22,11 +23,11 @@ from checkdam.runtime.slot.context import FunctionContext, OperatorTime, Snapsho
 from checkdam.runtime.slot.event_time import EventTime
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.operator_processes import OperatorSetting, guarded, make_process
-from checkdam.runtime.slot.operator_state import OperatorStates
+from checkdam.runtime.slot.operator_state import OperatorStates, ReadableState
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.source_functions import SourceProcess
 from checkdam.state.key_groups import key_group_range
-from checkdam.state.snapshot_handles import OperatorStatePart
+from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.storage.contract import Storage
 
 
@@ -56,6 +57,7 @@ class OpenOperator:
         self.writer: SinkWriter | None = None
         self.states: OperatorStates | None = None
         self.process = Process()
+        self.metrics = OperatorMetrics(operator.name)
 
     def open(self) -> Process:
         operator, setup = self.operator, self._slot.setup
@@ -73,7 +75,7 @@ class OpenOperator:
         self._has_begun = True
         self.process = make_process(
             operator,
-            context=FunctionContext(operator.name, self._subtask, self._width, keyed, self._groups),
+            context=FunctionContext(operator.name, self._subtask, self._width, keyed, self._groups, self.metrics),
             store=self.store,
             writer=self.writer,
             around=self._setting(time),
@@ -91,6 +93,24 @@ class OpenOperator:
             return self.states.encode(guarded(self.operator, "snapshot_state", self.process.captured, context))
         guarded(self.operator, "snapshot_state", function.snapshot_state, context)
         return self.states.snapshot()
+
+    def operator_state_sizes(self) -> list[tuple[str, Redistribution, str, int]]:
+        """Return name, redistribution, type and number of elements of each operator state, as of an epoch's end."""
+        if self.states is None:
+            return []
+        return self.states.sizes(self.process.last_captured if isinstance(self.process, SourceProcess) else None)
+
+    def operator_states(self) -> list[ReadableState]:
+        """Return the operator states as of an epoch's end, for readers. Runs no code of the function.
+
+        Raises:
+            JobGraphError: an element no longer has the declared type: it was changed in place.
+        """
+        if self.states is None:
+            return []
+        process = self.process
+        captured = process.last_captured if isinstance(process, SourceProcess) else self.states.capture()
+        return self.states.readable(captured)
 
     @property
     def is_finished(self) -> bool:

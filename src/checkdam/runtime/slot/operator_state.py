@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from checkdam.errors import JobGraphError, StateAccessError, StateNotRestorableError, StateRequestError
@@ -13,6 +14,7 @@ from checkdam.state.handles import ListState, MapState, ReadOnlyMapState
 from checkdam.state.snapshot_handles import OperatorStatePart, Redistribution
 from checkdam.types.evolution import Compatibility, compare, restoring_value
 from checkdam.types.serializers import serializer, serializer_from_spec
+from checkdam.types.text_filter import TextFilter
 from checkdam.types.type_check import UNCHANGING, are_exact, is_hashable
 from checkdam.types.type_info import TypeInfo, tuple_of, type_info
 
@@ -87,6 +89,26 @@ class OperatorStates:
             if redistribution is not Redistribution.UNION or self._is_first_subtask:  # each subtask holds all of it
                 parts.append(part)
         return tuple(parts)
+
+    def readable(self, captured: CapturedStates) -> list[ReadableState]:
+        """Return captured states by name, for readers in any thread."""
+        return [
+            ReadableState(name, redistribution, codec, each)
+            for (name, (redistribution, codec, _)), each in zip(self._states.items(), captured, strict=False)
+        ]
+
+    def sizes(self, captured: CapturedStates | None) -> list[tuple[str, Redistribution, str, int]]:
+        """Return name, redistribution, type and number of elements of each state, as of now or when captured."""
+        counts = [len(state) for _, _, state in self._states.values()] if captured is None else map(len, captured)
+        return [
+            (name, redistribution, codec.spec, count)
+            for (name, (redistribution, codec, _)), count in zip(self._states.items(), counts, strict=False)
+        ]
+
+    @property
+    def not_asked_for(self) -> list[str]:
+        """The names of restored states that the function has not declared yet. May be read from any thread."""
+        return [name for name, _ in list(self._restored)]
 
     def _list(self, descriptor: ListStateDescriptor[Any], redistribution: Redistribution) -> OperatorList:
         of = type_info(descriptor.type)
@@ -192,6 +214,9 @@ class _Codec:
         self.type = self._serializer.type
         self.spec = self._serializer.spec
 
+    def decode_one(self, element: bytes) -> Any:
+        return self._serializer.decode_one(element)
+
     def fixed(self, elements: list[Any]) -> list[Any] | tuple[bytes, ...]:
         """Return the elements protected from changes: themselves if they are immutable."""
         of = self._serializer.type
@@ -220,6 +245,40 @@ class _Codec:
             if verdict.convert is None:
                 return list(map(self._serializer.decode_one, part.elements))
             return list(map(verdict.convert, map(serializer_from_spec(part.type).decode_one, part.elements)))
+
+
+@dataclass(frozen=True)
+class ReadableState:
+    """One state as it was when captured. Encodes and decodes in the thread of the reader."""
+
+    name: str
+    redistribution: Redistribution
+    codec: _Codec
+    elements: list[Any] | tuple[bytes, ...]
+
+    @property
+    def type(self) -> str:
+        """The durable text of the element type; elements of broadcast state are pairs."""
+        return self.codec.spec
+
+    def encoded(self, place: int) -> bytes:
+        if isinstance(self.elements, tuple):
+            return self.elements[place]
+        return self.codec.encode([self.elements[place]])[0]
+
+    def filter_of(self, text: str) -> Callable[[int], bool]:
+        """Return the filter of elements by place: of broadcast state by their keys, of lists by the elements."""
+        of = self.codec.type
+        is_broadcast = self.redistribution is Redistribution.BROADCAST
+        matches = TextFilter(text, of.fields[0][1] if is_broadcast else of)
+
+        def is_wanted(place: int) -> bool:
+            element = self.elements[place]
+            if isinstance(self.elements, tuple):
+                element = self.codec.decode_one(element)
+            return matches(element[0] if is_broadcast else element)
+
+        return is_wanted
 
 
 class _Checks:
@@ -255,6 +314,9 @@ class OperatorList:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self._elements)
 
     def clear(self) -> None:
         self._elements, self._is_shared = [], False

@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
+import pyarrow as pa
+
 from checkdam.connectors.contract import SinkWriter
 from checkdam.graph.operators import FilterKind, MapKind, Operator
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import SideOutputs
+from checkdam.runtime.slot.timers import Timers
 from checkdam.types.batch import Batch
+from checkdam.types.projection import projection_of
 from checkdam.types.record_copies import copier, extending
+from checkdam.types.type_info import TypeInfo
 
 
 class PlainProcess(Process):
@@ -22,6 +27,7 @@ class PlainProcess(Process):
 
     def __init__(self, operator: Operator, call: Callable[[Any], Any]) -> None:
         self._operator = operator
+        self._call = call
         self._is_map = isinstance(operator.kind, MapKind)
         self._results = _results_of(operator, call)
 
@@ -47,6 +53,27 @@ class PlainProcess(Process):
             produced += some
             given += repeat(stamp, len(some))
         return produced, given
+
+
+class ColumnMap(PlainProcess):
+    """Runs a map that only picks fields: columns stay columns. Records that exist as objects go through the function,
+    since they have not been converted to the declared type.
+    """
+
+    def __init__(self, operator: Operator, call: Callable[[Any], Any]) -> None:
+        super().__init__(operator, call)
+        self._for: TypeInfo | None = None
+        self._project: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
+        if batch.type is not self._for:
+            self._for = batch.type
+            projection = projection_of(self._call, batch.type)
+            self._project = None if projection is None else projection.columns(batch.type, self._operator.output_type)
+        if batch.has_rows or self._project is None:
+            return super().__call__(batch, keys, side)
+        columns = self._project(batch.columns)
+        return Batch(self._operator.output_type, columns=columns, timestamps=batch.timestamps)
 
 
 def _results_of(operator: Operator, call: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
@@ -85,14 +112,12 @@ class UnkeyedProcess(Process):
         call: Callable[[Any, Any], Iterable[Any] | None],
         ctx: Any,
         outputs: SideOutputs | None = None,
-        where: str | None = None,
     ) -> None:
         self._operator = operator
         self._time = time
         self._call = call
         self._ctx = ctx
         self._outputs = outputs
-        self._where = where
         self._copier = copier(operator.output_type)
 
     def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> Batch:
@@ -103,24 +128,57 @@ class UnkeyedProcess(Process):
         stamps: list[int | None] = []
         value = None
         try:
-            for value, time.timestamp in zip(
-                batch.rows, times if times is not None else repeat(None, len(batch)), strict=True
-            ):
+            if times is None:
+                for value in batch.rows:
+                    some = call(value, ctx)
+                    if some is not None:
+                        extend(some)
+                return Batch(self._operator.output_type, rows=produced)
+            for value, time.timestamp in zip(batch.rows, times, strict=True):
                 some = call(value, ctx)
                 if some is not None:
                     extend(some)
                     stamps.extend(repeat(time.timestamp, len(produced) - len(stamps)))
         except Exception as cause:
-            raise user_error(self._operator, value, cause, where=self._where) from cause
+            raise user_error(self._operator, value, cause) from cause
         finally:
             time.timestamp = None
-        return Batch(self._operator.output_type, rows=produced, timestamps=None if times is None else stamps)
+        return Batch(self._operator.output_type, rows=produced, timestamps=stamps)
 
     def advance(self, watermark: int) -> None:
         self._time.advance(watermark)
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
         return self._outputs.take() if self._outputs is not None else {}
+
+
+class SinkFunctionProcess(Process):
+    """Runs a sink's function on a stream without keys; what the function returns is ignored."""
+
+    def __init__(self, operator: Operator, time: OperatorTime, invoke: Callable[[Any, Any], Any], ctx: Any) -> None:
+        self._operator = operator
+        self._time = time
+        self._invoke = invoke
+        self._ctx = ctx
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> None:
+        time, invoke, ctx = self._time, self._invoke, self._ctx
+        times = batch.timestamps
+        value = None
+        try:
+            if times is None:
+                for value in batch.rows:
+                    invoke(value, ctx)
+                return
+            for value, time.timestamp in zip(batch.rows, times, strict=True):
+                invoke(value, ctx)
+        except Exception as cause:
+            raise user_error(self._operator, value, cause, where="invoke") from cause
+        finally:
+            time.timestamp = None
+
+    def advance(self, watermark: int) -> None:
+        self._time.advance(watermark)
 
 
 class BroadcastProcess(Process):
@@ -142,6 +200,10 @@ class BroadcastProcess(Process):
     @property
     def next_due(self) -> int | None:
         return self._main.next_due
+
+    @property
+    def timers(self) -> Timers | None:
+        return self._main.timers
 
 
 class PassThrough(Process):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from checkdam.types.batch import Batch
+
+if TYPE_CHECKING:
+    from checkdam.runtime.slot.timers import Timers
 
 
 class Process:
@@ -40,6 +44,11 @@ class Process:
     @property
     def next_due(self) -> int | None:
         """The time of its next processing-time timer, in milliseconds since 1970."""
+        return None
+
+    @property
+    def timers(self) -> Timers | None:
+        """Its timers, for readers between epochs; None if it has none."""
         return None
 
     def end_of_input(self) -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,8 @@ import pyarrow.flight as flight
 from checkdam.errors import SlotLostError
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.live_state.query_connection import QueryAccess, QueryConnection
+from checkdam.runtime.logs.log_reader import LogFile, LogPart
 from checkdam.runtime.slot.control_messages import (
     AWAIT,
     TASK_REPORTS,
@@ -30,7 +31,7 @@ from checkdam.runtime.slot.control_messages import (
     unpack_error,
 )
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
-from checkdam.runtime.slot.slot_server import QUERIES, TOKEN_HEADER
+from checkdam.runtime.slot.slot_server import TOKEN_HEADER
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.runtime.slot.stack_dump import last_dump
 from checkdam.runtime.stalls import Stall
@@ -50,19 +51,22 @@ class SlotAddress:
     location: str
     host: str
     pid: int
+    queries: str = ""  # the location of its socket for queries
 
 
 class RemoteSlot:
     """A slot as the driver sees it. Every call ends within the heartbeat's timeout if the slot does not answer."""
 
-    def __init__(self, address: SlotAddress, token: str, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(
+        self, address: SlotAddress, token: str, heartbeat: Heartbeat | None = None, query_token: str = ""
+    ) -> None:
         self.address = address
         self._client = flight.FlightClient(address.location)
         self._token = token
         self._heartbeat = heartbeat or Heartbeat()
-        self._options = _options(token)
+        self._query_token = query_token
         self._querying = threading.Lock()
-        self._queries: tuple[Any, Any] | None = None
+        self._queries: QueryConnection | None = None
         self._is_closing = False
 
     @property
@@ -80,6 +84,10 @@ class RemoteSlot:
     @property
     def location(self) -> str:
         return self.address.location
+
+    @property
+    def query_access(self) -> QueryAccess:
+        return QueryAccess(self.address.queries, self._query_token)
 
     def configure(self, setup: SlotSetup) -> None:
         self._call("configure", _packed(setup))
@@ -116,22 +124,27 @@ class RemoteSlot:
         with self._querying:
             try:
                 if self._queries is None:
-                    descriptor = flight.FlightDescriptor.for_command(QUERIES)
-                    self._queries = self._client.do_exchange(descriptor, self._options)
-                    self._queries[0].begin(pa.schema([]))
-                writer, reader = self._queries
-                writer.write_metadata(request)
-                return reader.read_chunk().app_metadata.to_pybytes()  # type: ignore[no-any-return]
-            except (flight.FlightError, pa.ArrowException, OSError, StopIteration) as error:
+                    self._queries = QueryConnection(self.query_access)
+                return self._queries.ask(request)
+            except OSError as error:
                 self._end_queries()
                 raise self._lost() from error
 
+    def log_files(self) -> list[LogFile]:
+        return self._call("log_files", timeout=_SHORT_SECONDS)  # type: ignore[no-any-return]  # a wire call
+
+    def read_log(self, name: str, offset: int, length: int, id: int | None) -> bytes | None:
+        """Return a part of a log file on the slot's machine; None if there is no such file."""
+        return self._call("read_log", name, offset, length, id, timeout=_SHORT_SECONDS)  # type: ignore[no-any-return]
+
+    def tail_log(self, name: str, cursor: str | None, limit: int) -> LogPart | None:
+        return self._call("tail_log", name, cursor, limit, timeout=_SHORT_SECONDS)  # type: ignore[no-any-return]
+
     def _end_queries(self) -> None:
-        """Close the exchange of queries, so that no caller waits for another. The caller holds the lock."""
-        exchange, self._queries = self._queries, None
-        if exchange is not None:
-            with suppress(flight.FlightError, pa.ArrowException, OSError):  # left open it would log an error
-                exchange[0].close()
+        """Close the connection for queries. The caller holds the lock."""
+        connection, self._queries = self._queries, None
+        if connection is not None:
+            connection.close()
 
     def hold(self, on_beat: Callable[[Beat], None]) -> None:
         try:
@@ -157,9 +170,9 @@ class RemoteSlot:
             return  # it is gone already, or its answer cannot arrive any more
 
     def disconnect(self) -> None:
-        exchange = self._queries
-        if exchange is not None:
-            exchange[1].cancel()  # an unreachable slot never answers, and the thread that waits for it has the lock
+        connection = self._queries
+        if connection is not None:
+            connection.close()  # an unreachable slot never answers, and the thread that waits for it has the lock
         with self._querying:
             self._end_queries()
         self._client.close()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import itertools
+import logging
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import cloudpickle
@@ -20,6 +20,7 @@ from checkdam.clock import SystemClock
 from checkdam.errors import CheckdamError, SlotLostError
 from checkdam.ids import Epoch
 from checkdam.runtime.heartbeat import Heartbeat, Silence
+from checkdam.runtime.logs.log_reader import LogDirectory
 from checkdam.runtime.slot.control_messages import (
     AWAIT,
     TASK_REPORTS,
@@ -30,6 +31,7 @@ from checkdam.runtime.slot.control_messages import (
     pack_pending,
     unpack_arguments,
 )
+from checkdam.runtime.slot.cycle_collection import CycleCollector
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_watch import SlotWatch
 from checkdam.runtime.slot.task import SlotTask
@@ -37,8 +39,8 @@ from checkdam.runtime.stalls import Stall
 from checkdam.storage.memory_storage import open_elsewhere
 
 TOKEN_HEADER = "x-checkdam-token"
-QUERIES = b"queries"
-"""The command of an exchange that carries queries of live state instead of records."""
+
+_log = logging.getLogger(__name__)
 
 _SWITCH_SECONDS = 0.0005
 _USUAL_SWITCH_SECONDS = sys.getswitchinterval()
@@ -51,8 +53,11 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     the call takes.
     """
 
-    def __init__(self, location: str, token: str, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(
+        self, location: str, token: str, heartbeat: Heartbeat | None = None, logs: LogDirectory | None = None
+    ) -> None:
         super().__init__(location, middleware={"token": TokenCheck(token)})
+        self._logs = logs
         self._heartbeat = heartbeat or Heartbeat()
         self._watch = SlotWatch(self._heartbeat.interval, SystemClock())
         self._calls: dict[int, _Call] = {}
@@ -60,6 +65,7 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.silence = Silence(self._heartbeat.timeout)  # of the driver
         self.on_await: Callable[[], None] = lambda: None  # called repeatedly while a call takes long
         self._task: SlotTask | None = None
+        self._cycles = CycleCollector()
         self._handlers: Mapping[str, Callable[..., Any]] = {
             "configure": self._on_configure,
             "end_epoch": self._on_end_epoch,
@@ -70,6 +76,9 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             "aborted": self._on_aborted,
             "released": self._on_released,
             "hold": self._on_hold,
+            "log_files": self._on_log_files,
+            "read_log": self._on_read_log,
+            "tail_log": self._on_tail_log,
             "die": self._on_die,
             "close": self._on_close,
             TASK_REPORTS: self._on_task_reports,
@@ -79,15 +88,15 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.stopped = threading.Event()
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        if descriptor.command == QUERIES:
-            self._answer_queries(reader, writer)
-            return
         level, epoch = msgspec.msgpack.decode(descriptor.command, type=tuple[int, int])
         try:
             with self._lock:
                 self._exchange(level, Epoch(epoch), reader, writer)
         except BaseException as error:  # noqa: BLE001  user code may also call sys.exit()
-            writer.write_metadata(pack_error(error))  # as a message: a status cannot hold a long text
+            try:
+                writer.write_metadata(pack_error(error))  # as a message: a status cannot hold a long text
+            finally:  # only now, as a disk may hang; the driver shows it, so this is for readers of the log alone
+                _log.error("level %d of epoch %d failed", level, epoch, exc_info=error, extra={"is_known": True})
             for _ in reader:
                 pass  # if its writes failed, the client would lose results in transit; it stops soon
 
@@ -101,19 +110,11 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         for produced in self._watch.watched(work, run.finish()):
             writer.write_batch(produced)
 
-    def _answer_queries(self, reader: Any, writer: Any) -> None:
-        """Answer each message of queries with one message, until the driver has no more.
-
-        One exchange serves all queries: separate calls would each have to acquire Python's lock several times, and wait
-        for it each time while records are processed.
-        """
-        queries = self._configured().queries
-        while not self.stopped.is_set():
-            try:
-                asked = reader.read_chunk().app_metadata
-            except StopIteration:
-                return
-            writer.write_metadata(queries.answer(asked.to_pybytes(), self._lock))
+    def answer_queries(self, request: bytes) -> bytes:
+        """Answer a message of queries of live state. Any thread may call this, while records are processed."""
+        if self.stopped.is_set():
+            raise SlotLostError("the slot has ended")
+        return self._configured().queries.answer(request, self._lock)
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         if action.type != TASK_REPORTS:
@@ -153,13 +154,18 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         """Set the slot up for a job. The setup holds user code; only the driver has the token to send one."""
         self.configured.set()
         with self._at_work("configure"):
-            self._task = _task(cloudpickle.loads(setup))
+            unpacked = cloudpickle.loads(setup)
+            self._task = _task(unpacked)
             self._task.queries.on_change = _wait_less_for_python
             self._task.records_signal.on_count = self._beat_now
+            state = "restored" if unpacked.restore is not None else "empty"
+            _log.info("attempt %s begins after epoch %d, with %s state", unpacked.attempt, unpacked.last_epoch, state)
 
     def _on_end_epoch(self, epoch: Epoch, commit: bool) -> Any:  # noqa: FBT001  a wire call
         with self._at_work("end_epoch"):
-            return self._configured().end_epoch(epoch, commit=commit)
+            report = self._configured().end_epoch(epoch, commit=commit)
+            self._cycles.epoch_ended(report.memory)
+            return report
 
     def _on_end_of_input(self) -> None:
         with self._at_work("end_of_input"):
@@ -189,6 +195,21 @@ class SlotServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _on_hold(self) -> None:
         self.stopped.wait()  # answers when the slot ends; the caller notices a death at once
+
+    def _on_log_files(self) -> Any:
+        with suppress(OSError):  # it has not written a line yet
+            return self._logs.files() if self._logs is not None else []
+        return []
+
+    def _on_read_log(self, name: str, offset: int, length: int, id: int | None) -> bytes | None:
+        with suppress(OSError):
+            return self._logs.read(name, offset, length, id) if self._logs is not None else None
+        return None
+
+    def _on_tail_log(self, name: str, cursor: str | None, limit: int) -> Any:
+        with suppress(OSError):
+            return self._logs.tail(name, cursor, limit) if self._logs is not None else None
+        return None
 
     def _on_die(self) -> None:
         os._exit(1)  # at once, whatever else is running
@@ -256,7 +277,7 @@ def _wait_less_for_python(is_published: bool) -> None:  # noqa: FBT001  the call
 def _failure(error: BaseException) -> bytes:
     """Pack an error for the driver, which gets only the text of one that is not Checkdam's own."""
     if not isinstance(error, CheckdamError):
-        traceback.print_exception(error)  # for the executor's log
+        _log.error("a call to the slot failed", exc_info=error)
     return pack_failure(error)
 
 

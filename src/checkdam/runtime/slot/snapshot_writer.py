@@ -21,6 +21,7 @@ from checkdam.ids import CheckpointId
 from checkdam.runtime.slot.context import SnapshotContext
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.operator_setup import OpenOperator
+from checkdam.runtime.slot.slot_files import SHARED
 from checkdam.state.snapshot_handles import (
     KeyedStateHandle,
     OperatorSnapshot,
@@ -33,10 +34,8 @@ from checkdam.state.snapshot_handles import (
 )
 from checkdam.storage.contract import Storage
 from checkdam.storage.filesystem import open_storage
+from checkdam.storage.local_copies import LocalCopies
 from checkdam.storage.memory_storage import ADVICE, FileTooLargeError
-
-SHARED = "shared"
-"""Directory of state files in a job's directory."""
 
 Operators = Mapping[int, OpenOperator]
 
@@ -129,6 +128,7 @@ class SnapshotWriter:
         storage: Storage | None,
         operators: Operators,
         executors: Callable[[str], Executor] = one_thread,
+        copies: LocalCopies | None = None,
     ) -> None:
         self._setup = setup
         self._storage = storage  # the job's own directory; None: no checkpoints, only savepoints
@@ -137,6 +137,9 @@ class SnapshotWriter:
         self._unpublished: dict[int, dict[CheckpointId, tuple[bytes, ...]]] = {}
         self._operator_files: dict[CheckpointId, _OperatorFiles] = {}  # of checkpoints in progress
         self._completed_files: _OperatorFiles = {}  # of the last completed one
+        self._copies = copies
+        self._files: dict[CheckpointId, frozenset[str]] = {}  # the paths that a checkpoint in progress refers to
+        self._completed_paths = frozenset[str]() if copies is None else copies.paths  # those of the last completed one
         self._writing = executors("snapshot")
         self._saving = executors("savepoint")
         self.lost_output: str | None = None  # set by the writing thread; no later checkpoint could cover it
@@ -193,10 +196,22 @@ class SnapshotWriter:
             self._operator_files.pop(settled, None)
         for _, store in stores(self._operators):
             store.completed(checkpoint_id)
+        self._remove_copies(checkpoint_id)
+
+    def _remove_copies(self, completed: CheckpointId) -> None:
+        """Remove the local copies that neither a completed checkpoint nor a later one refers to."""
+        referred = self._files.get(completed)
+        if self._copies is None or referred is None:
+            return
+        settled = [each for each in list(self._files) if each <= completed]
+        earlier = self._completed_paths.union(*(self._files.pop(each) for each in settled))
+        self._completed_paths = referred
+        self._copies.remove(earlier.difference(referred, *list(self._files.values())))
 
     def aborted(self, checkpoint_id: CheckpointId) -> None:
         """Forget a checkpoint; its files are removed when the writer is done with it."""
         self._operator_files.pop(checkpoint_id, None)
+        self._files.pop(checkpoint_id, None)
         for _, store in stores(self._operators):
             store.aborted(checkpoint_id)
         written = self._written.pop(checkpoint_id, None)
@@ -259,6 +274,8 @@ class SnapshotWriter:
         except BaseException:
             self._remove(taken.savepoint, [file for files in new_files.values() for file in files])
             raise
+        if self._copies is not None and taken.savepoint is None:
+            self._files[taken.checkpoint_id] = _paths(keyed, operator)
         operators = tuple(
             OperatorSnapshot(
                 uid=self._operators[op].uid,
@@ -363,3 +380,10 @@ def _state_bytes(keyed: KeyedStateHandle | None, operator: OperatorStateHandle |
         return in_files
     content = operator.content
     return in_files + (len(content) if isinstance(content, bytes) else content.size)
+
+
+def _paths(keyed: Mapping[int, KeyedStateHandle], operator: Mapping[int, OperatorStateHandle]) -> frozenset[str]:
+    """Return the paths of all files that a snapshot refers to."""
+    files = [file for handle in keyed.values() for file in handle.files]
+    files += [handle.content for handle in operator.values() if isinstance(handle.content, StateFile)]
+    return frozenset(file.path for file in files)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from checkdam.clock import Clock
 from checkdam.graph.functions import SourceFunction, callable_of
 from checkdam.graph.operators import Operator
+from checkdam.runtime.current_operator import CURRENT, label_of
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.slot.context import GeneratorContext, OperatorTime, SnapshotContext, YieldContext
 from checkdam.runtime.slot.generator_thread import GeneratorThread
@@ -67,7 +68,7 @@ class SourceProcess(Process):
         run, copying = callable_of(operator.function), copier(operator.output_type)
         self._generator = GeneratorThread(
             operator.name,
-            lambda: _records(run, context),
+            lambda: _records(run, context, operator),
             clock,
             copy=None if copying is None else copying.copy,
             capture=None if function is None else self._capture,
@@ -112,6 +113,11 @@ class SourceProcess(Process):
             raise captured
         return captured
 
+    @property
+    def last_captured(self) -> CapturedStates:
+        """The state at the yield of the last record passed on; nothing before the first, or if it failed."""
+        return self._captured if isinstance(self._captured, list) else []
+
     def end_of_input(self) -> None:
         """Stop where it is: it has not finished, and continues from here if the job is resumed."""
         self._is_paused = True
@@ -147,7 +153,10 @@ class SourceProcess(Process):
             raise self._generator.failure
 
 
-def _records(run: Callable[[Any], Iterable[Any] | None], context: GeneratorContext) -> Iterable[Any]:
+def _records(
+    run: Callable[[Any], Iterable[Any] | None], context: GeneratorContext, operator: Operator
+) -> Iterable[Any]:
+    CURRENT.set(label_of(operator))  # for as long as the generator's own thread lives
     records = run(context)
     if records is None:
         raise TypeError("run() returned None; it must yield the records, or return an iterable of them")

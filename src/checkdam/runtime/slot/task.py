@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
@@ -13,6 +14,7 @@ from checkdam.connectors.simple_sinks import PrintWriter
 from checkdam.errors import CheckdamError, SlotLostError, UserFunctionError
 from checkdam.graph.operators import SourceFunctionKind
 from checkdam.ids import CheckpointId, Epoch, SubtaskIndex
+from checkdam.runtime.current_operator import working_for
 from checkdam.runtime.failures import NO_RECORD, user_error
 from checkdam.runtime.live_state.slot_queries import SlotQueries
 from checkdam.runtime.slot.context import OperatorTime, SnapshotContext
@@ -21,13 +23,13 @@ from checkdam.runtime.slot.level import RunningLevel, RunningOperator, running_l
 from checkdam.runtime.slot.messages import EpochReport, SlotSetup
 from checkdam.runtime.slot.operator_setup import OpenOperator, SlotResources
 from checkdam.runtime.slot.process_memory import resident_bytes
+from checkdam.runtime.slot.slot_files import files_to_restore, own_files
 from checkdam.runtime.slot.snapshot_writer import SnapshotWriter, one_thread, stores, transactional
 from checkdam.runtime.slot.source_functions import RecordsSignal
 from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
-from checkdam.storage.contract import Storage
-from checkdam.storage.filesystem import open_storage
-from checkdam.storage.subtree import subtree
 from checkdam.types.type_info import register
+
+_log = logging.getLogger(__name__)
 
 
 class SlotTask:
@@ -43,7 +45,7 @@ class SlotTask:
         self._plan = setup.plan
         for of, info in setup.registered_types.items():
             register(of, info)
-        files = subtree(open_storage(setup.storage), setup.job_id) if setup.storage else None  # the job's own directory
+        files, copies = own_files(setup)
         clock = clock or SystemClock()
         self._time = OperatorTime(clock)
         self._event_time = EventTime(
@@ -57,16 +59,20 @@ class SlotTask:
             ended=_ended_sources(setup),
         )
         self.records_signal = RecordsSignal()
-        self._slot = SlotResources(setup, self._event_time, clock, _files_to_restore(setup), self.records_signal)
+        self._slot = SlotResources(setup, self._event_time, clock, files_to_restore(setup, files), self.records_signal)
         self._operators: dict[int, OpenOperator] = {}
         self._epoch = setup.last_epoch
         self._level_done = 0  # the last complete level of the current epoch
         self._broken: str | None = None
-        self._snapshots = SnapshotWriter(setup, files, self._operators, executors)
+        self._snapshots = SnapshotWriter(setup, files, self._operators, executors, copies)
         kept: dict[str, KeyedStateStore] = {}  # by uid
-        self.queries = SlotQueries(setup.subtask, kept, self._border)
+        read: dict[str, OpenOperator] = {}  # likewise
+        self.queries = SlotQueries(setup.subtask, kept, self._border, read)
         self._levels = self._open_levels()
+        if copies is not None and copies.reads:
+            _log.info("slot %d has restored %d files from local copies", setup.subtask, copies.reads)
         kept.update((str(self._operators[op].uid), store) for op, store in stores(self._operators))
+        read.update((str(opened.uid), opened) for opened in self._operators.values())
 
     def begin_level(self, level: int, epoch: Epoch) -> LevelRun:
         """Start one level of an epoch; refuse one that was applied already or comes too early.
@@ -102,8 +108,8 @@ class SlotTask:
         self._broken = None
         self._epoch, self._level_done = epoch, 0
         self.queries.epoch_ended(epoch)
-        entries = {op: store.key_count for op, store in stores(self._operators)}
-        operators = {op: each.take_counts(entries.get(op, 0)) for op, each in running.items()}
+        held = {op: store.count() for op, store in stores(self._operators)}
+        operators = {op: each.take_counts(held.get(op)) for op, each in running.items()}
         writers = [opened.writer for opened in self._operators.values()]
         printed = [line for writer in writers if isinstance(writer, PrintWriter) for line in writer.take_lines()]
         committables = (
@@ -118,7 +124,6 @@ class SlotTask:
             operators,
             tuple(printed),
             committables,
-            keys=sum(entries.values()),
             event_time=self._event_time.largest,
             watermarks=self._event_time.reached,
             unfinished_sources=not all(process.is_finished for process in processes),
@@ -127,6 +132,7 @@ class SlotTask:
             next_due=min((due for due in dues if due is not None), default=None),
             received={edge: n for level in self._levels.values() for edge, n in level.take_received().items()},
             memory=resident_bytes(),
+            metrics={op: values for op, opened in self._operators.items() if (values := opened.metrics.read())},
         )
 
     def end_of_input(self) -> None:
@@ -181,7 +187,8 @@ class SlotTask:
         for opened in reversed(self._operators.values()):
             for closing in opened.closings():
                 try:
-                    closing()
+                    with working_for(opened.operator):
+                        closing()
                 except Exception as error:  # noqa: BLE001  user code may raise anything; the others must close too
                     errors.append(user_error(opened.operator, NO_RECORD, error, where="close"))
         self._operators.clear()
@@ -231,11 +238,6 @@ def _ended_sources(setup: SlotSetup) -> Iterator[tuple[int, int]]:
                 for subtask in map(SubtaskIndex, range(width)):
                     if setup.restore.had_finished(op.uid, subtask, width):
                         yield op.id, subtask
-
-
-def _files_to_restore(setup: SlotSetup) -> Storage | None:
-    restore = setup.restore
-    return None if restore is None else subtree(open_storage(restore.storage), restore.directory)
 
 
 class LevelRun:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice, repeat
 from typing import Any, Final, Protocol
 
 from checkdam.backends.contract import NO_KEY, KeyedStateStore
@@ -67,7 +67,8 @@ class TimerQueue:
     """The timers of one domain of one operator in one subtask.
 
     Every timer is an entry of the keyed state, so it is part of each snapshot and moves with its key group. In memory
-    the timers of one time are together, and a heap finds the next time.
+    the timers of one time are together, and a heap finds the next time. The store holds no second copy: it asks for
+    the changes when an epoch ends, and for all timers when it writes a full snapshot.
     """
 
     def __init__(self, store: KeyedStateStore, domain: TimeDomain, window: TypeInfo | None = None) -> None:
@@ -75,18 +76,32 @@ class TimerQueue:
         self.domain = domain
         self._current: CurrentHolder = store if window is None else KeyAndWindow(store)
         self._has_windows = window is not None
-        self._kept = store.table(timer_state(domain, window))
-        self._at: dict[int, dict[Any, None]] = {}  # by time: the holders of timers, in the order of registration
+        self.window_type = window
+        self._at: dict[int, dict[Any, Any]] = {}  # by time: the holders of timers with their entries, as registered
         self._times: list[int] = []  # a heap of the times in `_at`
         self._count = 0
+        self._changed: list[Any] = []  # the entries added and removed since `take_changes`, in order
+        self._is_added: list[bool] = []  # for each of them
         self._firing: int | None = None  # the time of the timer that fires now
         self._is_ending = False  # whether it fires because all input has ended
         self._waiting: dict[tuple[int, Any], None] = {}  # registered while firing, for the next round
-        for entry, _ in self._kept.all():
-            self._insert(entry[-1], entry[0] if window is None else entry[:2])
+        for entry in store.kept_set(timer_state(domain, window), self):
+            self._at.setdefault(entry[-1], {})[entry[0] if window is None else entry[:2]] = entry
+            self._count += 1
+        self._times = sorted(self._at)  # which is a heap
 
     def __len__(self) -> int:
         return self._count
+
+    def members(self) -> Iterator[Any]:
+        """Return the entry of each timer."""
+        return chain.from_iterable(map(dict.values, self._at.values()))
+
+    def take_changes(self) -> tuple[list[Any], list[bool]]:
+        """Return what was added and removed since the last call, as `MemberOwner` promises."""
+        changes = self._changed, self._is_added
+        self._changed, self._is_added = [], []
+        return changes
 
     @property
     def holders(self) -> Iterator[Any]:
@@ -95,59 +110,42 @@ class TimerQueue:
 
     def register(self, timestamp: int) -> None:
         """Register a timer of the current key; idempotent."""
-        _check(timestamp)
+        if type(timestamp) is not int or not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+            _check(timestamp)
         holder = self._current.current_key
         held = self._at.get(timestamp)
         if held is not None and holder in held:
             return
         if self._firing is not None and self._waits(timestamp, holder):
-            if (timestamp, holder) in self._waiting:
-                return
             self._waiting[timestamp, holder] = None
-            self._count += 1
+            return
+        entry = (*holder, timestamp) if self._has_windows else (holder, timestamp)
+        if held is None:
+            self._at[timestamp] = {holder: entry}
+            heapq.heappush(self._times, timestamp)
         else:
-            self._insert(timestamp, holder)
-        self._kept.put(self._entry(holder, timestamp), True)  # noqa: FBT003  the value of the entry is irrelevant
+            held[holder] = entry
+        self._count += 1
+        self._changed.append(entry)
+        self._is_added.append(True)
 
     def register_all(self, timestamp: int, holders: Collection[Any]) -> None:
         """Register a timer for each of these holders; idempotent."""
-        held = self._at.get(timestamp)
-        if held is None:
-            held = self._at[timestamp] = {}
-            heapq.heappush(self._times, timestamp)
-        before = len(held)
-        held.update(dict.fromkeys(holders))
-        self._count += len(held) - before
-        self._kept.put_all({self._entry(holder, timestamp): True for holder in holders})
+        self.register_each((timestamp, holder) for holder in holders)
 
     def register_each(self, timers: Iterable[tuple[int, Any]]) -> None:
         """Register timers, given by time and holder; idempotent. Not while timers fire."""
-        added = {}
-        for timestamp, holder in timers:
-            held = self._at.get(timestamp)
-            if held is None:
-                held = self._at[timestamp] = {}
-                heapq.heappush(self._times, timestamp)
-            elif holder in held:
-                continue
-            held[holder] = None
-            added[self._entry(holder, timestamp)] = True
-        self._count += len(added)
-        self._kept.put_all(added)
-
-    def delete_each(self, timers: Iterable[tuple[int, Any]]) -> None:
-        """Delete timers, given by time and holder, as far as they exist. Not while timers fire."""
-        removed = []
         for timestamp, holder in timers:
             held = self._at.get(timestamp)
             if held is None or holder not in held:
-                continue
-            del held[holder]
-            if not held:
-                self._forget_time(timestamp)
-            removed.append(self._entry(holder, timestamp))
-        self._count -= len(removed)
-        self._kept.remove_all(removed)
+                self._insert(timestamp, holder)
+
+    def delete_each(self, timers: Iterable[tuple[int, Any]]) -> None:
+        """Delete timers, given by time and holder, as far as they exist. Not while timers fire."""
+        for timestamp, holder in timers:
+            held = self._at.get(timestamp)
+            if held is not None and holder in held:
+                self._drop(timestamp, held, holder)
 
     def delete(self, timestamp: int) -> None:
         """Delete a timer of the current key, if it exists."""
@@ -155,15 +153,9 @@ class TimerQueue:
         holder = self._current.current_key
         held = self._at.get(timestamp)
         if held is not None and holder in held:
-            del held[holder]
-            if not held and timestamp != self._firing:
-                self._forget_time(timestamp)
+            self._drop(timestamp, held, holder)
         elif (timestamp, holder) in self._waiting:
             del self._waiting[timestamp, holder]
-        else:
-            return
-        self._count -= 1
-        self._kept.remove(self._entry(holder, timestamp))
 
     def due(self, until: int) -> Iterator[int]:
         """Remove and yield, one by one, the timers up to this time; the holder of each is current while it is handled.
@@ -171,51 +163,107 @@ class TimerQueue:
         No key is current afterwards, also when handling a timer fails.
         """
         self._is_ending = until == MAX_WATERMARK
+        at, current = self._at, self._current
+        changed, is_added = self._changed.append, self._is_added.append
+        ahead: list[int] = []  # due times that are no longer in the heap, the earliest last
         try:
-            while (timestamp := self.next_time) is not None and timestamp <= until:
+            while ahead or (ahead := self._take_times(until)[::-1]):
+                if self._times and self._times[0] < ahead[-1]:
+                    ahead.append(heapq.heappop(self._times))  # registered by a timer that fired
+                timestamp = ahead.pop()
+                held = at.get(timestamp)
+                if held is None:
+                    continue  # deleted by an earlier one
                 self._firing = timestamp
-                held = self._at[timestamp]
                 for holder in list(held):
-                    if holder not in held:
-                        continue  # deleted by an earlier one
-                    del held[holder]
+                    entry = held.pop(holder, None)
+                    if entry is None:
+                        continue  # likewise
                     self._count -= 1
-                    self._kept.remove(self._entry(holder, timestamp))
-                    self._current.current_key = holder
+                    changed(entry)
+                    is_added(False)  # noqa: FBT003  an element
+                    current.current_key = holder
                     yield timestamp
+                del at[timestamp]
         finally:
-            self._current.current_key = NO_KEY
+            current.current_key = NO_KEY
+            if self._firing in at:
+                ahead.append(self._firing)  # handling a timer failed
             self._firing = None
+            for timestamp in ahead:
+                heapq.heappush(self._times, timestamp)
             waiting, self._waiting = self._waiting, {}
-            self._count -= len(waiting)
             for timestamp, holder in waiting:
                 self._insert(timestamp, holder)
 
     def take_due(self, until: int) -> list[tuple[int, list[Any]]]:
         """Remove and return the timers up to this time, by time, each time with all its holders."""
         due = []
-        while (timestamp := self.next_time) is not None and timestamp <= until:
-            due.append((timestamp, list(self._at.pop(timestamp))))
-            heapq.heappop(self._times)
-        entries = [self._entry(holder, timestamp) for timestamp, holders in due for holder in holders]
-        self._count -= len(entries)
-        self._kept.remove_all(entries)
+        for timestamp in self._take_times(until):
+            held = self._at.pop(timestamp, None)
+            if held is not None:
+                due.append((timestamp, list(held)))
+                self._changed += held.values()
+                self._is_added += repeat(False, len(held))  # noqa: FBT003  an element
+                self._count -= len(held)
         return due
+
+    def _take_times(self, until: int) -> list[int]:
+        """Remove the times up to this one from the heap and return them, the earliest first."""
+        times = self._times
+        taken: list[int] = []
+        one_by_one = max(_FEW, len(times) // 8)
+        while times and times[0] <= until:
+            if len(taken) == one_by_one:  # so many that a look at all is quicker
+                taken += sorted([time for time in times if time <= until])
+                times = self._times = [time for time in times if time > until]
+                heapq.heapify(times)
+                break
+            taken.append(heapq.heappop(times))
+        return taken
 
     @property
     def next_time(self) -> int | None:
         """The time of the earliest timer."""
-        while self._times and not self._at.get(self._times[0]):
-            self._at.pop(heapq.heappop(self._times), None)
+        while self._times and self._times[0] not in self._at:
+            heapq.heappop(self._times)
         return self._times[0] if self._times else None
 
+    def earliest(self, count: int) -> list[tuple[int, Any]]:
+        """Return time and holder of at most this many timers, the earliest first, without looking at the others."""
+        found: list[tuple[int, Any]] = []
+        ahead = [(self._times[0], 0)] if self._times else []  # the next times, with their places in the heap
+        last = None
+        while ahead and len(found) < count:
+            timestamp, place = heapq.heappop(ahead)
+            if timestamp != last:  # a time may be in the heap twice: its timers were deleted, and others registered
+                found += ((timestamp, holder) for holder in islice(self._at.get(timestamp, ()), count - len(found)))
+            last = timestamp
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(self._times):
+                    heapq.heappush(ahead, (self._times[child], child))
+        return found
+
     def _insert(self, timestamp: int, holder: Any) -> None:
+        """Add a timer that does not exist."""
+        entry = self._entry(holder, timestamp)
         held = self._at.get(timestamp)
         if held is None:
-            held = self._at[timestamp] = {}
+            self._at[timestamp] = {holder: entry}
             heapq.heappush(self._times, timestamp)
-        held[holder] = None
+        else:
+            held[holder] = entry
         self._count += 1
+        self._changed.append(entry)
+        self._is_added.append(True)
+
+    def _drop(self, timestamp: int, held: dict[Any, Any], holder: Any) -> None:
+        """Delete a timer that exists, from the timers of its time."""
+        self._changed.append(held.pop(holder))
+        self._is_added.append(False)
+        self._count -= 1
+        if not held and timestamp != self._firing:
+            self._forget_time(timestamp)
 
     def _forget_time(self, timestamp: int) -> None:
         """Drop a time without timers. Its entry in the heap stays until it is reached, or there are too many."""
@@ -278,6 +326,10 @@ class Timers:
         self.register_processing_time_timer = self.processing.register
         self.delete_event_time_timer = self.event.delete
         self.delete_processing_time_timer = self.processing.delete
+
+    @property
+    def queues(self) -> tuple[TimerQueue, TimerQueue]:
+        return self.event, self.processing
 
     @property
     def current_processing_time(self) -> int:

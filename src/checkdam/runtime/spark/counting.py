@@ -10,18 +10,18 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from checkdam.runtime.slot.level import RunningLevel
 from checkdam.runtime.slot.messages import OperatorCounts
 
-Totals = dict[int, OperatorCounts]
+Totals = dict[tuple[int, int], OperatorCounts]  # by operator and subtask
 
 
 class _Sum(AccumulatorParam[Totals]):  # type: ignore[misc]  # pyspark's types are not followed
-    """Adds counts by operator."""
+    """Adds counts by operator and subtask."""
 
     def zero(self, value: Totals) -> Totals:
         return {}
 
     def addInPlace(self, value1: Totals, value2: Totals) -> Totals:  # noqa: N802  Spark's names
-        for operator, more in value2.items():
-            value1[operator] = _added(value1.get(operator, OperatorCounts()), more)
+        for of, more in value2.items():
+            value1[of] = _added(value1.get(of, OperatorCounts()), more)
         return value1
 
 
@@ -34,16 +34,16 @@ class SourceCounting:
     def __init__(self, context: SparkContext) -> None:
         self.accumulator: Accumulator[Totals] = context.accumulator({}, _Sum())
 
-    def take(self) -> Mapping[int, OperatorCounts]:
-        """Return the counts since the last call, by operator. Called on the driver, between epochs."""
+    def take(self) -> Mapping[tuple[int, int], OperatorCounts]:
+        """Return the counts since the last call, by operator and subtask. Called on the driver, between epochs."""
         taken: Totals = self.accumulator.value
         self.accumulator.value = {}
         return taken
 
 
-def tell(accumulator: Accumulator[Totals], level: RunningLevel) -> None:
+def tell(accumulator: Accumulator[Totals], level: RunningLevel, subtask: int) -> None:
     """Report the counts of a task's operators. Called in the task, after its last record."""
-    accumulator.add({operator: running.take_counts() for operator, running in level.operators.items()})
+    accumulator.add({(operator, subtask): running.take_counts() for operator, running in level.operators.items()})
 
 
 def _added(a: OperatorCounts, b: OperatorCounts) -> OperatorCounts:

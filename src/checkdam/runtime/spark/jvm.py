@@ -15,8 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from checkdam.runtime.logs.line_stream import beneath
+
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+MARKER = "\x1e"
+"""The first character of a line that has been written to a log file already."""
+
 _UNCAUGHT = 'Exception in thread "main" '
 _REASON_SECONDS = 5.0
 _NOISE = re.compile(
@@ -26,6 +31,9 @@ _NOISE = re.compile(
     r"|Using Spark's default log4j profile|Setting default log level|To adjust logging level"
     r"|.*/pyspark/.*Warning: )"
 )
+
+
+_is_output_read = False  # whether this process reads the output of its JVM
 
 
 def start_quietly(conf: SparkConf) -> None:
@@ -48,7 +56,20 @@ def start_quietly(conf: SparkConf) -> None:
         raise JvmNotStartedError(output.reason() or str(error)) from error
     os.close(jvm_end)
     output.pass_on()
+    global _is_output_read
+    _is_output_read = True
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def marker_for(session: SparkSession) -> str:
+    """Return the marker for lines that slots and workers have written to log files; "" if nobody would remove it."""
+    return MARKER if _is_output_read and is_on_one_machine(session) else ""
+
+
+def is_on_one_machine(session: SparkSession) -> bool:
+    """Return whether slots and tasks share the driver's file system and can use Unix sockets."""
+    master = str(session.sparkContext.master)
+    return master.startswith("local[") or master == "local"
 
 
 def leave_sigterm_to_driver(session: SparkSession) -> None:
@@ -108,5 +129,7 @@ class _JvmOutput:
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line)
-    sys.stderr.flush()
+    """Show a line; one that a slot has written to a log file goes past the driver's own log file."""
+    stream = beneath(sys.stderr) if line.startswith(MARKER) else sys.stderr
+    stream.write(line.removeprefix(MARKER))
+    stream.flush()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,12 +21,17 @@ from checkdam.ids import Epoch
 from checkdam.runtime.exchange_rows import EDGE, TO, Wire, has_own_key, wire_before
 from checkdam.runtime.failures import to_text
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.logs.log_reader import slot_process
+from checkdam.runtime.logs.process_logs import output_captured
 from checkdam.runtime.slot.level import NO_OUTPUT
 from checkdam.runtime.slot.record_check import check_text
 from checkdam.runtime.slot.slot_client import SlotAddress, exchange, report_task
 from checkdam.runtime.slot.source_level import source_level
 from checkdam.runtime.spark.counting import Totals, tell
+from checkdam.runtime.spark.slot_launcher import SlotOutput
 from checkdam.runtime.spark.task_watch import task_watch
+from checkdam.runtime.spark.worker_exit import end_quietly_when_cancelled
+from checkdam.runtime.spark.worker_memory import exempt_modules_from_search
 from checkdam.runtime.stalls import Stall
 from checkdam.types.batch import Batch
 from checkdam.types.output_columns import has_instants
@@ -41,9 +48,21 @@ class SlotsInReach:
     addresses: tuple[SlotAddress, ...]
     token: str
     heartbeat: Heartbeat
+    output: SlotOutput | None = None
+
+    def captured(self) -> AbstractContextManager[Any]:
+        """Return the context in which what this task prints goes to the files of a slot. Called in a task."""
+        if self.output is None:
+            return nullcontext()
+        context = TaskContext.get()
+        assert context is not None
+        subtask = context.partitionId()
+        slot = slot_process(self.addresses[subtask % len(self.addresses)].subtask)
+        return output_captured(self.output.logs, slot, subtask, self.output.marker, is_until_end=False)
 
     def watched(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return a wrapper that watches the task while it produces batches. Called in a task."""
+        end_quietly_when_cancelled()
         context = TaskContext.get()
         assert context is not None
         address = self.addresses[context.partitionId() % len(self.addresses)]
@@ -189,19 +208,28 @@ def _source_chain(
     source_type = chain[source].output_type
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        end_quietly_when_cancelled()
+        exempt_modules_from_search()
         watched = reach.watched()
         try:
-            level = source_level(operators, edges, wire, behind)
-            for batch in batches:
-                if batch.num_rows:
-                    check_text(operators[source].name, source_type, batch)
-                    yield from watched(level.bring(source, Batch(source_type, columns=batch)))
-            yield from watched(level.flush())
-            tell(counts, level)
+            with reach.captured():
+                level = source_level(operators, edges, wire, behind)
+                for batch in batches:
+                    if batch.num_rows:
+                        check_text(operators[source].name, source_type, batch)
+                        yield from watched(level.bring(source, Batch(source_type, columns=batch)))
+                yield from watched(level.flush())
+                tell(counts, level, _partition_id() % behind)
         except CheckdamError as error:
             raise RuntimeError(to_text(error, reach.token)) from None
 
     return run
+
+
+def _partition_id() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
 
 
 def _partition(plan: JobPlan, level: Level, wire: Wire) -> str:
@@ -236,6 +264,7 @@ def _through_slot(
     """Return the task of one subtask: it streams the partition through its slot and yields the results."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exempt_modules_from_search()
         context = TaskContext.get()
         assert context is not None
         epoch = Epoch(int(context.getLocalProperty(EPOCH_PROPERTY) or -1))

@@ -16,7 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from checkdam.errors import UsageError
-from checkdam.runtime.spark.jvm import JAVA_OPTIONS, JvmNotStartedError, leave_sigterm_to_driver, start_quietly
+from checkdam.runtime.spark.jvm import (
+    JAVA_OPTIONS,
+    JvmNotStartedError,
+    is_on_one_machine,
+    leave_sigterm_to_driver,
+    start_quietly,
+)
 from checkdam.state_reader.spark_source import register
 
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket is limited to about a hundred bytes
@@ -97,12 +103,6 @@ def _first_line(error: Exception) -> str:
     thrown = getattr(error, "java_exception", None)
     text = str(error if thrown is None else thrown.getMessage()).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
-
-
-def is_on_one_machine(session: SparkSession) -> bool:
-    """Return whether slots and tasks share the driver's file system and can use Unix sockets."""
-    master = str(session.sparkContext.master)
-    return master.startswith("local[") or master == "local"
 
 
 def socket_directory(session: SparkSession, work: Path) -> str | None:

@@ -21,14 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from checkdam.connectors.simple_sinks import SparkSink
-from checkdam.connectors.sources import StreamSource
+from checkdam.connectors.sources import SourceSpec, StreamSource
 from checkdam.errors import CheckdamError, EngineLostError, JobFailedError
 from checkdam.graph.levels import Edge, JobPlan
-from checkdam.graph.operators import SinkKind, SourceKind
+from checkdam.graph.operators import Operator, SinkKind, SourceKind
 from checkdam.ids import Attempt, Epoch, OperatorUid
+from checkdam.runtime.current_operator import working_for
 from checkdam.runtime.engine import RunEpoch, Slot
 from checkdam.runtime.failures import NO_RECORD, find_error, user_error
 from checkdam.runtime.heartbeat import Heartbeat
+from checkdam.runtime.logs.log_settings import LogSettings
 from checkdam.runtime.slot.messages import OperatorCounts
 from checkdam.runtime.slot.slot_client import RemoteSlot
 from checkdam.runtime.source_position import (
@@ -40,29 +42,42 @@ from checkdam.runtime.source_position import (
     job_sources,
 )
 from checkdam.runtime.spark.counting import SourceCounting
+from checkdam.runtime.spark.jvm import marker_for
 from checkdam.runtime.spark.offsets import Streams, capture, lay_out
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
+from checkdam.runtime.spark.query_settings import moved_to, session_for_sources, settings_for_query
 from checkdam.runtime.spark.session import socket_directory
-from checkdam.runtime.spark.slot_launcher import start_slots
+from checkdam.runtime.spark.slot_launcher import SlotOutput, SlotTokens, start_slots
+from checkdam.runtime.spark.source_backlog import SourceBacklog
 from checkdam.runtime.spark.source_frames import is_bounded, open_source, streams_in
 from checkdam.runtime.spark.spark_watch import SparkWatch
+from checkdam.types.type_info import TypeInfo
 
+_COMPRESSED = "spark.sql.inMemoryColumnarStorage.compressed"
 _PATIENCE_SECONDS = 10.0
+_PROGRESS_SECONDS = 1.0
 
 
 class SparkEngine:
     """Runs one job on Spark. Epoch 0 holds the static sources; the others are micro-batches."""
 
     def __init__(
-        self, session: SparkSession, plan: JobPlan, work: Path, heartbeat: Heartbeat, watch: SparkWatch
+        self,
+        session: SparkSession,
+        plan: JobPlan,
+        work: Path,
+        heartbeat: Heartbeat,
+        watch: SparkWatch,
+        logs: LogSettings | None = None,
     ) -> None:
         self._session = session
         self._plan = plan
         self._work = work
         self._heartbeat = heartbeat
         self._watch = watch
+        self._output = None if logs is None else SlotOutput(logs, marker_for(session))
         self._properties = session.sparkContext._jsc.sc().getLocalProperties().clone()  # of the executing thread
-        self._token = secrets.token_hex(16)
+        self._tokens = SlotTokens.new()
         self._query_directory = work / "query"
         self._stop = threading.Event()
         self._wake = threading.Event()  # the query has ended, or should end
@@ -80,17 +95,19 @@ class SparkEngine:
         self._streams = [source for source in self._sources if not source.is_static]
         self._read: set[OperatorUid] = set()  # the static sources that have been read
         self._streams_read = Streams(())  # by the query of this run
+        self._report_pending: Callable[[Mapping[int, int]], object] = lambda pending: None
 
     def first_epoch(self) -> Epoch:
         return Epoch(0 if self._static else 1)
 
     def start_slots(self, attempt: Attempt, count: int) -> Sequence[RemoteSlot]:
         self._stop.clear()
-        self._token = secrets.token_hex(16)  # what an earlier attempt left cannot talk to this one
+        self._tokens = SlotTokens.new()  # what an earlier attempt left cannot talk to this one
         sockets = socket_directory(self._session, self._work)
         with self._meanings(), self._in_thread_of_user(), self._as_group("start slots"):
-            addresses = start_slots(self._session, count, attempt, self._token, sockets, self._heartbeat)
-        return [RemoteSlot(address, self._token, self._heartbeat) for address in addresses]
+            addresses = start_slots(self._session, count, attempt, self._tokens, sockets, self._heartbeat, self._output)
+        tokens = self._tokens
+        return [RemoteSlot(address, tokens.token, self._heartbeat, tokens.queries) for address in addresses]
 
     def resume(self, last_epoch: Epoch, position: bytes) -> None:
         self._counting.take()  # of an epoch that failed
@@ -118,7 +135,12 @@ class SparkEngine:
                 self._run_query(slots, run_epoch)
 
     def _opened(self, sources: Sequence[JobSource]) -> dict[int, DataFrame]:
-        return {each.id: open_source(self._session, self._specs[each.id], self._types[each.id]) for each in sources}
+        return {each.id: self._open(self._specs[each.id], self._types[each.id]) for each in sources}
+
+    def _open(self, spec: SourceSpec, type: TypeInfo) -> DataFrame:
+        if not isinstance(spec, StreamSource):
+            return open_source(self._session, spec, type)
+        return moved_to(self._session, open_source(session_for_sources(self._session), spec, type))
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         with self._meanings(), self._in_thread_of_user():
@@ -159,6 +181,7 @@ class SparkEngine:
         sources = self._opened(self._streams)
         flow = self._flow(sources, slots)
         self._streams_read = streams_in(flow, list(sources.values()))
+        streams = self._streams_read.of_source
         self._lay_out()
         failures: list[BaseException] = []
         in_epoch = self._in_epoch = threading.Lock()  # a new one: a hanging epoch of an earlier query may hold the old
@@ -182,12 +205,17 @@ class SparkEngine:
         writer = writer.option("checkpointLocation", str(self._query_directory))
         if all(is_bounded(self._specs[source.id]) for source in self._streams):
             writer = writer.trigger(availableNow=True)
-        query = writer.start()
+        with settings_for_query(flow.sparkSession):
+            query = writer.start()
         ended = self._wake = threading.Event()  # a new one: the end of an earlier query is not this one's
         if self._stop.is_set():
             ended.set()
         threading.Thread(target=_watch, args=(query, ended), daemon=True, name="query-watch").start()
-        ended.wait()
+        backlog = SourceBacklog({each.id: of for each, of in zip(self._streams, streams, strict=True)})
+        while not ended.wait(_PROGRESS_SECONDS):
+            pending = backlog.read(query)
+            if pending is not None:
+                self._report_pending(pending)
         if self._stop.is_set():
             self._stop_query(query)
         if failures:
@@ -245,8 +273,11 @@ class SparkEngine:
     def _held_static(self) -> list[HeldSource]:
         return [source.held() for source in self._static if source.uid in self._read]
 
-    def source_counts(self) -> Mapping[int, OperatorCounts]:
+    def source_counts(self) -> Mapping[tuple[int, int], OperatorCounts]:
         return self._counting.take()
+
+    def watch_sources(self, report: Callable[[Mapping[int, int]], object]) -> None:
+        self._report_pending = report
 
     def _lay_out(self) -> None:
         """Write the query directory that the query starts with."""
@@ -262,7 +293,7 @@ class SparkEngine:
 
     def _flow(self, sources: dict[int, DataFrame], slots: Sequence[Slot]) -> DataFrame:
         addresses = tuple(slot.address for slot in slots if isinstance(slot, RemoteSlot))
-        reach = SlotsInReach(addresses, self._token, self._heartbeat)
+        reach = SlotsInReach(addresses, self._tokens.token, self._heartbeat, self._output)
         return job_dataframe(self._plan, self._session, sources, reach, self._counting.accumulator)
 
     def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
@@ -273,9 +304,8 @@ class SparkEngine:
             if not sinks:
                 flow.collect()
                 return
-            flow.persist()
             try:
-                flow.count()
+                _keep(flow)
                 for edge in sinks:
                     self._hand_over(edge, flow, epoch)
             finally:
@@ -286,17 +316,12 @@ class SparkEngine:
             raise self._meaning_of(failure) from failure
 
     def _hand_over(self, edge: Edge, flow: DataFrame, epoch: Epoch) -> None:
+        sink = next(op for op in self._plan.operators if op.id == edge.spark_sink)
         try:
-            self._spark_function(edge.spark_sink)(spark_sink_rows(self._plan, flow, edge), int(epoch))
+            with working_for(sink):
+                _spark_function(sink)(spark_sink_rows(self._plan, flow, edge), int(epoch))
         except Exception as cause:
             raise user_error("sink_to_spark", NO_RECORD, cause, where=f"epoch {epoch}") from cause
-
-    def _spark_function(self, sink: int | None) -> Callable[[DataFrame, int], None]:
-        kind = next(op.kind for op in self._plan.operators if op.id == sink)
-        assert isinstance(kind, SinkKind)
-        assert isinstance(kind.spec, SparkSink)
-        assert kind.spec.function is not None
-        return kind.spec.function
 
     def _meaning_of(self, failure: BaseException) -> BaseException:
         """Find the cause of one of Spark's exceptions: an error that a task signed, else its first line."""
@@ -305,9 +330,28 @@ class SparkEngine:
         if self._watch.is_lost(failure):
             return EngineLostError(self._watch.reason, hint="Start the job again; --resume latest goes on.")
         text = str(failure)
-        return find_error(text, self._token) or JobFailedError(
+        return find_error(text, self._tokens.token) or JobFailedError(
             f"Spark failed: {text.strip().splitlines()[0] if text.strip() else failure!r}"
         )
+
+
+def _spark_function(sink: Operator) -> Callable[[DataFrame, int], None]:
+    assert isinstance(sink.kind, SinkKind)
+    assert isinstance(sink.kind.spec, SparkSink)
+    assert sink.kind.spec.function is not None
+    return sink.kind.spec.function
+
+
+def _keep(flow: DataFrame) -> None:
+    """Compute a frame and keep its rows, without compressing what is read once or twice."""
+    conf = flow.sparkSession.conf
+    before = conf.get(_COMPRESSED, "true")
+    conf.set(_COMPRESSED, "false")
+    try:
+        flow.persist()
+        flow.count()
+    finally:
+        conf.set(_COMPRESSED, str(before))
 
 
 def _watch(query: StreamingQuery, ended: threading.Event) -> None:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 from checkdam.runtime.execution_target import PreparedJob
 from checkdam.runtime.janitor import work_directory
 from checkdam.runtime.job import Job
+from checkdam.runtime.local_copy_places import made
+from checkdam.runtime.spark.jvm import is_on_one_machine
 from checkdam.runtime.spark.memory_service import memory_served
 from checkdam.runtime.spark.session import running_session, spark_session, stop
 from checkdam.runtime.spark.spark_engine import SparkEngine
@@ -86,8 +89,14 @@ class SparkTarget:
         session.sparkContext._jsc.sc().setLocalProperties(properties)
         watch = SparkWatch(session, job.heartbeat)
         try:
-            with _use.job(), memory_served(job, session, work) as reachable:
-                yield PreparedJob(reachable, lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch))
+            with (
+                _use.job(),
+                memory_served(job, session, work) as served,
+                _with_local_copies(served, session) as reachable,
+            ):
+                yield PreparedJob(
+                    reachable, lambda plan: SparkEngine(session, plan, work, job.heartbeat, watch, job.logs)
+                )
         finally:
             self._unused.append(watch)
 
@@ -104,3 +113,13 @@ class SparkTarget:
         if self._work is None:
             self._work = work_directory(Path(tempfile.gettempdir()))
         return self._work
+
+
+@contextmanager
+def _with_local_copies(job: Job, session: SparkSession) -> Iterator[Job]:
+    """Make the directories of the job's local copies, if it wants any and its slots are on this machine."""
+    if job.local_copies is None or not is_on_one_machine(session):
+        yield replace(job, local_copies=None)
+        return
+    with made(job.local_copies, work_directory) as places:
+        yield replace(job, local_copies=places)

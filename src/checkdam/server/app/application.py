@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,11 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from checkdam.errors import CheckdamError
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import Endpoint
+from checkdam.server.app.endpoint import ApiCall, Endpoint
 from checkdam.server.app.http_errors import ErrorBody, RestError, status_of, unhandled
 from checkdam.server.app.security import Guard
 
 _LOG = logging.getLogger(__name__)
+Forward = Callable[[Endpoint, ApiCall, Request, bytes], Awaitable[Response | None]]
 
 _JSON = "application/json; charset=UTF-8"
 _BODY_TIMEOUT = 30.0  # seconds within which the whole body must arrive
@@ -44,14 +45,16 @@ def application(
     is_open: Callable[[str], bool] = lambda path: False,
     max_body: int = 16 << 20,
     allow_origin: str | None = None,
+    forward: Forward | None = None,
 ) -> Starlette:
     """Build the application that serves the endpoints, both with and without the prefix /v1.
 
-    A path for which `is_open` holds needs no token. If a handler fails, the client gets an error in Flink's form and
+    A path for which `is_open` holds needs no token. A request that has passed all checks is answered by `forward`, or
+    where that returns None by the endpoint's handler. If a handler fails, the client gets an error in Flink's form and
     the process keeps running.
     """
     # As in Flink, a literal segment takes precedence over a parameter, regardless of declaration order.
-    routes = [_route(endpoint, guard, max_body) for endpoint in sorted(endpoints, key=_precedence)]
+    routes = [_route(endpoint, guard, max_body, forward) for endpoint in sorted(endpoints, key=_precedence)]
     served = Router(routes, redirect_slashes=False)
     app = Starlette(
         routes=[Mount("/v1", app=served), *routes],
@@ -67,13 +70,16 @@ def _precedence(endpoint: Endpoint) -> list[int]:
     return [2 if segment.endswith(":path}") else int(segment.startswith("{")) for segment in segments]
 
 
-def _route(endpoint: Endpoint, guard: Guard, max_body: int) -> Route:
+def _route(endpoint: Endpoint, guard: Guard, max_body: int, forward: Forward | None) -> Route:
     async def serve(request: Request) -> Response:
         if endpoint.is_write:
             guard.check_origin(request.headers)
         body = await _body(request, max_body) if endpoint.body is not None else b""
         call = endpoint.read(request.path_params, request.query_params, body, request.headers)
         try:
+            answer = None if forward is None else await forward(endpoint, call, request, body)
+            if answer is not None:
+                return answer
             if endpoint.is_awaited:
                 result = await endpoint.handler(call)
             else:

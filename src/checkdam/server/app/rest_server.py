@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 import uvicorn
@@ -31,14 +33,17 @@ from checkdam.ids import JobId
 from checkdam.runtime.job_control import RunningJob
 from checkdam.server.all_endpoints import endpoints
 from checkdam.server.app.application import application
+from checkdam.server.app.forwarding import Forwarding
 from checkdam.server.app.security import Guard, check_binding, rest_token
 from checkdam.server.catalog.known_jobs import Archive, Jobs
+from checkdam.server.catalog.neighbours import Neighbours
 from checkdam.server.flink_api.operations import Operations
 from checkdam.server.page.page_files import is_page
 
 _LOG = logging.getLogger(__name__)
 _START_TIMEOUT = 30.0  # seconds
 _STOP_TIMEOUT = 5
+_VIEWERS_TIMEOUT = 5.0  # a page asks every 3 s by default
 _NEXT_PORTS = 100  # how many ports after rest.port to try when it is taken
 _PORTS = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
 
@@ -51,10 +56,11 @@ class RestServer:
         configuration: Configuration,
         archive: Archive | None = None,
         *,
+        neighbours: Neighbours | None = None,
         dispose: Callable[[str], None] = dispose_savepoint,
         clock: Clock | None = None,
     ) -> None:
-        self.jobs = Jobs(archive)
+        self.jobs = Jobs(archive, neighbours)
         self.operations = Operations(configuration.get(REST_ASYNC_STORE_DURATION), clock)
         self.token = rest_token(configuration)
         self._configuration = configuration
@@ -106,6 +112,14 @@ class RestServer:
         name = self._configuration.get(REST_ADDRESS) or ("localhost" if bound in ("0.0.0.0", "::") else bound)
         return f"http://[{name}]:{self._port}" if ":" in name else f"http://{name}:{self._port}"
 
+    @property
+    def urls_for_others(self) -> list[str]:
+        """The URLs for clients on other machines; none unless the server listens on all addresses."""
+        if self._configuration.get(REST_BIND_ADDRESS) not in ("0.0.0.0", "::") or self._configuration.get(REST_ADDRESS):
+            return []
+        names = [socket.gethostname().lower(), *own_addresses()]
+        return [f"http://[{name}]:{self._port}" if ":" in name else f"http://{name}:{self._port}" for name in names]
+
     def job_started(self, job: RunningJob) -> None:
         self.jobs.started(job)
 
@@ -113,11 +127,15 @@ class RestServer:
         self.jobs.ended(job_id)
 
     def close(self, grace: timedelta = timedelta(seconds=10)) -> None:
-        """Stop serving, after waiting at most `grace` for clients to fetch the results they are waiting for."""
+        """Stop serving, after waiting at most `grace` for clients to fetch the results they are waiting for.
+
+        Pages that show a job are waited for too, but shorter: until they have asked once more and know how it ended.
+        """
         thread = self._thread
         if self._uvicorn is None or thread is None:
             return
         self.operations.wait_until_fetched(grace.total_seconds())
+        self.jobs.viewers.wait_until_told(min(grace.total_seconds(), _VIEWERS_TIMEOUT))
         self._uvicorn.should_exit = True
         thread.join(_STOP_TIMEOUT + 5)
         self._uvicorn = self._thread = None
@@ -137,6 +155,9 @@ class RestServer:
             is_open=is_page,
             max_body=configuration.get(REST_MAX_CONTENT_LENGTH),
             allow_origin=configuration.get(WEB_ALLOW_ORIGIN),
+            forward=Forwarding(self.jobs, is_guarded=self.token is not None)
+            if self.jobs.neighbours is not None
+            else None,
         )
 
 
@@ -150,6 +171,17 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.is_ready.set()
+
+
+def own_addresses() -> list[str]:
+    """Return the IPv4 addresses under which other machines can reach this one, as far as they are known."""
+    found: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # chooses the route, and so the address; a datagram socket sends nothing yet
+        found.append(str(probe.getsockname()[0]))
+    with suppress(OSError):
+        found += [str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    return [each for each in dict.fromkeys(found) if not ipaddress.ip_address(each).is_loopback]
 
 
 def candidate_ports(configuration: Configuration) -> list[int]:

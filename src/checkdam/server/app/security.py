@@ -22,6 +22,9 @@ from checkdam.config import REST_AUTH_TOKEN, REST_AUTH_TOKEN_FILE, REST_BIND_ADD
 from checkdam.errors import ConfigError
 from checkdam.server.app.http_errors import RestError
 
+GUARDED = "checkdam-guarded"
+"""The header of a request that a server with a token forwards: its client may be on another machine."""
+
 _LOG = logging.getLogger(__name__)
 _LONGEST_TOKEN = 4096
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})

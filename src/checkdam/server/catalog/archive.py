@@ -19,11 +19,14 @@ from typing import Final
 import msgspec
 
 from checkdam.checkpoint.settings import JobEnd
+from checkdam.clock import Clock, SystemClock
 from checkdam.errors import CheckdamError, FencedError, StorageError
-from checkdam.ids import JobId
+from checkdam.ids import CheckpointId, JobId
 from checkdam.runtime.job_control import WatchedJob
-from checkdam.runtime.monitor.job_events import CheckpointStats, JobListener
+from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
 from checkdam.runtime.monitor.job_records import CheckpointRecord, JobRecord
+from checkdam.runtime.restart import Restart
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import open_storage
 
@@ -37,6 +40,9 @@ MOST_BYTES_TOGETHER: Final = 256 << 20
 """Limit on the size of all entries read, because they stay in memory, usually the driver's; older jobs are left out."""
 MOST_DETAILS: Final = 20_000
 """How many subtask details of checkpoints an entry holds; older checkpoints are kept without them."""
+FRESH_FOR: Final = timedelta(seconds=10)
+"""How far the entry of a running job may fall behind; what matters to others, such as its status, is saved at once."""
+_SHARE_OF_TIME = 20  # saving takes at most a twentieth of the time, however slow the storage is
 _PATIENCE_SECONDS = 5.0
 _ENTRY = re.compile(rf"{DIRECTORY}/(?P<id>[0-9a-f]{{32}})\.json")
 
@@ -137,68 +143,113 @@ def _shortened(record: JobRecord) -> JobRecord:
 
 
 class ArchivingListener(JobListener):
-    """Saves a job when it starts, restarts, takes a savepoint, rescales and ends.
+    """Keeps the entry of a running job fresh: a change of status is saved at once, epochs and checkpoints soon.
 
     It saves in its own thread, so a slow or broken storage never delays the job: it only costs the job's entry in the
     list and a log line. Only the end of the job waits, briefly. Register it after the monitor, whose record it saves.
     """
 
-    def __init__(self, archive: JobArchive, monitor: WatchedJob) -> None:
+    def __init__(self, archive: JobArchive, monitor: WatchedJob, clock: Clock | None = None) -> None:
         self._archive = archive
         self._monitor = monitor
+        self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._asked = self._done = 0  # number of saves requested; number of those already covered
+        self._is_behind = False  # something has happened since the last save that can wait until `_due_at`
+        self._due_at = self._clock.monotonic() + FRESH_FOR.total_seconds()
         self._thread: threading.Thread | None = None
         self._is_replaced = False  # another driver owns the entry now
 
     def job_started(self, job_id: JobId, name: str, slots: int) -> None:
+        self.save_now()
+
+    def status_changed(self, status: JobStatus) -> None:
+        self.save_now()
+
+    def epoch_ended(self, stats: EpochStats) -> None:
         self.save_soon()
 
-    def restarting(self, failure: CheckdamError, delay: timedelta) -> None:
-        self.save_soon()
+    def restarting(self, failure: CheckdamError, restart: Restart) -> None:
+        self.save_now()
 
     def checkpoint_completed(self, stats: CheckpointStats) -> None:
         if stats.kind.is_savepoint:
+            self.save_now()
+        else:
             self.save_soon()
 
-    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+    def checkpoint_failed(self, checkpoint_id: CheckpointId, reason: str) -> None:
         self.save_soon()
+
+    def rescaled(self, parallelism: int, failure: CheckdamError | None) -> None:
+        self.save_now()
 
     def failed(self, failure: CheckdamError) -> None:
         self._is_replaced = isinstance(failure, FencedError)
 
     def job_ended(self, end: JobEnd, last_checkpoint: str | None) -> None:
-        self.save_soon()
+        self.save_now()
         if not self.settle():
             _log.warning("archive %s: the end of the job is not saved yet", self._archive.uri)
 
-    def save_soon(self) -> None:
+    def save_now(self) -> None:
+        """Save without delay, in the background."""
         with self._changed:
-            if self._is_replaced:
-                return
-            self._asked += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True, name="archive")
-                self._thread.start()
+            if not self._is_replaced:
+                self._asked += 1
+                self._wake()
+
+    def save_soon(self) -> None:
+        """Save within `FRESH_FOR`, together with what happens until then."""
+        with self._changed:
+            if not self._is_replaced and not self._is_behind:
+                self._is_behind = True
+                self._wake()
+
+    def time_passed(self) -> None:
+        """Check again whether a save is due, after the clock moved."""
+        with self._changed:
+            self._changed.notify_all()
 
     def settle(self, timeout: timedelta = timedelta(seconds=_PATIENCE_SECONDS)) -> bool:
-        """Wait until all requested saves have succeeded or failed; return False on timeout."""
+        """Wait until all saves requested with `save_now` have succeeded or failed; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._done >= self._asked, timeout.total_seconds())
 
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True, name="archive")
+            self._thread.start()
+        else:
+            self._changed.notify_all()
+
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                if self._done >= self._asked:
-                    self._thread = None
-                    return
-                covered = self._asked
+        while (covered := self._next_save()) is not None:
+            began = self._clock.monotonic()
             self._save()
+            took = self._clock.monotonic() - began
             with self._changed:
+                self._due_at = began + took + max(FRESH_FOR.total_seconds(), took * _SHARE_OF_TIME)
                 self._done = covered
                 self._changed.notify_all()
 
+    def _next_save(self) -> int | None:
+        """Wait until a save is due and return which requests it covers; None if there is nothing to save."""
+        with self._changed:
+            while self._done >= self._asked:
+                if not self._is_behind:
+                    self._thread = None
+                    return None
+                left = self._due_at - self._clock.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            self._is_behind = False
+            return self._asked
+
     def _save(self) -> None:
+        if self._is_replaced:
+            return
         try:
             self._archive.save(self._monitor.record())
         except Exception as error:  # noqa: BLE001  background thread: a failure here must not affect the job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final
@@ -19,6 +19,7 @@ from checkdam.checkpoint.terms import Fence, fence_of, owner_of
 from checkdam.clock import Clock, SystemClock, to_milliseconds
 from checkdam.errors import CheckdamError, RestoreError, StorageError
 from checkdam.ids import JobId, SubtaskIndex
+from checkdam.processes import Owner
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_description import vertex_id_of_uid
 from checkdam.runtime.monitor.job_records import (
@@ -35,6 +36,7 @@ from checkdam.runtime.monitor.job_records import (
     SubtaskCheckpoint,
 )
 from checkdam.server.catalog.archive import JobArchive
+from checkdam.server.catalog.driver_answers import LiveStatus
 from checkdam.state.snapshot_handles import StateFile
 from checkdam.storage.contract import FileStatus, Storage
 from checkdam.storage.filesystem import below, open_storage
@@ -55,8 +57,9 @@ class JobIndex:
     the storage busy. If a directory cannot be listed, the failure is logged and its last known content is used. The
     same holds while a listing takes longer than `patience` (None: wait however long it takes).
 
-    A job that has not ended properly is RUNNING if its driver is a living process of this machine, else SUSPENDED:
-    processes of other machines cannot be checked.
+    A job that has not ended properly runs if its driver is a living process of this machine. Otherwise it is SUSPENDED,
+    unless `ask`, which gets the records of jobs that may be running, says how they are: processes of other machines
+    can only be asked.
     """
 
     def __init__(
@@ -65,15 +68,18 @@ class JobIndex:
         *,
         lifetime: timedelta = timedelta(seconds=3),
         patience: timedelta | None = None,
+        ask: Callable[[Sequence[JobRecord]], Mapping[str, LiveStatus]] = lambda records: {},
         clock: Clock | None = None,
     ) -> None:
         self._places = [_Place(uri) for uri in dict.fromkeys(archives)]
         self._lifetime = lifetime.total_seconds()
         self._patience = patience.total_seconds() if patience is not None else None
+        self._ask = ask
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._known: Mapping[str, JobRecord] | None = None
         self._good_until = 0.0
+        self._expired = 0  # number of calls of `expire`
         self._look: Future[Mapping[str, JobRecord]] | None = None  # in progress: at most one, as it may hang
 
     def records(self) -> Sequence[JobRecord]:
@@ -81,6 +87,12 @@ class JobIndex:
 
     def record(self, job_id: str) -> JobRecord | None:
         return self._all().get(job_id)
+
+    def expire(self) -> None:
+        """Look at storage again with the next call. A listing in progress may have passed what has changed."""
+        with self._lock:
+            self._good_until = 0.0
+            self._expired += 1
 
     def _all(self) -> Mapping[str, JobRecord]:
         with self._lock:
@@ -99,8 +111,13 @@ class JobIndex:
 
     def _list_all(self, look: Future[Mapping[str, JobRecord]]) -> None:
         began = self._clock.monotonic()
+        with self._lock:
+            expired = self._expired
         try:
             found = {record.id: record for place in self._places for record in place.records()}
+            open_ended = {record.id: record for place in self._places for record in place.open_ended}
+            answers = self._ask(list(open_ended.values())) if open_ended else {}
+            found |= {job_id: _answered(open_ended[job_id], status) for job_id, status in answers.items()}
         except BaseException as error:  # noqa: BLE001  re-raised in the waiting threads
             with self._lock:
                 self._look = None
@@ -109,7 +126,8 @@ class JobIndex:
         now = self._clock.monotonic()
         with self._lock:
             self._known, self._look = found, None
-            self._good_until = now + max(self._lifetime, (now - began) * _SHARE_OF_TIME)
+            if self._expired == expired:
+                self._good_until = now + max(self._lifetime, (now - began) * _SHARE_OF_TIME)
         look.set_result(found)
 
 
@@ -122,6 +140,7 @@ class _Place:
         self._archive: JobArchive | None = None
         self._read: dict[str, tuple[FileStatus, CompletedCheckpoint | None]] = {}
         self._last: list[JobRecord] = []
+        self.open_ended: list[JobRecord] = []  # as archived, of jobs that may be running
 
     def records(self) -> list[JobRecord]:
         try:
@@ -140,6 +159,7 @@ class _Place:
         paths = {status.path for job in jobs.values() for status in job.metadata.values()}
         self._read = {path: read for path, read in self._read.items() if path in paths}
         records = []
+        self.open_ended = []
         for job_id in sorted(archived.keys() | jobs.keys()):
             files_of_job = jobs.get(job_id) or _Files(JobId(job_id), {}, None)
             record = self._job(self._storage, job_id, files_of_job, archived.get(job_id))
@@ -148,9 +168,12 @@ class _Place:
         return records
 
     def _job(self, storage: Storage, job_id: str, files: _Files, archived: JobRecord | None) -> JobRecord | None:
-        is_alive = files.owner is not None and _is_alive(storage, job_id)
+        owner = _owner(storage, job_id) if files.owner is not None else None
+        is_alive = owner is not None and owner.is_alive()
         since = to_milliseconds(files.owner.modified_at) if is_alive and files.owner is not None else None
         if archived is not None:
+            if owner is not None and (is_alive or not owner.is_here()):
+                self.open_ended.append(self._with_checkpoints(storage, archived, files, is_alive=True))
             return self._updated(storage, archived, files, since)
         found = self._found(storage, files, ())
         if not found:
@@ -159,17 +182,21 @@ class _Place:
         return job_from_checkpoints(found, storage.uri, status, since)
 
     def _updated(self, storage: Storage, record: JobRecord, files: _Files, since: int | None) -> JobRecord:
+        """Return an archived job as it is now, as far as storage tells."""
+        record = self._with_checkpoints(storage, record, files, is_alive=since is not None)
+        if since is not None:
+            return _running(record, since)
+        return _replace(_ended(record), slots=(), progress=None)
+
+    def _with_checkpoints(self, storage: Storage, record: JobRecord, files: _Files, *, is_alive: bool) -> JobRecord:
         """Return an archived job updated from storage: which checkpoints are left, and which are new."""
         settled = {each.id for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED}
         places = {operator.uid: operator.id for operator in record.operators if operator.uid is not None}
         newer = {f.checkpoint.checkpoint_id: f for f in self._found(storage, files, settled)}
         known = [each for each in record.checkpoints if each.id not in newer]
-        checkpoints = [_as_stored(each, files, is_alive=since is not None) for each in known]
+        checkpoints = [_as_stored(each, files, is_alive=is_alive) for each in known]
         checkpoints += [checkpoint_record(each, places) for each in newer.values()]
-        record = _replace(record, checkpoints=tuple(sorted(checkpoints, key=lambda each: each.id, reverse=True)))
-        if since is not None:
-            return _running(record, since)
-        return _replace(_ended(record), slots=(), progress=None)
+        return _replace(record, checkpoints=tuple(sorted(checkpoints, key=lambda each: each.id, reverse=True)))
 
     def _found(self, storage: Storage, files: _Files, but: set[int] | tuple[()]) -> list[Found]:
         """Return the job's readable, complete checkpoints, newest first, except those in `but`."""
@@ -205,13 +232,12 @@ def _decoded(data: bytes, path: str) -> CompletedCheckpoint | None:
         return None
 
 
-def _is_alive(storage: Storage, job_id: str) -> bool:
+def _owner(storage: Storage, job_id: str) -> Owner | None:
     try:
-        owner = owner_of(storage, JobId(job_id))
+        return owner_of(storage, JobId(job_id))
     except CheckdamError as error:
         _log.warning("job %s: its owner cannot be read: %s", job_id, error)
-        return False
-    return owner is not None and owner.is_alive()
+        return None
 
 
 def _fence(storage: Storage, job_id: JobId) -> Fence | None:
@@ -258,6 +284,15 @@ def _running(record: JobRecord, since: int) -> JobRecord:
     if not record.status.has_ended:
         return record
     return _replace(record, status=JobStatus.RUNNING, timestamps={**record.timestamps, JobStatus.RUNNING: since})
+
+
+def _answered(record: JobRecord, answer: LiveStatus) -> JobRecord:
+    """Return the record of a job whose driver says how it is."""
+    if answer.state is record.status:
+        return record
+    return _replace(
+        record, status=answer.state, timestamps={**record.timestamps, answer.state: answer.last_modification}
+    )
 
 
 def _ended(record: JobRecord) -> JobRecord:

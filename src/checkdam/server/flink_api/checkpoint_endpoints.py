@@ -216,7 +216,7 @@ class CheckpointConfigInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _statistics(jobs: Jobs, call: ApiCall) -> CheckpointingStatistics:
-    record = jobs.record(call.job_id)
+    record = jobs.record_as_stored(call.job_id)
     if record.settings.storage is None and not record.checkpoints and not record.savepoints:
         raise RestError(404, "Checkpointing has not been enabled.")
     completed = [c for c in record.checkpoints if c.status is CheckpointStatus.COMPLETED]
@@ -225,11 +225,11 @@ def _statistics(jobs: Jobs, call: ApiCall) -> CheckpointingStatistics:
         Summary(
             statistics(c.checkpointed_bytes for c in completed),
             statistics(c.state_bytes for c in completed),
-            statistics(c.duration for c in completed),
+            statistics(c.end_to_end for c in completed),
         ),
         Latest(
             _first_entry([c for c in completed if not c.kind.is_savepoint]),
-            _first_entry(record.savepoints or [c for c in completed if c.kind.is_savepoint]),
+            _first_entry(record.savepoints or [c for c in completed if c.kind.is_savepoint and not c.is_discarded]),
             _first_entry([c for c in record.checkpoints if c.status is CheckpointStatus.FAILED]),
             _restored(record),
         ),
@@ -251,11 +251,7 @@ def _restored(record: JobRecord) -> RestoredCheckpoint | None:
 
 def _entry(checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
     acknowledged = [subtask for operator in checkpoint.operators for subtask in operator.subtasks]
-    latest = max((subtask.acknowledged_at for subtask in acknowledged), default=NEVER)
     is_done = checkpoint.status is CheckpointStatus.COMPLETED
-    if is_done and latest < 0:
-        latest = checkpoint.finished_at
-    took = max(0, latest - checkpoint.triggered_at) if latest >= 0 else NEVER
     facts: dict[str, Any] = {
         "id": checkpoint.id,
         "status": checkpoint.status.value,
@@ -263,8 +259,8 @@ def _entry(checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
         "savepoint_format": checkpoint.savepoint_format,
         "checkpoint_type": checkpoint.kind.value,
         "trigger_timestamp": checkpoint.triggered_at,
-        "latest_ack_timestamp": latest,
-        "end_to_end_duration": int(checkpoint.duration) if is_done else took,
+        "latest_ack_timestamp": checkpoint.last_ack,
+        "end_to_end_duration": checkpoint.end_to_end,
         "checkpointed_size": checkpoint.checkpointed_bytes or sum(s.checkpointed_bytes for s in acknowledged),
         "state_size": checkpoint.state_bytes or sum(s.state_bytes for s in acknowledged),
         "num_subtasks": checkpoint.num_subtasks,
@@ -281,7 +277,7 @@ def _entry(checkpoint: CheckpointRecord, tasks: dict[str, Task]) -> Entry:
 
 
 def _details(jobs: Jobs, call: ApiCall) -> Entry:
-    record = jobs.record(call.job_id)
+    record = jobs.record_as_stored(call.job_id)
     checkpoint = _find(record, call.path["checkpointid"])
     vertices = {operator.id: operator for operator in record.operators}
     tasks = {
@@ -352,7 +348,7 @@ def _task_summary(subtasks: Sequence[SubtaskCheckpoint]) -> TaskSummary:
 
 def _start_delay(subtask: SubtaskCheckpoint) -> int:
     """Return the time from the trigger until the subtask began: its duration without the sync and async parts."""
-    return max(0, int(subtask.end_to_end_ms - subtask.sync_ms - subtask.async_ms))
+    return max(0, int(subtask.end_to_end_ms) - int(subtask.sync_ms) - int(subtask.async_ms))
 
 
 def _completed(subtask: SubtaskCheckpoint) -> CompletedSubtask:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from checkdam.runtime.monitor.masking import masked
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.job_list import jobs_elsewhere
 from checkdam.server.flink_api.statistics import now_ms
 from checkdam.server.flink_api.vertices import slot_id
 
@@ -74,9 +76,10 @@ class ThreadDump(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _overview(jobs: Jobs, _: ApiCall) -> ClusterOverview:
-    records = jobs.records()
-    slots = sum(len(record.slots) for record in records if not record.status.has_ended and jobs.running(record.id))
-    statuses = [record.status for record in records]
+    elsewhere = jobs_elsewhere(jobs)
+    statuses = [record.status for record in jobs.records() if record.id not in elsewhere]
+    statuses += [each.state for each in elsewhere.values()]
+    slots = len(_slots(jobs, _).taskmanagers)
     return ClusterOverview(
         taskmanagers=slots,
         slots_total=slots,
@@ -216,7 +219,16 @@ def _hardware(slot: SlotRecord) -> Hardware:
 
 
 def _slots(jobs: Jobs, _: ApiCall) -> TaskManagers:
-    return TaskManagers([TaskManager(**_facts(record, slot)) for record, slot in live_slots(jobs)])
+    """Return the slots of this process; a standing server, which has none, returns those of all jobs it shows."""
+    return TaskManagers([TaskManager(**_facts(record, slot)) for record, slot in live_slots(jobs)] + _elsewhere(jobs))
+
+
+def _elsewhere(jobs: Jobs) -> list[TaskManager]:
+    found = []
+    for _, slot in jobs.slots_elsewhere():
+        with suppress(msgspec.ValidationError):  # of another version
+            found.append(msgspec.convert(slot, TaskManager))
+    return found
 
 
 def _slot(jobs: Jobs, call: ApiCall) -> TaskManagerDetails:

@@ -9,11 +9,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from checkdam.config import Origin
 from checkdam.runtime.job_status import JobStatus
-from checkdam.runtime.monitor.job_records import ExceptionRecord, JobRecord, OperatorRecord, OptionRecord
+from checkdam.runtime.monitor.job_records import NEVER, ExceptionRecord, JobRecord, OperatorRecord, OptionRecord
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Positive, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.catalog.viewers import ViewerId
+from checkdam.server.flink_api.health import Health, health, operator_lag
 from checkdam.server.flink_api.operations import FailureCause, named_cause
 from checkdam.server.flink_api.statistics import (
     TaskMetrics,
@@ -31,6 +34,7 @@ from checkdam.server.flink_api.vertices import (
     subtask_states,
     task_state,
 )
+from checkdam.state.state_count import StateCount, count_of_parts
 
 _RESULTS = {JobStatus.FINISHED: "SUCCEEDED", JobStatus.FAILED: "FAILED", JobStatus.CANCELED: "CANCELED"}
 
@@ -103,9 +107,22 @@ class Vertex(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     level: int
     state_size: int
     entries: int
+    keys: int | None
+    entries_are_exact: bool
     busy_ratio: float
     watermark: int | None
+    watermark_lag: int | None
     is_stateful: bool
+    is_named: bool
+
+
+class EndingInfo(msgspec.Struct, frozen=True, rename="kebab"):
+    """What the job left when it ended; `resume` is the command that resumes it, if it can be resumed and is known."""
+
+    savepoint: str | None
+    checkpoint: str | None
+    is_drained: bool
+    resume: str | None
 
 
 class JobDetailsInfo(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
@@ -131,9 +148,13 @@ class JobDetailsInfo(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     progress: str | None
     savepoint_directory: str | None
     epoch: int
-    keys: int
+    keys: int | None
+    entries: int
+    entries_are_exact: bool
     restarts: int
+    health: Health
     parallelism: int
+    ending: EndingInfo | None
 
 
 class JobStatusInfo(msgspec.Struct, frozen=True):
@@ -154,6 +175,14 @@ class JobConfigInfo(msgspec.Struct, frozen=True, rename="kebab"):
     jid: str
     name: str
     execution_config: ExecutionConfig
+
+
+class JobConfigEntry(msgspec.Struct, frozen=True):
+    """`origin` is ours: code, command line, file and so on."""
+
+    key: str
+    value: str
+    origin: str
 
 
 class ExceptionInfo(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -213,6 +242,8 @@ def slot_sharing_group(job_id: str) -> str:
 
 def _details(jobs: Jobs, call: ApiCall) -> JobDetailsInfo:
     record, now = jobs.record(call.job_id), now_ms()
+    if call.query["viewer"] is not None:
+        jobs.viewers.seen(call.query["viewer"], record)
     states = [task_state(record, operator) for operator in record.operators]
     return JobDetailsInfo(
         jid=record.id,
@@ -231,14 +262,26 @@ def _details(jobs: Jobs, call: ApiCall) -> JobDetailsInfo:
         progress=record.progress,
         savepoint_directory=without_credentials(record.settings.savepoint_directory or "") or None,
         epoch=record.epoch,
-        keys=record.keys,
+        keys=record.keys if record.keys != NEVER else None,
+        entries=record.entries,
+        entries_are_exact=not record.is_estimated,
         restarts=record.restarts,
+        health=health(record, now),
         parallelism=record.parallelism,
+        ending=_ending(record),
     )
+
+
+def _ending(record: JobRecord) -> EndingInfo | None:
+    ending = record.ending
+    if ending is None or not record.status.has_ended:
+        return None
+    return EndingInfo(ending.savepoint, ending.checkpoint, ending.is_drained, ending.resume)
 
 
 def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> Vertex:
     figures, running = figures_of(record, operator.id, operator.parallelism), running_for(record, now)
+    held = count_of_parts(StateCount(each.entries, each.keys, not each.is_estimated) for each in figures)
     marks = [subtask.watermark for subtask in figures if subtask.watermark is not None]
     return Vertex(
         id=operator.vertex_id,
@@ -256,10 +299,14 @@ def _vertex(record: JobRecord, operator: OperatorRecord, now: int) -> Vertex:
         kind=operator.kind,
         level=operator.level,
         state_size=operator_figures(record, operator.id).state_bytes,
-        entries=sum(subtask.entries for subtask in figures),
+        entries=held.entries,
+        keys=held.keys,
+        entries_are_exact=held.is_exact,
         busy_ratio=max((subtask.busy_ratio for subtask in figures), default=0.0),
         watermark=min(marks) if marks else None,
+        watermark_lag=operator_lag(record, operator_figures(record, operator.id), now),
         is_stateful=operator.is_stateful,
+        is_named=operator.is_named,
     )
 
 
@@ -279,6 +326,19 @@ def _config(jobs: Jobs, call: ApiCall) -> JobConfigInfo:
             options=record.settings.options,
         ),
     )
+
+
+def _settings(jobs: Jobs, call: ApiCall) -> list[JobConfigEntry]:
+    """Return every setting that was given, also those that the program has set itself.
+
+    By the scheduler Flink's autoscaler sees that it can rescale the job in place.
+    """
+    given = [
+        JobConfigEntry(option.key, option.value, option.origin)
+        for option in jobs.record(call.job_id).settings.options
+        if option.value is not None and option.origin != Origin.DEFAULT.value
+    ]
+    return [*given, JobConfigEntry("jobmanager.scheduler", "Adaptive", Origin.DEFAULT.value)]
 
 
 def _exceptions(jobs: Jobs, call: ApiCall) -> JobExceptionsInfo:
@@ -333,10 +393,17 @@ def _result(jobs: Jobs, call: ApiCall) -> JobExecutionResult:
 def routes(jobs: Jobs) -> list[Endpoint]:
     get = Reads(jobs, "/jobs/{jobid}")
     return [
-        get("", _details, "The job with its vertices", JobDetailsInfo),
+        get(
+            "",
+            _details,
+            "The job with its vertices",
+            JobDetailsInfo,
+            Query("viewer", ViewerId, "A page that asks again and again: the server waits for it at the job's end"),
+        ),
         get("/status", _status, "The job's status", JobStatusInfo),
         get("/plan", _plan, "The job's graph", JobPlanInfo),
         get("/config", _config, "How the job was configured", JobConfigInfo),
+        get("/jobmanager/config", _settings, "The settings, also those of the program", list[JobConfigEntry]),
         get(
             "/exceptions",
             _exceptions,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import msgspec
 
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord
-from checkdam.server.app.endpoint import ApiCall, Endpoint, Reads
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads
 from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.flink_api.health import Health, health
 from checkdam.server.flink_api.statistics import duration, now_ms
 from checkdam.server.flink_api.vertices import STATES, subtask_states
 
@@ -47,6 +49,7 @@ class JobOverview(msgspec.Struct, frozen=True, rename="kebab", kw_only=True):
     parallelism: int  # this and the following are ours
     last_checkpoint: LastCheckpoint | None
     restarts: int
+    health: Health = Health()
 
 
 class MultipleJobsDetails(msgspec.Struct, frozen=True):
@@ -67,28 +70,48 @@ def job_overview(record: JobRecord, now: int) -> JobOverview:
         parallelism=record.parallelism,
         last_checkpoint=_last_checkpoint(record),
         restarts=record.restarts,
+        health=health(record, now),
     )
 
 
 def _last_checkpoint(record: JobRecord) -> LastCheckpoint | None:
     for each in record.checkpoints:
         if each.status is CheckpointStatus.COMPLETED and not each.kind.is_savepoint:
-            return LastCheckpoint(each.id, each.finished_at, int(each.duration), each.state_bytes)
+            return LastCheckpoint(each.id, each.finished_at, each.end_to_end, each.state_bytes)
     return None
 
 
-def _ids(jobs: Jobs, _: ApiCall) -> JobIdsWithStatusOverview:
-    return JobIdsWithStatusOverview([JobIdWithStatus(record.id, record.status) for record in jobs.records()])
-
-
-def _overview(jobs: Jobs, _: ApiCall) -> MultipleJobsDetails:
+def _listed(jobs: Jobs, call: ApiCall) -> list[JobOverview]:
+    """Return all jobs, latest start first. Those in other processes are as their own driver describes them."""
+    if call.query["here"]:
+        return [job_overview(record, now_ms()) for record in jobs.own_records()]
+    live = jobs_elsewhere(jobs)
     now = now_ms()
-    return MultipleJobsDetails([job_overview(record, now) for record in jobs.records()])
+    listed = [job_overview(record, now) for record in jobs.records() if record.id not in live]
+    return sorted([*listed, *live.values()], key=lambda job: job.start_time, reverse=True)
+
+
+def jobs_elsewhere(jobs: Jobs) -> dict[str, JobOverview]:
+    """Return the jobs in other processes of this user, by id; one whose driver is of another version is left out."""
+    found = {}
+    for job_id, entry in jobs.elsewhere().items():
+        with suppress(msgspec.ValidationError):
+            found[job_id] = msgspec.convert(entry, JobOverview)
+    return found
+
+
+def _ids(jobs: Jobs, call: ApiCall) -> JobIdsWithStatusOverview:
+    return JobIdsWithStatusOverview([JobIdWithStatus(each.jid, each.state) for each in _listed(jobs, call)])
+
+
+def _overview(jobs: Jobs, call: ApiCall) -> MultipleJobsDetails:
+    return MultipleJobsDetails(_listed(jobs, call))
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
     get = Reads(jobs, "/jobs")
+    here = Query("here", bool, "Only jobs of the answering process", default=False)
     return [
-        get("", _ids, "All jobs with their status", JobIdsWithStatusOverview),
-        get("/overview", _overview, "All jobs at a glance", MultipleJobsDetails),
+        get("", _ids, "All jobs with their status", JobIdsWithStatusOverview, here),
+        get("/overview", _overview, "All jobs at a glance", MultipleJobsDetails, here),
     ]

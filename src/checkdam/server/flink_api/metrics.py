@@ -1,7 +1,8 @@
-"""A job's metrics under Flink's names, and the endpoints that list them; prometheus.py exports them to Prometheus.
+"""A job's metrics under Flink's names, and the endpoints that list them; operator_metrics.py has those of operators.
 
-Metrics of things that cannot happen here are left out: no operator waits for a downstream buffer (back pressure), and
-barriers lie between epochs (alignment). JVM metrics are left out; those of the process are under Status.Process.
+Metrics of things that cannot happen here are left out, such as alignment: barriers lie between epochs. Flink's
+autoscaler needs some of them, which are always 0. JVM metrics are left out; those of the process are under
+Status.Process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,20 +22,16 @@ from checkdam.runtime.monitor.job_records import (
     CheckpointRecord,
     CheckpointStatus,
     JobRecord,
-    OperatorRecord,
     SlotRecord,
-    SubtaskFigures,
 )
 from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.runtime.slot.process_memory import resident_bytes
-from checkdam.server.app.endpoint import ApiCall, Endpoint, Query, Reads, bad_parameters
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Natural, Query, Reads, bad_parameters
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.cluster import find_slot, live_slots
-from checkdam.server.flink_api.statistics import now_ms, operator_figures
+from checkdam.server.flink_api.operator_metrics import Metrics, Value, both_scopes, subtask_values, vertex_values
+from checkdam.server.flink_api.statistics import Percentile, now_ms
 from checkdam.server.flink_api.vertices import find_subtask, find_vertex, slot_id
-
-Value = int | float | str
-Metrics = Mapping[str, Value]
 
 _TIMED = (
     JobStatus.INITIALIZING,
@@ -49,17 +46,22 @@ _DOWN = frozenset({JobStatus.FAILING, JobStatus.RESTARTING})
 _GET = Query("get", description="Names; left out: the list of names", is_list=True)
 _KINDS = ("min", "max", "avg", "sum", "skew")
 _AGG = Query("agg", description="Which figures; left out: all", is_list=True, choices=_KINDS)
+_ONE_AGG = Query("agg", description="How the subtasks become one figure", default="sum", choices=_KINDS)
+_SINCE = Query("since", Natural, "Only values since this time, in ms", default=0)
+_MOST_OVER_TIME = 20
+_WATERMARK = re.compile(r"\d+\.currentInputWatermark")
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def aggregate(values: Iterable[Value]) -> dict[str, float]:
-    """Aggregate the values of one metric that are numbers; the result is empty if none is.
+    """Aggregate the values of one metric that are numbers; the result is empty if none is, and NaN if all are.
 
     `skew` is as in Flink: the mean deviation in percent of the mean, at most 100.
     """
-    numbers = [float(value) for value in values if not isinstance(value, str) and math.isfinite(value)]
+    given = [float(value) for value in values if not isinstance(value, str)]
+    numbers = [number for number in given if math.isfinite(number)]
     if not numbers:
-        return {}
+        return dict.fromkeys(_KINDS, math.nan) if given else {}
     total = math.fsum(numbers)
     mean = total / len(numbers)
     deviation = math.fsum(abs(mean - number) for number in numbers) / len(numbers)
@@ -105,7 +107,7 @@ def _checkpoint_values(record: JobRecord) -> dict[str, Value]:
         "numberOfFailedCheckpoints": counts.failed,
         "lastCheckpointRestoreTimestamp": record.restored.restored_at if record.restored else NEVER,
         "lastCompletedCheckpointId": last.id if last else NEVER,
-        "lastCheckpointDuration": round(last.duration) if last else NEVER,
+        "lastCheckpointDuration": last.end_to_end if last else NEVER,
         "lastCheckpointSize": last.checkpointed_bytes if last else NEVER,
         "lastCheckpointFullSize": last.state_bytes if last else NEVER,
         "lastCheckpointMetadataSize": last.metadata_bytes if last else NEVER,
@@ -119,32 +121,10 @@ def last_completed(record: JobRecord) -> CheckpointRecord | None:
     return next((each for each in record.checkpoints if each.status is CheckpointStatus.COMPLETED), None)
 
 
-def task_values(figures: SubtaskFigures) -> dict[str, Value]:
-    busy = figures.busy_ratio * 1000
-    values: dict[str, Value] = {
-        "numRecordsIn": figures.records_in,
-        "numRecordsInPerSecond": figures.records_in_per_second,
-        "numRecordsOut": figures.records_out,
-        "numRecordsOutPerSecond": figures.records_out_per_second,
-        "numBytesIn": figures.bytes_in,
-        "numBytesInPerSecond": figures.bytes_in_per_second,
-        "numBytesOut": figures.bytes_out,
-        "numBytesOutPerSecond": figures.bytes_out_per_second,
-        "busyTimeMsPerSecond": busy,
-        "idleTimeMsPerSecond": 1000 - busy,
-        "accumulateBusyTimeMs": round(figures.busy_ms),
-        "numStateEntries": figures.entries,
-    }
-    if figures.watermark is not None:
-        values["currentInputWatermark"] = figures.watermark
-    if figures.late_records_dropped is not None:
-        values["numLateRecordsDropped"] = figures.late_records_dropped
-    return values
-
-
 def taskmanager_values(slot: SlotRecord) -> dict[str, Value]:
-    """Return the metrics of a slot."""
-    return {"Status.Process.Memory.RSS": slot.memory} if slot.memory != NEVER else {}
+    """Return the metrics of a slot. No memory is set aside as Flink's managed memory, which its autoscaler asks for."""
+    resident: dict[str, Value] = {"Status.Process.Memory.RSS": slot.memory} if slot.memory != NEVER else {}
+    return resident | {"Status.Flink.Memory.Managed.Used": 0}
 
 
 def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
@@ -155,26 +135,12 @@ def jobmanager_values(records: Iterable[JobRecord]) -> dict[str, Value]:
         "numRunningJobs": len(working),
         "numRegisteredTaskManagers": slots,
         "taskSlotsTotal": slots,
+        "taskSlotsAvailable": 0,  # slots are created and removed with their job
         "Status.Process.CPU.Time": time.process_time_ns(),
         "Status.Process.Threads.Count": threading.active_count(),
     }
     memory = resident_bytes()
     return values | ({"Status.Process.Memory.RSS": memory} if memory != NEVER else {})
-
-
-def vertex_values(record: JobRecord, operator: OperatorRecord) -> dict[str, Value]:
-    """Return the metrics of all subtasks of an operator, each name prefixed with the subtask's index."""
-    return {
-        f"{figures.subtask}.{name}": value
-        for figures in operator_figures(record, operator.id).subtasks
-        for name, value in task_values(figures).items()
-    }
-
-
-def subtask_values(record: JobRecord, operator: OperatorRecord, subtask: int) -> dict[str, Value]:
-    """Return the metrics of one subtask; none where Spark runs the operator and reports no figures by subtask."""
-    figures = operator_figures(record, operator.id).subtasks
-    return next((task_values(each) for each in figures if each.subtask == subtask), {})
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -185,16 +151,23 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class AggregatedMetric(msgspec.Struct, frozen=True):
+    """Figures are the text "NaN" if the metric is not known of any subtask."""
+
     id: str
-    min: float | UnsetType = UNSET
-    max: float | UnsetType = UNSET
-    avg: float | UnsetType = UNSET
-    sum: float | UnsetType = UNSET
-    skew: float | UnsetType = UNSET
+    min: Percentile | UnsetType = UNSET
+    max: Percentile | UnsetType = UNSET
+    avg: Percentile | UnsetType = UNSET
+    sum: Percentile | UnsetType = UNSET
+    skew: Percentile | UnsetType = UNSET
 
 
 def _text(value: Value) -> str:
-    return repr(round(value, 6)) if isinstance(value, float) else str(value)
+    """Return a value as Java writes it."""
+    if not isinstance(value, float):
+        return str(value)
+    if math.isfinite(value):
+        return repr(round(value, 6))
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _listed(values: Metrics, names: Sequence[str] | None) -> list[Metric]:
@@ -211,10 +184,14 @@ def _over_many(many: Iterable[Metrics], call: ApiCall) -> list[AggregatedMetric]
         return [AggregatedMetric(name) for name in dict.fromkeys(name for values in found for name in values)]
     figures = [(name, aggregate(values[name] for values in found if name in values)) for name in dict.fromkeys(names)]
     return [
-        AggregatedMetric(name, **{kind: aggregated[kind] for kind in kinds})
+        AggregatedMetric(name, **{kind: _figure(aggregated[kind]) for kind in kinds})
         for name, aggregated in figures
         if aggregated
     ]
+
+
+def _figure(value: float) -> Percentile:
+    return "NaN" if math.isnan(value) else value
 
 
 def _job(jobs: Jobs, call: ApiCall) -> list[Metric]:
@@ -222,17 +199,17 @@ def _job(jobs: Jobs, call: ApiCall) -> list[Metric]:
 
 
 def _vertex(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    return _listed(vertex_values(*find_vertex(jobs, call)), call.query["get"])
+    return _listed(vertex_values(*find_vertex(jobs, call), now_ms()), call.query["get"])
 
 
 def _watermarks(jobs: Jobs, call: ApiCall) -> list[Metric]:
-    values = vertex_values(*find_vertex(jobs, call))
-    return [Metric(name, _text(value)) for name, value in values.items() if name.endswith(".currentInputWatermark")]
+    values = vertex_values(*find_vertex(jobs, call), now_ms())
+    return [Metric(name, _text(value)) for name, value in values.items() if _WATERMARK.fullmatch(name)]
 
 
 def _subtask(jobs: Jobs, call: ApiCall) -> list[Metric]:
     record, operator = find_vertex(jobs, call)
-    return _listed(subtask_values(record, operator, find_subtask(operator, call)), call.query["get"])
+    return _listed(subtask_values(record, operator, find_subtask(operator, call), now_ms()), call.query["get"])
 
 
 def _slot(jobs: Jobs, call: ApiCall) -> list[Metric]:
@@ -260,7 +237,38 @@ def _subtasks(jobs: Jobs, call: ApiCall) -> list[AggregatedMetric]:
     record, operator = find_vertex(jobs, call)
     wanted = call.query["subtasks"]
     chosen = range(operator.parallelism) if wanted is None else _indices(wanted, operator.parallelism)
-    return _over_many((subtask_values(record, operator, index) for index in chosen), call)
+    now = now_ms()
+    return _over_many((subtask_values(record, operator, index, now) for index in chosen), call)
+
+
+class MetricOverTime(msgspec.Struct, frozen=True):
+    """The values of one metric, null where it is not known."""
+
+    id: str
+    values: list[float | None]
+
+
+class MetricHistory(msgspec.Struct, frozen=True):
+    """Metrics of a vertex over time; `at` has the times of their values, oldest first."""
+
+    now: int
+    at: list[int]
+    metrics: list[MetricOverTime]
+
+
+def _history(jobs: Jobs, call: ApiCall) -> MetricHistory:
+    _, operator = find_vertex(jobs, call)
+    names = list(dict.fromkeys(call.query["get"] or ()))[:_MOST_OVER_TIME]
+    samples = [sample for sample in jobs.figure_history(call.job_id) if sample.at >= call.query["since"]]
+    columns: dict[str, list[float | None]] = {name: [] for name in names}
+    for sample in samples:
+        own = next((each.subtasks for each in sample.figures if each.operator == operator.id), ())
+        values = [both_scopes(operator, figures, sample.at) for figures in own]
+        for name, column in columns.items():
+            figure = aggregate(each[name] for each in values if name in each).get(call.query["agg"], math.nan)
+            column.append(figure if math.isfinite(figure) else None)
+    metrics = [MetricOverTime(name, column) for name, column in columns.items()]
+    return MetricHistory(now_ms(), [sample.at for sample in samples], metrics)
 
 
 def _indices(parts: Sequence[str], parallelism: int) -> list[int]:
@@ -286,6 +294,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         get("/jobs/metrics", _jobs, "Metrics over jobs", many, _GET, _AGG, of_jobs),
         get("/jobs/{jobid}/metrics", _job, "Metrics of a job", one, _GET),
         get(vertex + "/metrics", _vertex, "Metrics of a vertex, by subtask", one, _GET),
+        get(vertex + "/metrics/history", _history, "Metrics over time", MetricHistory, _GET, _ONE_AGG, _SINCE),
         get(vertex + "/watermarks", _watermarks, "The watermarks of a vertex, by subtask", one),
         get(vertex + "/subtasks/metrics", _subtasks, "Metrics over subtasks", many, _GET, _AGG, of_subtasks),
         get(vertex + "/subtasks/{subtaskindex}/metrics", _subtask, "Metrics of a subtask", one, _GET),

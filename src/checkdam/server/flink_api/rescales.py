@@ -1,7 +1,7 @@
 """The job's parallelism: what is required, how to change it, and the history of changes.
 
-All operators of a job share its slots, so one number applies to the whole job. Flink sets it by vertex; a request with
-two different numbers is refused.
+All operators of a job share its slots, so one number applies to the whole job. Flink sets it by vertex: of different
+numbers the largest counts, leaving out operators whose parallelism the program sets.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def _require(jobs: Jobs, operations: Operations, call: ApiCall) -> Nothing:
 
 
 def _one_parallelism(record: JobRecord, wanted: dict[str, VertexRequirements]) -> int | None:
-    """Return the requested parallelism; None if the job already has it. Raise RestError 400."""
+    """Return the requested parallelism; None if the job already has it. Raise RestError 400.
+
+    Operators whose parallelism the program sets keep it, so what is requested for them does not count.
+    """
     operators = {operator.vertex_id: operator for operator in record.operators}
     unknown, missing = sorted(wanted.keys() - operators.keys()), sorted(operators.keys() - wanted.keys())
     if unknown:
@@ -87,14 +90,9 @@ def _one_parallelism(record: JobRecord, wanted: dict[str, VertexRequirements]) -
         raise RestError(400, f"The request is incomplete, missing job vertices are: {missing}")
     for vertex_id, requirements in wanted.items():
         _check_bounds(operators[vertex_id], requirements.parallelism)
-    changed = {
-        requirements.parallelism.upper_bound
-        for vertex_id, requirements in wanted.items()
-        if requirements.parallelism.upper_bound != operators[vertex_id].parallelism
-    }
-    if len(changed) > 1:
-        raise RestError(400, f"All operators of a job have one parallelism; the request asks for {sorted(changed)}.")
-    return changed.pop() if changed else None
+    scaled = [operator for operator in record.operators if not operator.is_fixed]
+    largest = max((wanted[operator.vertex_id].parallelism.upper_bound for operator in scaled), default=None)
+    return None if largest in {operator.parallelism for operator in scaled} else largest
 
 
 def _check_bounds(operator: OperatorRecord, bounds: ParallelismBounds) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from checkdam.clock import SystemClock, to_milliseconds
+from checkdam.graph.metrics import percentile
 from checkdam.runtime.monitor.job_records import JobRecord, OperatorFigures, SubtaskFigures
 
 Percentile = float | Literal["NaN"]
@@ -46,24 +47,14 @@ def now_ms() -> int:
     return to_milliseconds(SystemClock().now())
 
 
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile of sorted values as Flink's library estimates it: interpolated at position p(n + 1)."""
-    place = percent / 100 * (len(ordered) + 1)
-    if place < 1:
-        return float(ordered[0])
-    if place >= len(ordered):
-        return float(ordered[-1])
-    below = int(place)
-    return ordered[below - 1] + (place - below) * (ordered[below] - ordered[below - 1])
-
-
 def statistics(values: Iterable[float]) -> Statistics:
-    ordered = sorted(values)
+    """Return the statistics of values cut to whole numbers, as Flink's are: no percentile exceeds the maximum."""
+    ordered = sorted(map(int, values))
     if not ordered:
         return Statistics(0, 0, 0, "NaN", "NaN", "NaN", "NaN", "NaN")
     return Statistics(
-        int(ordered[0]),
-        int(ordered[-1]),
+        ordered[0],
+        ordered[-1],
         int(sum(ordered) / len(ordered)),
         *(percentile(ordered, percent) for percent in (50.0, 90.0, 95.0, 99.0, 99.9)),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
@@ -14,13 +15,20 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from checkdam.config import SAVEPOINT_DIR, Configuration
+from checkdam.config import (
+    REST_AUTH_TOKEN,
+    REST_AUTH_TOKEN_FILE,
+    SAVEPOINT_ALLOWED_DIRS,
+    SAVEPOINT_DIR,
+    Configuration,
+)
 from checkdam.runtime.job_control import JobControl, SavepointFormat
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.masking import MASKED, without_credentials
 from checkdam.runtime.workers import settle
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Nothing, Positive, Query
 from checkdam.server.app.http_errors import RestError
+from checkdam.server.app.security import GUARDED
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api.operations import (
     FailureCause,
@@ -31,6 +39,7 @@ from checkdam.server.flink_api.operations import (
     failure_cause,
     in_thread,
 )
+from checkdam.server.flink_api.savepoint_places import SavepointPlaces
 
 _MAX_PARALLELISM = 32768
 _NO_JOB = ""  # a disposal belongs to no job
@@ -111,7 +120,7 @@ class Triggers:
 
     def savepoint(self, call: ApiCall) -> TriggerResponse:
         body: SavepointTriggerRequestBody = call.body
-        target = self._target(call.job_id, body.target_directory, "target-directory")
+        target = self._target(call, body.target_directory, "target-directory")
         format = body.format_type or SavepointFormat.CANONICAL
 
         def begin() -> Future[Any]:
@@ -124,7 +133,7 @@ class Triggers:
 
     def stop(self, call: ApiCall) -> TriggerResponse:
         body: StopWithSavepointRequestBody = call.body
-        target = self._target(call.job_id, body.target_directory, "targetDirectory")
+        target = self._target(call, body.target_directory, "targetDirectory")
         return self._start(
             OperationKind.SAVEPOINT,
             call.job_id,
@@ -136,7 +145,13 @@ class Triggers:
 
     def disposal(self, call: ApiCall) -> TriggerResponse:
         path = self._whole_path(call.body.savepoint_path)
-        return self._start(OperationKind.DISPOSAL, _NO_JOB, None, lambda: in_thread(lambda: self.dispose(path)))
+        return self._start(OperationKind.DISPOSAL, _NO_JOB, None, lambda: in_thread(lambda: self._dispose(path)))
+
+    def _dispose(self, path: str) -> None:
+        try:
+            self.dispose(path)
+        finally:  # it is listed no more
+            self.jobs.savepoint_files.expire()
 
     def rescaling(self, call: ApiCall) -> TriggerResponse:
         parallelism = call.query["parallelism"]
@@ -182,12 +197,14 @@ class Triggers:
             raise RestError(404, f"There is no {kind} operation with triggerId={trigger}{of_job}.")
         return operation
 
-    def _target(self, job_id: str, given: str | None, name: str) -> str:
+    def _target(self, call: ApiCall, given: str | None, name: str) -> str:
         """Return the target directory; the only check made before an operation is accepted."""
-        target = given or self._default_target(job_id)
-        if not target:
+        places = self._places(call)
+        if given:
+            return places.resolve(given)
+        if not places.directory:
             raise RestError(400, f"Config key [{SAVEPOINT_DIR.key}] is not set. Property [{name}] must be provided.")
-        return target
+        return places.directory
 
     def _whole_path(self, path: str) -> str:
         """Return the path with its credentials: a client may name a savepoint as shown, without them."""
@@ -196,12 +213,16 @@ class Triggers:
         known = {s.path for record in self.jobs.records() for s in record.savepoints if s.path is not None}
         return next((each for each in known if without_credentials(each) == path), path)
 
-    def _default_target(self, job_id: str) -> str | None:
-        try:
-            settings = self.jobs.record(job_id).settings
-        except RestError:  # an unknown job is reported by the status call
-            return self.configuration.get(SAVEPOINT_DIR)
-        return settings.savepoint_directory or self.configuration.get(SAVEPOINT_DIR)
+    def _places(self, call: ApiCall) -> SavepointPlaces:
+        """Return where savepoints of the job may go: its own settings win over those of the server."""
+        directory, allowed = map(self.configuration.get, (SAVEPOINT_DIR, SAVEPOINT_ALLOWED_DIRS))
+        with suppress(RestError):  # an unknown job is reported by the status call
+            settings = self.jobs.record(call.job_id).settings
+            directory = settings.savepoint_directory or directory
+            allowed = settings.savepoint_allowed_dirs or allowed
+        has_token = GUARDED in call.headers or any(map(self.configuration.get, (REST_AUTH_TOKEN, REST_AUTH_TOKEN_FILE)))
+        listed = allowed.split(",") if allowed else []
+        return SavepointPlaces(directory, listed, anywhere=allowed is None and not has_token)
 
 
 def control_of(jobs: Jobs, job_id: str) -> JobControl:

@@ -8,7 +8,6 @@ from checkdam.server.app.http_errors import RestError
 _JARS = "Jars are not run here: start a job with `checkdam run`."
 _SUBMIT = "A compiled job graph is not run here: start a job with `checkdam run`."
 _PROFILER = "Profiling is not available here."
-_LOGS = "The driver and its slots write to their terminal, not to files served here."
 _CLUSTER = "There is no cluster to shut down: each job ends with its driver; cancel it, or stop it with a savepoint."
 _COORDINATOR = "Operator coordinators are Flink's own; there are none here."
 
@@ -22,21 +21,13 @@ _PATHS: tuple[tuple[int, str, str, str], ...] = (
     (404, "POST", "/jars/{jarid}/run-application", _JARS),
     (405, "POST", "/jobs", _SUBMIT),
     (405, "DELETE", "/cluster", _CLUSTER),
-    (404, "GET", "/jobmanager/log", _LOGS),
-    (404, "GET", "/jobmanager/stdout", _LOGS),
-    (404, "GET", "/jobmanager/logs/{filename}", _LOGS),
     (404, "GET", "/jobmanager/profiler", _PROFILER),
     (404, "POST", "/jobmanager/profiler", _PROFILER),
     (404, "GET", "/jobmanager/profiler/{filename}", _PROFILER),
-    (404, "GET", "/taskmanagers/{taskmanagerid}/log", _LOGS),
-    (404, "GET", "/taskmanagers/{taskmanagerid}/stdout", _LOGS),
-    (404, "GET", "/taskmanagers/{taskmanagerid}/logs/{filename}", _LOGS),
     (404, "GET", "/taskmanagers/{taskmanagerid}/profiler", _PROFILER),
     (404, "POST", "/taskmanagers/{taskmanagerid}/profiler", _PROFILER),
     (404, "GET", "/taskmanagers/{taskmanagerid}/profiler/{filename}", _PROFILER),
     (404, "POST", "/jobs/{jobid}/coordinators/{operatoruid}", _COORDINATOR),
-    (404, "GET", "/jobs/{jobid}/jobmanager/log-url", _LOGS),
-    (404, "GET", "/jobs/{jobid}/taskmanagers/{taskmanagerid}/log-url", _LOGS),
 )
 
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from checkdam.graph.metrics import percentile
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import NEVER, JobRecord, OperatorRecord, SlotRecord
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Reads
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.flink_api.statistics import TaskMetrics, figures_of, now_ms, percentile, task_metrics
+from checkdam.server.flink_api.statistics import TaskMetrics, figures_of, now_ms, task_metrics
 
 STATES = (
     "CREATED",

@@ -13,17 +13,35 @@ from typing import Any
 import msgspec
 
 from checkdam.errors import CheckdamError, StateNotReadyError
-from checkdam.runtime.job_control import QueryableState, QueryAnswer
+from checkdam.runtime.job_control import QueryableState, QueryAnswer, StateOverview
 from checkdam.runtime.live_state.queried_state import QueriedState
 from checkdam.runtime.live_state.state_queries import LiveState, Question
 from checkdam.runtime.monitor.job_records import OperatorRecord
-from checkdam.server.app.endpoint import ApiCall, Endpoint, Positive, Query
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
+from checkdam.server.state_api.state_pages import (
+    CURSOR,
+    FILTER,
+    LARGEST_PAGE,
+    LIMIT,
+    Elements,
+    KeyEntry,
+    OperatorStateShape,
+    Page,
+    TimerEntry,
+    TimersPage,
+    TimersShape,
+    elements_of,
+    operator_state_shape,
+    window_json,
+)
+from checkdam.state_reader.descriptions import OPERATOR_KINDS
 from checkdam.types.json_values import key_from_json, key_from_text, to_json
+from checkdam.types.text_filter import check_filter
+from checkdam.types.type_text import text_of
 
 _MOST_KEYS = 10_000
-_MOST_LISTED = 1000
 _PATIENCE_SECONDS = 30.0
 
 
@@ -34,6 +52,8 @@ class StateShape(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True
     type: str
     entries: int
     ttl: bool
+    keys: int | None = None  # None: not counted
+    entries_are_exact: bool = True  # and the keys
     map_key_type: str | msgspec.UnsetType = msgspec.UNSET
     window_type: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -45,6 +65,8 @@ class OperatorWithStates(msgspec.Struct, frozen=True, rename="kebab"):
     parallelism: int
     max_parallelism: int
     states: list[StateShape]
+    operator_states: list[OperatorStateShape]
+    timers: list[TimersShape]
 
 
 class States(msgspec.Struct, frozen=True):
@@ -75,23 +97,28 @@ class KeyAnswers(msgspec.Struct, frozen=True):
     answers: list[KeyAnswer]
 
 
+class StateSlots(msgspec.Struct, frozen=True, rename="kebab"):
+    """What a client needs to ask the slots of a state itself: `slots` by subtask, and their token, which allows nothing
+    else. None where the slots cannot be asked so.
+    """
+
+    attempt: str
+    key_type: str
+    kind: str
+    type: str
+    map_key_type: str | None
+    window_type: str | None
+    ttl: bool
+    parallelism: int
+    max_parallelism: int
+    slots: list[str]
+    token: str | None
+
+
 class KeysRequest(msgspec.Struct, frozen=True, rename="kebab"):
     keys: list[Any]
     map_key: Any = None
     window: Any = None
-
-
-class KeyEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    key: Any
-    value: Any
-    key_group: int
-    window: Any = msgspec.UNSET
-
-
-class Page(msgspec.Struct, frozen=True):
-    epoch: int
-    entries: list[KeyEntry]
-    next: str | None
 
 
 def routes(jobs: Jobs) -> list[Endpoint]:
@@ -101,16 +128,22 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
     map_key = Query("map-key", str, "Only this entry of a map state")
     window = Query("window", str, "Only this window of window state, as JSON")
-    cursor = Query("cursor", str, "`next` of the previous page; left out: the first page")
-    limit = Query("limit", Positive, f"Most entries to return, up to {_MOST_LISTED}", default=50)
+    page = (CURSOR, LIMIT, FILTER)
     one = "The value of a key, as of the last complete epoch"
     many = "The values of many keys; those of one slot as of the same epoch"
     listed = "The keys of a state with their values, page by page"
+    slots = "How a client on the same network asks the slots of a state itself, for as long as the attempt runs"
+    elements_at = "/jobs/{jobid}/operator-state/{uid}/{name}"
+    elements = "The elements of an operator state, page by page; of broadcast state its entries"
+    timers = "The next timers of an operator, the earliest of each time domain first"
     return [
-        read("GET", "/jobs/{jobid}/state", live.states, "The keyed states of a running job", response=States),
+        read("GET", "/jobs/{jobid}/state", live.states, "The states and timers of a running job", response=States),
         read("GET", where, live.get, one, response=KeyAnswer, query=(key, map_key, window), is_awaited=True),
         read("POST", where, live.get_many, many, response=KeyAnswers, body=KeysRequest, is_awaited=True),
-        read("GET", where + "/keys", live.keys, listed, response=Page, query=(cursor, limit)),
+        read("GET", where + "/keys", live.keys, listed, response=Page, query=page),
+        read("GET", where + "/slots", live.slots, slots, response=StateSlots),
+        read("GET", elements_at, live.elements, elements, response=Elements, query=page),
+        read("GET", "/jobs/{jobid}/timers/{uid}", live.timers, timers, response=TimersPage, query=(LIMIT, FILTER)),
     ]
 
 
@@ -119,12 +152,11 @@ class _Live:
         self._jobs = jobs
 
     def states(self, call: ApiCall) -> States:
-        epoch, found = self._state_of(call).overview()
+        overview = self._state_of(call).overview()
         operators = {op.uid or f"operator-{op.id}": op for op in self._jobs.record(call.job_id).operators}
-        by_uid: dict[str, list[StateShape]] = {}
-        for each in found:
-            by_uid.setdefault(each.uid, []).append(_shape(each))
-        return States(epoch, [_operator(operators[uid], uid, states) for uid, states in by_uid.items()])
+        parts = (overview.keyed, overview.operator, overview.timers)
+        uids = dict.fromkeys(each.uid for part in parts for each in part)
+        return States(overview.epoch, [_operator(operators[uid], uid, overview) for uid in uids])
 
     async def get(self, call: ApiCall) -> KeyAnswer:
         text, map_text, window_text = call.query["key"], call.query["map-key"], call.query["window"]
@@ -154,9 +186,51 @@ class _Live:
 
     def keys(self, call: ApiCall) -> Page:
         live, uid, name = self._state_of(call), call.path["uid"], call.path["name"]
-        page = live.page(uid, name, call.query["cursor"], min(call.query["limit"], _MOST_LISTED))
+        text, limit = check_filter(call.query["filter"]), min(call.query["limit"], LARGEST_PAGE)
+        page = live.page(uid, name, call.query["cursor"], limit, text)
         state = live.state(uid, name)
-        return Page(page.epoch, [_entry(state, *state.split(key), value) for key, value in page.entries], page.cursor)
+        entries = [_entry(state, *state.split(key), value) for key, value in page.entries]
+        return Page(page.epoch, entries, page.cursor, msgspec.UNSET if text is None else page.scanned)
+
+    def slots(self, call: ApiCall) -> StateSlots:
+        state, attempt, ways = self._state_of(call).access(call.path["uid"], call.path["name"])
+        facts = state.facts
+        return StateSlots(
+            attempt=attempt,
+            key_type=text_of(state.key_type),
+            kind=facts.kind,
+            type=facts.value_type,
+            map_key_type=facts.map_key_type,
+            window_type=facts.window_type,
+            ttl=facts.has_ttl,
+            parallelism=state.parallelism,
+            max_parallelism=state.max_parallelism,
+            slots=[each.location for each in ways],
+            token=ways[0].token if ways else None,
+        )
+
+    def elements(self, call: ApiCall) -> Elements:
+        text, limit = check_filter(call.query["filter"]), min(call.query["limit"], LARGEST_PAGE)
+        place = call.path["uid"], call.path["name"], call.query["cursor"]
+        page = self._state_of(call).elements(*place, limit, text)
+        entries = elements_of(page.mode, page.element_type, page.entries)
+        scanned = msgspec.UNSET if text is None else page.scanned
+        return Elements(page.epoch, OPERATOR_KINDS[page.mode], entries, page.cursor, scanned)
+
+    def timers(self, call: ApiCall) -> TimersPage:
+        text, limit = check_filter(call.query["filter"]), min(call.query["limit"], LARGEST_PAGE)
+        found = self._state_of(call).timers(call.path["uid"], limit, text)
+        entries = [
+            TimerEntry(
+                to_json(each.key, found.key_type),
+                each.time,
+                each.domain,
+                each.key_group,
+                window_json(each.window, found.window_type),
+            )
+            for each in found.timers
+        ]
+        return TimersPage(found.epoch, entries, None)
 
     async def _ask(self, call: ApiCall, question: Question) -> tuple[QueriedState, list[Any], Any, list[QueryAnswer]]:
         asked: list[Any] = []
@@ -202,16 +276,29 @@ def _shape(state: QueryableState) -> StateShape:
         kind=state.kind,
         key_type=state.key_type.name,
         type=state.value_type.name,
-        entries=state.entries,
+        entries=state.held.entries,
+        keys=state.held.keys,
+        entries_are_exact=state.held.is_exact,
         ttl=state.has_ttl,
         map_key_type=msgspec.UNSET if state.map_key_type is None else state.map_key_type.name,
         window_type=msgspec.UNSET if state.window_type is None else state.window_type.name,
     )
 
 
-def _operator(operator: OperatorRecord, uid: str, states: list[StateShape]) -> OperatorWithStates:
+def _operator(operator: OperatorRecord, uid: str, found: StateOverview) -> OperatorWithStates:
     return OperatorWithStates(
-        uid, operator.name, operator.vertex_id, operator.parallelism, operator.max_parallelism, states
+        uid,
+        operator.name,
+        operator.vertex_id,
+        operator.parallelism,
+        operator.max_parallelism,
+        [_shape(each) for each in found.keyed if each.uid == uid],
+        [
+            operator_state_shape(each.name, each.mode, each.element_type, each.elements)
+            for each in found.operator
+            if each.uid == uid
+        ],
+        [TimersShape(each.domain, each.count, each.next) for each in found.timers if each.uid == uid],
     )
 
 
@@ -234,7 +321,7 @@ def _entry(state: QueriedState, key: Any, window: Any, value: Any) -> KeyEntry:
         key=to_json(key, state.key_type),
         value=to_json(value, state.held_type),
         key_group=state.key_group_of(key),
-        window=msgspec.UNSET if state.window_type is None else to_json(window, state.window_type),
+        window=window_json(window, state.window_type),
     )
 
 

@@ -15,24 +15,40 @@ from checkdam.errors import StateAccessError, UsageError
 from checkdam.flink.metadata import operator_id
 from checkdam.runtime.monitor.job_records import CheckpointRecord, CheckpointStatus, JobRecord
 from checkdam.runtime.monitor.masking import without_credentials
-from checkdam.server.app.endpoint import ApiCall, Endpoint, Natural, Positive, Query
+from checkdam.server.app.endpoint import ApiCall, Endpoint, Natural, Query
 from checkdam.server.app.http_errors import RestError
 from checkdam.server.catalog.known_jobs import Jobs
-from checkdam.server.state_api.live_state_endpoints import KeyAnswer, KeyEntry, Page
+from checkdam.server.state_api.live_state_endpoints import KeyAnswer
+from checkdam.server.state_api.state_pages import (
+    CURSOR,
+    FILTER,
+    LARGEST_PAGE,
+    LIMIT,
+    Elements,
+    KeyEntry,
+    OperatorStateShape,
+    Page,
+    TimerEntry,
+    TimersPage,
+    TimersShape,
+    elements_of,
+    window_json,
+)
 from checkdam.state_reader.columns import is_hashable, positional
-from checkdam.state_reader.descriptions import StateDescription
+from checkdam.state_reader.descriptions import OPERATOR_KINDS, StateDescription
 from checkdam.state_reader.diffing import diff
-from checkdam.state_reader.json_rows import json_example, page
+from checkdam.state_reader.json_rows import json_example
 from checkdam.state_reader.keyed_states import KeyedState
+from checkdam.state_reader.operator_states import BroadcastState, OperatorListState
+from checkdam.state_reader.pages import elements_page, page, timers_page
 from checkdam.state_reader.savepoint_reader import Savepoint
+from checkdam.state_reader.timer_states import DOMAINS
 from checkdam.types.json_values import key_from_text, to_json
+from checkdam.types.text_filter import check_filter
 from checkdam.types.type_info import TypeInfo
 
 _T = TypeVar("_T")
 _CACHED = 64  # results: descriptions, key groups and differences; their size does not depend on the state's
-_LARGEST_PAGE = 1_000
-_CURSOR = Query("cursor", str, "`next` of the previous page; left out: the first page")
-_LIMIT = Query("limit", Positive, f"Most entries to return, up to {_LARGEST_PAGE}", default=50)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -61,13 +77,6 @@ class KeyedStateView(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=
     bytes: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class OperatorStateView(msgspec.Struct, frozen=True):
-    name: str
-    mode: str
-    type: str
-    elements: int
-
-
 class OperatorView(msgspec.Struct, frozen=True, rename="kebab"):
     uid: str
     name: str
@@ -75,7 +84,8 @@ class OperatorView(msgspec.Struct, frozen=True, rename="kebab"):
     parallelism: int
     max_parallelism: int
     states: list[KeyedStateView]
-    operator_states: list[OperatorStateView]
+    operator_states: list[OperatorStateShape]
+    timers: list[TimersShape]
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
@@ -157,7 +167,7 @@ class _Snapshots:
     cache: Cache
 
     def listed(self, call: ApiCall) -> Snapshots:
-        return Snapshots([_listed(each) for each in _known(self.jobs.record(call.job_id)).values()])
+        return Snapshots([_listed(each) for each in _known(self.jobs.record_as_stored(call.job_id)).values()])
 
     def states(self, call: ApiCall) -> SnapshotState:
         record, savepoint = self._opened(call)
@@ -187,8 +197,23 @@ class _Snapshots:
     def keys(self, call: ApiCall) -> Page:
         _, savepoint = self._opened(call)
         state = _keyed(savepoint, call)
-        limit = min(call.query["limit"], _LARGEST_PAGE)
-        return _page(savepoint, state, call.query["cursor"], limit)
+        return _page(savepoint, state, call.query["cursor"], _limit(call), check_filter(call.query["filter"]))
+
+    def elements(self, call: ApiCall) -> Elements:
+        _, savepoint = self._opened(call)
+        return _elements(savepoint, call)
+
+    def timers(self, call: ApiCall) -> TimersPage:
+        _, savepoint = self._opened(call)
+        content = savepoint.timers(call.path["uid"])
+        text = check_filter(call.query["filter"])
+        found, following, scanned = timers_page(content, call.query["cursor"], _limit(call), text)
+        of_key, of_window = content.key_type, content.window_type
+        entries = [
+            TimerEntry(to_json(key, of_key), time, domain, group, window_json(window, of_window))
+            for key, window, time, domain, group in found
+        ]
+        return TimersPage(savepoint.epoch, entries, following, msgspec.UNSET if text is None else scanned)
 
     def key_groups(self, call: ApiCall) -> KeyGroups:
         _, savepoint = self._opened(call)
@@ -196,14 +221,14 @@ class _Snapshots:
         return self.cache.get(("key groups", savepoint.path, state.description), lambda: _key_groups(state))
 
     def differences(self, call: ApiCall) -> Differences:
-        known = _known(self.jobs.record(call.job_id))
+        known = _known(self.jobs.record_as_stored(call.job_id))
         old, new = (_open(known, call.path[ref]) for ref in ("ref", "other"))
-        uid, name, limit = call.query["uid"], call.query["name"], min(call.query["limit"], _LARGEST_PAGE)
+        uid, name, limit = call.query["uid"], call.query["name"], min(call.query["limit"], LARGEST_PAGE)
         asked = "diff", old.path, new.path, uid, name, limit
         return self.cache.get(asked, lambda: _differences(old, new, uid, name, limit))
 
     def _opened(self, call: ApiCall) -> tuple[JobRecord, Savepoint]:
-        record = self.jobs.record(call.job_id)
+        record = self.jobs.record_as_stored(call.job_id)
         return record, _open(_known(record), call.path["ref"])
 
 
@@ -252,12 +277,9 @@ def _states(record: JobRecord, savepoint: Savepoint) -> SnapshotState:
                 vertices.get(operator.uid) or operator_id(operator.uid).hex(),
                 operator.parallelism,
                 operator.max_parallelism,
-                [_keyed_view(state) for state in states if state.is_keyed],
-                [
-                    OperatorStateView(state.name, state.kind, state.type, state.entries or 0)
-                    for state in states
-                    if not state.is_keyed
-                ],
+                [_keyed_view(state) for state in states if state.is_keyed and not state.is_timers],
+                [_operator_state_view(state) for state in states if not state.is_keyed],
+                [TimersShape(DOMAINS[each.name], each.entries) for each in states if each.name in DOMAINS],
             )
         )
     return SnapshotState(savepoint.epoch, operators)
@@ -276,6 +298,15 @@ def _keyed_view(state: StateDescription) -> KeyedStateView:
         state.entries_are_exact,
         state.bytes,
     )
+
+
+def _operator_state_view(state: StateDescription) -> OperatorStateShape:
+    of_key = state.map_key_type or msgspec.UNSET
+    return OperatorStateShape(state.name, state.kind, state.type, state.entries or 0, of_key)
+
+
+def _limit(call: ApiCall) -> int:
+    return min(int(call.query["limit"]), LARGEST_PAGE)
 
 
 def _keyed(savepoint: Savepoint, call: ApiCall) -> KeyedState:
@@ -308,15 +339,30 @@ def _of_map_key(state: KeyedState, value: Any, text: str, *, is_one: bool) -> tu
     return (value or {}).get(map_key if is_hashable(of) else positional(of, map_key)), state.value_type
 
 
-def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int) -> Page:
-    found, following = page(state, cursor, limit)
+def _page(savepoint: Savepoint, state: KeyedState, cursor: str | None, limit: int, text: str | None) -> Page:
+    found, following, scanned = page(state, cursor, limit, text)
     of_window = state.window_type
     entries = []
     for holder, value, group, _ in found:
         key, window = (holder, None) if of_window is None else holder
-        shown = msgspec.UNSET if of_window is None else to_json(window, of_window)
-        entries.append(KeyEntry(to_json(key, state.key_type), to_json(value, state.held_type), group, shown))
-    return Page(savepoint.epoch, entries, following)
+        shown = to_json(key, state.key_type), to_json(value, state.held_type)
+        entries.append(KeyEntry(*shown, group, window_json(window, of_window)))
+    return Page(savepoint.epoch, entries, following, msgspec.UNSET if text is None else scanned)
+
+
+def _elements(savepoint: Savepoint, call: ApiCall) -> Elements:
+    uid, name = call.path["uid"], call.path["name"]
+    savepoint.check(uid, name)
+    state = next((each for each in savepoint.states(uid) if each.name == name and not each.is_keyed), None)
+    if state is None:
+        raise StateAccessError(f'state "{name}" of operator "{uid}" has keys', hint="Name an operator state.")
+    text = check_filter(call.query["filter"])
+    content = savepoint.content_of(state)
+    assert isinstance(content, BroadcastState | OperatorListState)
+    found, following, scanned = elements_page(content, call.query["cursor"], _limit(call), text)
+    mode = next(mode for mode, kind in OPERATOR_KINDS.items() if kind == state.kind)
+    entries = elements_of(mode, content.element_type, found)
+    return Elements(savepoint.epoch, state.kind, entries, following, msgspec.UNSET if text is None else scanned)
 
 
 def _key_groups(state: KeyedState) -> KeyGroups:
@@ -352,7 +398,8 @@ def routes(jobs: Jobs) -> list[Endpoint]:
     key = Query("key", str, "The key as JSON; a text key may be given without quotes", required=True)
     map_key = Query("map-key", str, "Only this entry of a map state; written like a key")
     window = Query("window", str, "Only this window of window state, as JSON")
-    page_of = (_CURSOR, _LIMIT)
+    page_of = (CURSOR, LIMIT, FILTER)
+    elements = one + "/operator-state/{uid}/{name}"
     changes_of = (
         Query("uid", str, "Only this operator"),
         Query("name", str, "Only this state"),
@@ -365,5 +412,7 @@ def routes(jobs: Jobs) -> list[Endpoint]:
         get(state, snapshots.key, "The value of a key", response=KeyAnswer, query=(key, map_key, window)),
         get(state + "/keys", snapshots.keys, "The keys of a state, page by page", response=Page, query=page_of),
         get(state + "/key-groups", snapshots.key_groups, "Entries and bytes of each key group", response=KeyGroups),
+        get(elements, snapshots.elements, "The elements of an operator state", response=Elements, query=page_of),
+        get(one + "/timers/{uid}", snapshots.timers, "The timers of an operator", response=TimersPage, query=page_of),
         get(one + "/diff/{other}", snapshots.differences, changed, response=Differences, query=changes_of),
     ]

@@ -7,13 +7,18 @@ import sys
 import time
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from checkdam.backends import HashMapStateBackend, StoreOwner
+from checkdam.backends.hashmap.hashmap_states import REMOVED, DictMap, HashMapCells
 from checkdam.backends.hashmap.hashmap_store import HashMapStore
+from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.backends.state_file import read_state_file
-from checkdam.errors import CheckpointDamagedError
-from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
+from checkdam.errors import CheckpointDamagedError, StateAccessError
+from checkdam.ids import Attempt, CheckpointId, Epoch, OperatorUid, SubtaskIndex
+from checkdam.runtime.slot.context import OperatorTime
+from checkdam.state.descriptors import MapStateDescriptor
 from checkdam.state.key_groups import KeyGroupRange, key_group_range
 from checkdam.state.spec import StateKind, StateSpec
 from checkdam.state.ttl import (
@@ -249,7 +254,34 @@ def test_one_entry_of_a_map_that_changed_is_one_change() -> None:
 
     maps.put(7, 8)
 
-    assert maps.changes == {("a", 7): 8}
+    assert maps.take_changes() == {("a", 7): 8}
+
+
+def test_the_handle_of_a_map_counts_and_records_what_it_writes() -> None:
+    store = open_store(MemoryStorage())
+    states = OperatorKeyedState(store, OperatorTime(), OperatorUid("op"))
+    visits = states.get_map_state(MapStateDescriptor("maps", int, int))
+    assert isinstance(visits, DictMap)
+    store.current_key = "a"
+    visits[1] = 5
+    visits[2] = 6
+    visits[2] = visits.get(2, 0) + 1
+    store.current_key = "b"
+    visits[1] = 8
+    with pytest.raises(StateAccessError, match="64 bits"):
+        visits[2] = 2**63
+    with pytest.raises(StateAccessError, match="64 bits"):
+        visits[-(2**63) - 1] = 1
+    with pytest.raises(StateAccessError, match="type int"):
+        visits[2] = True
+    store.current_key = "a"
+    del visits[1]
+
+    kept = store._states["maps"].state
+
+    assert store.count().entries == 2
+    assert kept.take_changes() == {("a", 1): REMOVED, ("a", 2): 7, ("b", 1): 8}
+    assert kept.take_changes() == {}
 
 
 @pytest.mark.slow
@@ -364,3 +396,72 @@ def test_only_states_that_expire_on_compaction_are_decoded_in_a_merge() -> None:
     plain.put_all({"a": 1})
 
     assert set(store.snapshot(CheckpointId(1))._prunings) == {"u"}
+
+
+def _changed_after_a_checkpoint(storage: MemoryStorage, changed: int) -> tuple[HashMapStore, HashMapCells]:
+    """Return a store of 100 entries of which this many have changed since a completed checkpoint."""
+    store = open_store(storage)
+    table = store.table(COUNT)
+    table.put_all({f"key-{i}": 1 for i in range(100)})
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    for number in range(changed):
+        table.put(f"key-{number}", 2)
+    store.batch_ended()
+    return store, table
+
+
+def test_changes_are_not_recorded_before_the_first_checkpoint() -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    table = store.table(COUNT)
+
+    table.put("a", 1)
+
+    assert table.changes is None
+    handle = store.snapshot(CheckpointId(1)).write(storage, "shared")
+    assert dict(open_store(storage, (handle,)).table(COUNT).all()) == {"a": 1}
+
+
+def test_few_changes_are_recorded_for_a_delta() -> None:
+    storage = MemoryStorage()
+
+    store, table = _changed_after_a_checkpoint(storage, 49)
+
+    assert table.changes is not None
+    handle = store.snapshot(CheckpointId(2)).write(storage, "shared")
+    assert len(handle.files) == 2
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_many_changes_are_not_recorded_and_none_is_lost(is_aborted: bool) -> None:
+    storage = MemoryStorage()
+
+    store, table = _changed_after_a_checkpoint(storage, 50)
+
+    assert table.changes is None
+    table.remove("key-99")
+    if is_aborted:
+        store.snapshot(CheckpointId(2))
+        store.aborted(CheckpointId(2))
+    handle = store.snapshot(CheckpointId(3)).write(storage, "shared")
+    assert len(handle.files) == 1
+    expected = {f"key-{i}": 2 if i < 50 else 1 for i in range(99)}
+    assert dict(open_store(storage, (handle,)).table(COUNT).all()) == expected
+
+
+def test_readers_see_every_change_though_none_was_recorded() -> None:
+    store = open_store(MemoryStorage())
+    table = store.table(COUNT)
+    table.put_all({f"key-{i}": 1 for i in range(300_000)})
+    store.publish(Epoch(1))
+    table.remove_all([f"key-{i}" for i in range(200_000)])
+    table.put("key-299999", 2)
+    store.batch_ended()
+    assert table.changes is None
+
+    store.publish(Epoch(2))
+
+    assert store.published is not None
+    assert store.published.count("count").entries == 100_000
+    assert store.published.get("count", [msgspec.msgpack.encode("key-299999")]) == (2, [msgspec.msgpack.encode(2)])

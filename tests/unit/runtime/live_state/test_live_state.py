@@ -23,6 +23,7 @@ from checkdam.runtime.live_state.query_messages import ListStates, Refused, pack
 from checkdam.runtime.live_state.state_queries import LiveState
 from checkdam.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from checkdam.state.key_groups import key_group_of, subtask_of
+from checkdam.state.state_count import StateCount
 from checkdam.testing import MemoryStorage
 from checkdam.testing.local_engine import LocalEngine
 from checkdam.testing.local_job import LocalJob
@@ -190,9 +191,7 @@ def test_states_of_a_function_are_told_by_their_names_and_types() -> None:
     x = Place("x", 1)
 
     def look(live: LiveState) -> Any:
-        states = [
-            (each.name, each.kind, each.value_type.name, each.map_key_type, each.entries) for each in live.states()
-        ]
+        states = [(each.name, each.kind, each.value_type.name, each.map_key_type, each.held) for each in live.states()]
         values = {name: live.get("visits", name, [x])[0].value for name in ("last", "all", "by day")}
         return states, values, live.get("visits", "by day", [x], map_key=1)[0].value
 
@@ -200,9 +199,9 @@ def test_states_of_a_function_are_told_by_their_names_and_types() -> None:
 
     assert first == second  # the function has changed its objects in place by then
     assert first[0] == [
-        ("last", "value", "Visit", None, 1),
-        ("all", "list", "list[int]", None, 1),
-        ("by day", "map", "Visit", type_info(int), 1),
+        ("last", "value", "Visit", None, StateCount(1, 1)),
+        ("all", "list", "list[int]", None, StateCount(1, 1)),
+        ("by day", "map", "Visit", type_info(int), StateCount(1, 1)),
     ]
     visit = {"at": 1, "tags": ["1"]}
     assert first[1] == {"last": visit, "all": [1], "by day": {1: visit}}

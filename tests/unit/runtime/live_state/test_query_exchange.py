@@ -1,4 +1,4 @@
-"""Questions on the wire: the real server and client of a slot, beside an exchange of records that holds the lock."""
+"""Questions on the wire: the real server and client of a slot, beside a thread that holds the lock of its records."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.support.word_count import UID, WordCount
 
 from checkdam.errors import SlotLostError
 from checkdam.ids import Attempt, Epoch, SubtaskIndex
+from checkdam.runtime.live_state.query_connection import QueryAccess
 from checkdam.runtime.live_state.query_messages import (
     Answer,
     Ask,
@@ -22,6 +23,7 @@ from checkdam.runtime.live_state.query_messages import (
     pack,
     unpack_answers,
 )
+from checkdam.runtime.live_state.query_server import QueryServer
 from checkdam.runtime.slot.messages import SlotSetup
 from checkdam.runtime.slot.slot_client import RemoteSlot, SlotAddress
 from checkdam.runtime.slot.slot_server import SlotServer
@@ -35,9 +37,11 @@ ASK = GetKeys(UID, "_op_state", [serializer(type_info(str)).encode_key("a")])
 def server(tmp_path: Path) -> Iterator[SlotServer]:
     before = sys.getswitchinterval()
     server = SlotServer(f"grpc+unix://{tmp_path}/s", "token")
+    queries = QueryServer(QueryAccess(f"unix:{tmp_path}/q", "only to ask"), server.answer_queries)
     yield server
     sys.setswitchinterval(before)
     server.stopped.set()
+    queries.close()
     server.shutdown()
 
 
@@ -46,7 +50,8 @@ def slot(server: SlotServer, tmp_path: Path) -> Iterator[RemoteSlot]:
     """One that has ended its first epoch, without records."""
     words = WordCount([["a"]])
     job = words.job(parallelism=1).job()
-    slot = RemoteSlot(SlotAddress(SubtaskIndex(0), f"grpc+unix://{tmp_path}/s", "localhost", 0), "token")
+    address = SlotAddress(SubtaskIndex(0), f"grpc+unix://{tmp_path}/s", "localhost", 0, f"unix:{tmp_path}/q")
+    slot = RemoteSlot(address, "token", query_token="only to ask")
     slot.configure(
         SlotSetup(
             job_id=job.job_id,

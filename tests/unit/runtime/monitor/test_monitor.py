@@ -19,10 +19,19 @@ from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.failures import user_error
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_events import EpochStats, JobListener
-from checkdam.runtime.monitor.job_monitor import JobMonitor
-from checkdam.runtime.monitor.job_records import NEVER, CheckpointStatus, OperatorRecord, SlotRecord, SnapshotKind
+from checkdam.runtime.monitor.job_monitor import MOST_EVENTS, JobMonitor
+from checkdam.runtime.monitor.job_records import (
+    NEVER,
+    CheckpointStatus,
+    CheckpointTrouble,
+    EndingRecord,
+    OperatorRecord,
+    RestartRecord,
+    SlotRecord,
+    SnapshotKind,
+)
 from checkdam.runtime.monitor.listeners import JointListener
-from checkdam.runtime.restart import NoRestart
+from checkdam.runtime.restart import NoRestart, Restart
 from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.local_job import LocalJob
 from checkdam.testing.trouble import Step, Trouble, kill_slot
@@ -112,6 +121,23 @@ def test_every_subtask_of_every_slot_operator_is_told_of_in_a_checkpoint() -> No
     assert [(each.subtask, each.state_bytes, each.end_to_end_ms) for each in sunk.subtasks] == [(1, 0, 400.0)]
 
 
+def test_a_checkpoint_takes_from_its_trigger_to_its_last_acknowledgement() -> None:
+    watched = Watched()
+    watched.trigger(1)
+    for subtask in range(watched.job.plan.slots):
+        watched.clock.advance(0.0405)
+        watched.acknowledge(1, subtask)
+    acknowledged_at = watched.now
+    watched.clock.advance(0.5)  # metadata is written, output published
+
+    watched.complete(1)
+
+    [checkpoint] = watched.record.checkpoints
+    assert (checkpoint.end_to_end, checkpoint.duration) == (81, 81.0)
+    assert checkpoint.last_ack == checkpoint.triggered_at + checkpoint.end_to_end == acknowledged_at
+    assert checkpoint.finished_at == acknowledged_at  # as in its metadata
+
+
 def test_a_completed_checkpoint_has_its_place_and_the_operators_their_size() -> None:
     watched = Watched()
 
@@ -121,7 +147,7 @@ def test_a_completed_checkpoint_has_its_place_and_the_operators_their_size() -> 
     [checkpoint] = record.checkpoints
     assert (checkpoint.status, checkpoint.path) == (CheckpointStatus.COMPLETED, "file:///kept/chk-1")
     assert (checkpoint.checkpointed_bytes, checkpoint.state_bytes, checkpoint.metadata_bytes) == (90, 900, 40)
-    assert (checkpoint.duration, checkpoint.finished_at) == (250.0, watched.now)
+    assert checkpoint.finished_at == watched.now
     assert {each.operator: each.state_bytes for each in record.figures} == {0: 0, 1: 0, 2: 900, 3: 0}
 
 
@@ -164,6 +190,17 @@ def test_a_savepoint_is_in_the_history_and_stays_among_the_savepoints() -> None:
     assert [(each.id, each.path) for each in record.savepoints] == [(1, "file:///kept/savepoint-c0ffee-1")]
 
 
+def test_the_size_of_an_operator_is_that_of_checkpoints_and_not_of_a_savepoint_between_them() -> None:
+    watched = Watched()
+    watched.checkpoint(1)
+    watched.trigger(2, SnapshotKind.SAVEPOINT)
+    for subtask in range(2):
+        watched.acknowledge(2, subtask, new_bytes=7, state_bytes=7)
+    watched.complete(2, SnapshotKind.SAVEPOINT)
+
+    assert {each.operator: each.state_bytes for each in watched.record.figures} == {0: 0, 1: 0, 2: 900, 3: 0}
+
+
 def test_discarded_checkpoints_are_marked_and_kept_in_the_history() -> None:
     watched = Watched()
     watched.checkpoint(1)
@@ -178,7 +215,7 @@ def test_a_failure_fails_what_was_in_progress_and_counts_a_restart() -> None:
     watched = Watched()
     watched.trigger(1)
 
-    watched.monitor.restarting(SlotLostError("slot 1 is gone"), timedelta(seconds=1))
+    watched.monitor.restarting(SlotLostError("slot 1 is gone"), Restart(timedelta(seconds=1)))
 
     record = watched.record
     assert record.restarts == 1
@@ -240,7 +277,7 @@ def test_a_failure_that_names_a_file_that_is_no_utf8_can_be_archived() -> None:
 def test_failures_are_kept_newest_first_up_to_their_number() -> None:
     watched = Watched(Configuration().with_value("web.exception-history-size", 2))
     for number in range(4):
-        watched.monitor.restarting(JobFailedError(f"failure {number}"), timedelta(0))
+        watched.monitor.restarting(JobFailedError(f"failure {number}"), Restart(timedelta(0)))
 
     assert [each.message for each in watched.record.exceptions] == ["failure 3", "failure 2"]
     assert watched.record.restarts == 4
@@ -331,6 +368,8 @@ def test_a_job_that_ran_tells_what_each_operator_did() -> None:
     assert 0 < total("sum", "busy_ms") < 10_000
     assert by_kind["sum"].state_bytes > 0
     assert [(each.records, each.keys) for each in record.epochs] == [(3, 2), (2, 3)]
+    assert (sum(each.epochs for each in record.series), round(sum(each.records for each in record.series))) == (2, 5)
+    assert sum(each.checkpoints for each in record.series) == 2
     assert all(slot.memory > 1_000_000 for slot in record.slots)
 
 
@@ -407,4 +446,111 @@ def test_a_watcher_that_raises_stops_neither_the_others_nor_the_job() -> None:
 
     assert last.heard == 1
     with pytest.raises(RuntimeError, match="bug"):
-        JointListener(Broken()).epoch_ended(EpochStats(Epoch(0), 0, 0.0, 0))
+        JointListener(Broken()).epoch_ended(EpochStats(Epoch(0), 0, 0.0))
+
+
+def test_the_latest_restart_tells_why_which_attempt_and_when() -> None:
+    watched = Watched()
+    watched.monitor.restarting(SlotLostError("slot 0 is gone"), Restart(timedelta(seconds=1), 1, 3))
+    watched.clock.advance(60)
+
+    watched.monitor.restarting(JobFailedError("bad word\nlong story"), Restart(timedelta(seconds=2), 2, 3))
+
+    assert watched.record.restart == RestartRecord(2, 3, "bad word", failed_at=watched.now, next_at=watched.now + 2000)
+
+
+def test_checkpoints_that_fail_in_a_row_are_counted_until_one_completes() -> None:
+    watched = Watched()
+    watched.checkpoint(1)
+    for number, reason in ((2, "disk full"), (3, "too slow")):
+        watched.clock.advance(10)
+        watched.trigger(number)
+        watched.monitor.checkpoint_failed(CheckpointId(number), reason)
+    failing = watched.record.checkpoint_trouble
+
+    watched.checkpoint(4, SnapshotKind.SAVEPOINT)
+    after_savepoint = watched.record.checkpoint_trouble
+    watched.checkpoint(5)
+
+    assert failing == CheckpointTrouble(2, watched.now - 10_000, "too slow")
+    assert after_savepoint == failing
+    assert watched.record.checkpoint_trouble is None
+
+
+def test_neither_a_failed_savepoint_nor_a_failover_is_a_checkpoint_in_trouble() -> None:
+    watched = Watched()
+    watched.trigger(1, SnapshotKind.SAVEPOINT)
+    watched.monitor.checkpoint_failed(CheckpointId(1), "no such place")
+    watched.trigger(2)
+
+    watched.monitor.restarting(SlotLostError("slot 0 is gone"), Restart(timedelta(0)))
+
+    assert watched.record.checkpoint_trouble is None
+
+
+def test_savepoints_failed_checkpoints_failovers_and_rescales_are_marked() -> None:
+    watched = Watched()
+
+    watched.monitor.restarting(SlotLostError("slot 1 is gone"), Restart(timedelta(0)))
+    watched.checkpoint(1)
+    watched.clock.advance(5)
+    watched.checkpoint(2, SnapshotKind.SAVEPOINT)
+    watched.monitor.rescaled(3, None)
+    watched.monitor.rescaled(500, SlotLostError("too many"))
+    watched.monitor.checkpoint_failed(CheckpointId(3), "disk full")
+
+    assert [(event.kind.value, event.text) for event in watched.record.events] == [
+        ("FAILOVER", "restarted after a failure: slot 1 is gone"),
+        ("SAVEPOINT", "savepoint 2: file:///kept/savepoint-c0ffee-1"),
+        ("RESCALE", "rescaled to parallelism 3"),
+        ("RESCALE", "not rescaled to parallelism 500: too many"),
+        ("CHECKPOINT_FAILED", "checkpoint 3 failed: disk full"),
+    ]
+    assert watched.record.events[1].at == watched.now
+
+
+def test_marks_are_bounded_and_hold_no_credentials() -> None:
+    watched = Watched()
+    for number in range(MOST_EVENTS + 50):
+        watched.monitor.checkpoint_failed(CheckpointId(number), f"s3://user:secret@host/{'x' * 1000}")
+
+    events = watched.record.events
+
+    assert len(events) == MOST_EVENTS
+    assert max(len(event.text) for event in events) < 400
+    assert "secret" not in str(events)
+
+
+def _command(path: str | None, parallelism: int | None) -> str:
+    return f"run -p {parallelism} -s {path}"
+
+
+def test_an_ended_job_tells_what_it_left_and_how_to_resume_it() -> None:
+    watched = Watched()
+    watched.monitor.resumed_by(_command)
+    watched.checkpoint(1)
+    watched.monitor.rescaled(4, None)
+
+    watched.monitor.job_ended(JobEnd.CANCELLED, "s3://me:secret@store/chk-1")
+
+    assert watched.record.ending is not None
+    assert "secret" not in str(watched.record.ending)
+    assert watched.record.ending.checkpoint is not None
+    assert watched.record.ending.resume == f"run -p 4 -s {watched.record.ending.checkpoint}"
+
+
+def test_a_stopped_job_is_resumed_from_its_savepoint_unless_it_was_drained() -> None:
+    stopped, drained = Watched(), Watched()
+    for watched in (stopped, drained):
+        watched.monitor.resumed_by(_command)
+        watched.checkpoint(1, SnapshotKind.SYNC_SAVEPOINT)
+    drained.monitor.drained("file:///kept/savepoint-c0ffee-1")
+
+    for watched in (stopped, drained):
+        watched.monitor.job_ended(JobEnd.FINISHED, None)
+
+    savepoint = "file:///kept/savepoint-c0ffee-1"
+    assert stopped.record.ending == EndingRecord(
+        savepoint, None, is_drained=False, resume=f"run -p None -s {savepoint}"
+    )
+    assert drained.record.ending == EndingRecord(savepoint, None, is_drained=True, resume=None)

@@ -38,7 +38,8 @@ class Watched:
 
     def acknowledge(self, number: int, subtask: int, **figures: Any) -> None:
         part = OperatorSnapshot(OperatorUid(UID), "sum", **figures)
-        self.monitor.checkpoint_acknowledged(SlotSnapshot(CheckpointId(number), SubtaskIndex(subtask), (part,)))
+        snapshot = SlotSnapshot(CheckpointId(number), SubtaskIndex(subtask), (part,))
+        self.monitor.checkpoint_acknowledged(snapshot, self.clock.now())
 
     def complete(self, number: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
         name = "savepoint-c0ffee-1" if kind.is_savepoint else f"chk-{number}"

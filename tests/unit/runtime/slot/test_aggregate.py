@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,8 +20,8 @@ from checkdam.graph.operators import (
     Operator,
     ReduceKind,
 )
-from checkdam.ids import Attempt, OperatorUid, SubtaskIndex
-from checkdam.runtime.slot.aggregate import VectorisedSum, record_combiner, running_sums
+from checkdam.ids import Attempt, CheckpointId, OperatorUid, SubtaskIndex
+from checkdam.runtime.slot.aggregate import record_combiner
 from checkdam.runtime.slot.context import FunctionContext
 from checkdam.runtime.slot.operator_processes import make_process
 from checkdam.state.key_groups import KeyGroupRange
@@ -45,7 +44,7 @@ def aggregated(
     kind: Kind, batches: list[list[Any]], of: TypeInfo, key: int, timestamps: list[int] | None = None
 ) -> tuple[list[Batch], dict[Any, Any]]:
     """What an operator gives and keeps, batch after batch, with its key in one of the columns."""
-    key_type = of.field_type(key)
+    key_type = of.field_type(key) if of.is_compound else of
     owner = StoreOwner(
         OperatorUid("it"), SubtaskIndex(0), Attempt("try"), KeyGroupRange(0, 127), 128, key_type=key_type
     )
@@ -58,6 +57,10 @@ def aggregated(
         keys = Batch(key_type, columns=columns.select([key]))
         given = (process(Batch(of, columns=columns, timestamps=timestamps), keys), process.flush())
         produced += [batch for batch in given if batch is not None]
+    assert store.count().entries == len(
+        {record[key] if of.is_compound else record for records in batches for record in records}
+    )
+    store.snapshot(CheckpointId(1))  # what is held back is written back
     table: Any = store
     return produced, dict(table._states[OP_STATE].state.all())
 
@@ -107,39 +110,6 @@ def test_a_sum_that_the_state_cannot_hold_is_an_error_of_its_record() -> None:
     assert refused.value.record == repr(("a", 2**62))
 
 
-@pytest.mark.parametrize(
-    ("how", "field", "of", "key"),
-    [
-        ("max", 1, tuple[str, int], (0,)),
-        ("sum", None, int, (0,)),
-        ("sum", 1, tuple[str, int], None),
-        ("sum", 1, tuple[str, int], (1,)),
-        ("sum", 1, tuple[str, float], (0,)),
-        ("sum", 1, tuple[str, int, int], (0,)),
-    ],
-)
-def test_what_columns_alone_do_not_tell_is_not_vectorised(how: str, field: Any, of: Any, key: Any) -> None:
-    assert not VectorisedSum.applies(how, field, type_info(of), key)
-    assert VectorisedSum.applies("sum", 1, PAIR, (0,))
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9)), min_size=1, max_size=20))
-def test_running_sums_count_each_group_on_its_own(records: list[tuple[int, int]]) -> None:
-    groups = {group: place for place, group in enumerate(dict.fromkeys(group for group, _ in records))}
-    codes = np.array([groups[group] for group, _ in records])
-    before = np.arange(len(groups)) * 100
-
-    running, totals = running_sums(codes, np.array([amount for _, amount in records]), before)
-
-    expected, so_far = [], before.tolist()
-    for code, (_, amount) in zip(codes.tolist(), records, strict=True):
-        so_far[code] += amount
-        expected.append(so_far[code])
-    assert running.tolist() == expected
-    assert totals.tolist() == so_far
-
-
 class Sale(NamedTuple):
     shop: str
     amount: int
@@ -155,17 +125,6 @@ def test_all_fields_but_the_aggregated_one_stay_those_of_the_first_record(how: s
 
 def test_a_record_that_is_a_number_is_combined_as_it_is() -> None:
     assert record_combiner("max", None, type_info(int))(3, 5) == 5
-
-
-def test_a_round_of_sums_keeps_the_timestamps_of_those_batches_that_have_any() -> None:
-    gathering = VectorisedSum(1, PAIR, None)  # type: ignore[arg-type]  # nothing is summed here
-    for records, timestamps in (([("a", 1)], [5]), ([("a", 1), ("b", 1)], None), ([("b", 1)], [None])):
-        gathering.gather(Batch(PAIR, rows=records, timestamps=timestamps))
-
-    round = gathering.take()
-
-    assert round is not None
-    assert round.timestamps == [5, None, None, None]
 
 
 PAIRS = [("a", 1), ("b", 5), ("a", 2)]

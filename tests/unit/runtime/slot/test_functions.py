@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.unit.runtime.slot.one_operator import OneOperator
 
+from checkdam.backends.hashmap.hashmap_store import HashMapStore
 from checkdam.errors import JobGraphError, StateAccessError, UserFunctionError
 from checkdam.graph.contexts import OutputTag, ProcessContext, RuntimeContext, SinkContext
 from checkdam.graph.functions import (
@@ -25,12 +26,18 @@ from checkdam.graph.operators import (
     FlatMapKind,
     Kind,
     MapKind,
+    Operator,
     ProcessKind,
     SinkFunctionKind,
 )
 from checkdam.graph.watermarks import MAX_WATERMARK
+from checkdam.ids import CheckpointId
+from checkdam.runtime.slot.plain_functions import ColumnMap
 from checkdam.state.descriptors import ValueStateDescriptor
 from checkdam.state.ttl import CleanupIncrementally, StateTtlConfig, TtlTime
+from checkdam.types.batch import Batch
+from checkdam.types.rows import to_arrow
+from checkdam.types.type_info import type_info
 
 LONG = OutputTag("long", str)
 
@@ -78,6 +85,64 @@ def test_what_a_record_gives_has_the_records_timestamp(case: str) -> None:
     assert batch is not None
     assert batch.rows == expected
     assert batch.timestamps == timestamps
+
+
+class Visit(NamedTuple):
+    who: str
+    seconds: int | None
+    at: tuple[str, int]
+
+
+VISITS = [Visit("a", 1, ("x", 2)), Visit("b", None, ("y", 3))]
+PICKS: dict[str, tuple[Callable[[Visit], Any], Any]] = {
+    "a field": (lambda visit: visit.who, str),
+    "a field with None": (lambda visit: visit[1], int | None),
+    "a tuple": (lambda visit: (visit.seconds, visit.who, visit.who), tuple[int | None, str, str]),
+    "constants": (lambda visit: (visit.at, 7, "x", True), tuple[tuple[str, int], int, str, bool]),
+    "the record": (lambda visit: visit, Visit),
+}
+
+
+def _map(function: Callable[[Any], Any], of: Any) -> ColumnMap:
+    return ColumnMap(Operator(1, "it", MapKind(function), (0,), type_info(of)), function)
+
+
+@pytest.mark.parametrize("case", PICKS)
+def test_a_map_that_picks_fields_keeps_columns(case: str) -> None:
+    function, of = PICKS[case]
+    columns = to_arrow(type_info(Visit), VISITS)
+
+    batch = _map(function, of)(Batch(type_info(Visit), columns=columns, timestamps=[5, None]), None)
+
+    assert not batch.has_rows
+    assert batch.timestamps == [5, None]
+    assert batch.columns.schema == type_info(of).arrow_schema
+    assert batch.rows == [function(visit) for visit in VISITS]
+
+
+CALLED: dict[str, tuple[Callable[[Visit], Any], Any]] = {
+    "another type": (lambda visit: visit.seconds, float | None),
+    "a field with fields": (lambda visit: visit.at, tuple[str, int]),
+    "a computation": (lambda visit: visit.who.upper(), str),
+}
+
+
+@pytest.mark.parametrize("case", CALLED)
+def test_a_map_that_does_more_is_called(case: str) -> None:
+    function, of = CALLED[case]
+
+    batch = _map(function, of)(Batch(type_info(Visit), columns=to_arrow(type_info(Visit), VISITS)), None)
+
+    assert batch.has_rows
+    assert batch.rows == [function(visit) for visit in VISITS]
+
+
+def test_a_map_that_picks_fields_of_objects_is_called() -> None:
+    record = Visit("a", 1, ("x", "no number"))  # type: ignore[arg-type]  # not of its type, and that part is not used
+
+    batch = _map(lambda visit: visit.who, str)(Batch(type_info(Visit), rows=[record]), None)
+
+    assert batch.rows == ["a"]
 
 
 def test_a_flat_map_may_give_nothing_at_all() -> None:
@@ -135,6 +200,22 @@ def test_after_a_batch_there_is_no_key_whatever_happened(last: str, timestamps: 
 
     with pytest.raises(StateAccessError, match="outside a keyed context"):
         it.function.count.value()
+
+
+def test_a_function_that_changes_most_keys_does_not_record_changes_for_a_delta() -> None:
+    it = OneOperator(ProcessKind(Counting()), key=str)
+    it.give(*map(str, range(100)))
+    it.snapshot(1)
+    store = it.opened.store
+    assert isinstance(store, HashMapStore)
+    store.completed(CheckpointId(1))
+    it.give(*map(str, range(49)))
+    before = store._states["count"].state.changes
+
+    it.give("49")
+
+    assert before is not None
+    assert store._states["count"].state.changes is None
 
 
 class ReadsTooEarly(MapFunction):
@@ -324,11 +405,11 @@ def test_cleanup_for_every_record_removes_what_nobody_reads(function: Forgetting
     it.give("a", "b", "c")
     it.clock.advance(5)
     assert it.opened.store is not None
-    assert it.opened.store.key_count == 3
+    assert it.opened.store.count().entries == 3
 
     it.give("other", timestamps=timestamps)
 
-    assert it.opened.store.key_count == 0
+    assert it.opened.store.count().entries == 0
 
 
 class Ageing(KeyedProcessFunction):

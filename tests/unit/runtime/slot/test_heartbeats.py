@@ -68,8 +68,11 @@ def process(directory: Path, heartbeat: Heartbeat) -> Iterator[tuple[subprocess.
         "parents": [os.getpid()],
         "location": location,
         "token": "token",
+        "query_location": f"unix:{directory}/q",
+        "query_token": "only to ask",
         "ready_fd": ready_fd,
         "heartbeat": msgspec.to_builtins(heartbeat),
+        "logs": None,
     }
     assert slot.stdin is not None
     slot.stdin.write(json.dumps(orders) + "\n")

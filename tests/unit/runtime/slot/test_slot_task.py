@@ -48,7 +48,8 @@ class Slot:
 
     def epoch(self, epoch: int, *words: str) -> int:
         self.level(1, epoch, *words)
-        return self.task.end_epoch(Epoch(epoch), commit=False).keys
+        report = self.task.end_epoch(Epoch(epoch), commit=False)
+        return sum(each.held.entries for each in report.operators.values())
 
 
 REFUSED: dict[str, Callable[[Slot], object]] = {

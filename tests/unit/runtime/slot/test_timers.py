@@ -192,7 +192,8 @@ def test_many_timers_registered_and_deleted_leave_no_trace_in_memory() -> None:
     it = alarm()
     it.give(*(f"a:{order} {10_000 + i}" for i in range(3000) for order in ("event", "delete")), "a:event 3")
 
-    queue = it.process._timers._timers.event  # type: ignore[attr-defined]  # looks inside on purpose
+    assert it.process.timers is not None
+    queue = it.process.timers.event
     assert len(queue) == 1
     assert len(queue._times) < 1100
     assert it.advance(20_000) == ["a 3"]
@@ -298,3 +299,16 @@ def test_without_keys_there_is_a_clock_and_no_timer() -> None:
     assert it.give("tell") == [it.now]
     with pytest.raises(UserFunctionError, match=r"timers on a stream without keys.*key_by"):
         it.give("register")
+
+
+def test_the_next_timers_are_found_without_taking_them() -> None:
+    it = alarm()
+    it.give("a:event 9 3 7", "b:event 5 3", "b:delete 5", "c:event 5")
+    assert it.process.timers is not None
+    queue = it.process.timers.event
+
+    found = [queue.earliest(count) for count in (0, 1, 3, 100)]
+
+    ordered = [(3, "a"), (3, "b"), (5, "c"), (7, "a"), (9, "a")]
+    assert found == [[], ordered[:1], ordered[:3], ordered]
+    assert it.advance(9) == [f"{key} {time}" for time, key in ordered]

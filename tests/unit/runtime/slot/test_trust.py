@@ -41,6 +41,7 @@ from checkdam.state.snapshot_handles import (
     SlotSnapshot,
     StateFile,
 )
+from checkdam.state.state_count import StateCount
 
 TOKEN = "right"
 _DESCRIPTOR = flight.FlightDescriptor.for_command(b"\x92\x01\x01")
@@ -182,7 +183,7 @@ SNAPSHOT = SlotSnapshot(
 REPORT = EpochReport(
     Epoch(4),
     SubtaskIndex(1),
-    {3: OperatorCounts(1, 2, 3, 4, 0.5, 6)},
+    {3: OperatorCounts(1, 2, 3, 4, 0.5, StateCount(6, None, is_exact=False))},
     ("ä", ""),
     {"sink": (b"\xff",)},  # type: ignore[dict-item]  # a uid
     event_time={2: -(2**63)},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from tests.support.word_count import WordCount
 
@@ -74,3 +77,24 @@ def test_a_full_checkpoint_can_be_asked_for_and_another_epoch_cannot(slot: Remot
 
     with pytest.raises(SlotLostError, match="epoch 3"):
         slot.begin_snapshot(TWO, Epoch(3), full=True)
+
+
+def test_the_driver_gets_an_error_before_it_is_logged_since_a_disk_may_hang(tmp_path: Path) -> None:
+    server = SlotServer(f"grpc+unix://{tmp_path}/s", "token")
+    order: list[str] = []
+
+    class Noted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            order.append("logged")
+
+    handler = Noted()
+    logging.getLogger("checkdam.runtime.slot.slot_server").addHandler(handler)
+    descriptor = SimpleNamespace(command=msgspec.msgpack.encode((0, 5)))
+    writer = SimpleNamespace(write_metadata=lambda error: order.append("sent"))
+    try:
+        server.do_exchange(None, descriptor, iter(()), writer)  # fails: the slot is not configured
+    finally:
+        logging.getLogger("checkdam.runtime.slot.slot_server").removeHandler(handler)
+        server.shutdown()
+
+    assert order == ["sent", "logged"]

@@ -35,7 +35,6 @@ def test_an_unknown_path_is_not_found(served: Served, path: str) -> None:
         f"/applications/{JOB}",
         "/datasets",
         "/jobmanager/environment",
-        "/jobmanager/logs",
         f"/jobs/{JOB}/accumulators",
         f"/jobs/{JOB}/rescales/overview",
         f"/jobs/{JOB}/rescales/summary",
@@ -183,13 +182,12 @@ def test_what_is_not_there_is_not_found(served: Served, path: str) -> None:
         ("POST", "/jars/x.jar/run"),
         ("POST", f"/jobs/{JOB}/coordinators/x"),
         ("GET", "/jobmanager/profiler"),
-        ("GET", "/taskmanagers/host:11/log"),
     ],
 )
 def test_what_a_jvm_alone_can_do_is_refused_with_the_reason(served: Served, method: str, path: str) -> None:
     (message,) = served.errors(method, path, 404)
 
-    assert message.startswith(("Jars", "Profiling", "Operator coordinators", "The driver"))
+    assert message.startswith(("Jars", "Profiling", "Operator coordinators"))
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/jobs"), ("DELETE", "/cluster")])

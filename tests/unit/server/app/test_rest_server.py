@@ -63,6 +63,26 @@ def test_the_address_is_the_one_clients_are_told() -> None:
     assert server.url == "http://jobs.example:0"
 
 
+def test_a_server_that_listens_everywhere_says_how_others_reach_it() -> None:
+    everywhere = Configuration().with_value("rest.port", 0).with_value("rest.bind-address", "0.0.0.0")
+    with RestServer(everywhere.with_value("rest.auth.token", "t")) as server:
+        others = server.urls_for_others
+        assert server.url == f"http://localhost:{server.port}"
+        assert f"http://{socket.gethostname().lower()}:{server.port}" in others
+        addresses = [url for url in others if url.removeprefix("http://")[0].isdigit()]
+        answers = [httpx.get(f"{url}/jobs", headers={"Authorization": "Bearer t"}) for url in addresses]
+
+    assert [answer.status_code for answer in answers] == [200] * len(addresses)
+    assert not any("127.0.0.1" in url for url in others)
+
+
+def test_a_server_on_loopback_or_with_a_name_of_its_own_has_no_other_addresses() -> None:
+    with RestServer(Configuration().with_value("rest.port", 0)) as server:
+        assert server.urls_for_others == []
+    named = Configuration().with_value("rest.bind-address", "0.0.0.0").with_value("rest.address", "jobs.example")
+    assert RestServer(named).urls_for_others == []
+
+
 def test_head_is_answered_without_a_body(served: Served) -> None:
     answer = served.client.head("/overview")
 

@@ -19,6 +19,7 @@ from checkdam.runtime.monitor.masking import without_credentials
 from checkdam.server.app.endpoint import ApiCall
 from checkdam.server.catalog.known_jobs import Jobs
 from checkdam.server.flink_api import cluster
+from checkdam.storage.filesystem import open_storage
 
 _replace = msgspec.structs.replace
 
@@ -71,6 +72,7 @@ def test_the_configured_directory_is_used_with_its_credentials(served: Served) -
 
 
 def test_a_savepoint_can_be_disposed_of_as_it_is_shown(served: Served) -> None:
+    open_storage(f"{ROOT}/savepoint-a").write("_metadata", b"")
     served.tells(_secretive())
     shown = served.of_job("/savepoints")["savepoints"][0]["path"]
 

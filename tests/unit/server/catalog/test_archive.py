@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from datetime import timedelta
 
 import msgspec
 import pytest
+from tests.support.waiting import poll
 from tests.unit.server.records import JOB_ID, checkpoint, job
 
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import FencedError, JobFailedError
+from checkdam.graph.metrics import MetricGroup, OperatorMetrics
 from checkdam.ids import CheckpointId, Epoch, JobId
 from checkdam.runtime.job_status import JobStatus
-from checkdam.runtime.monitor.job_events import CheckpointStats
-from checkdam.runtime.monitor.job_records import JobRecord, SnapshotKind
+from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats
+from checkdam.runtime.monitor.job_records import JobRecord, OperatorFigures, SnapshotKind, SubtaskFigures
+from checkdam.runtime.restart import Restart
 from checkdam.server.catalog import archive as archive_module
 from checkdam.server.catalog.archive import ArchivingListener, JobArchive
 from checkdam.storage.memory_storage import MemoryStorage
 from checkdam.testing.faulty_storage import Fault, FaultyStorage
+from checkdam.testing.manual_clock import ManualClock
 
 ENTRY = f"_jobs/{JOB_ID}.json"
 
@@ -35,6 +40,9 @@ class Monitor:
         self.asked.set()
         self.may_go_on.wait(10)
         return self.now
+
+    def figure_history(self) -> tuple[()]:
+        return ()
 
 
 def _savepoint(kind: SnapshotKind) -> CheckpointStats:
@@ -55,6 +63,24 @@ def test_a_saved_job_comes_back_as_it_was() -> None:
 
     assert _saved(storage) == job()
     assert _all(JobArchive(storage), storage) == [job()]
+
+
+def test_a_job_with_metrics_that_are_not_finite_comes_back() -> None:
+    metrics = OperatorMetrics("count")
+    group = MetricGroup(metrics)
+    group.gauge("ratio", lambda: math.nan)
+    group.gauge("limit", lambda: math.inf)
+    group.counter("weight").inc(math.inf)  # type: ignore[arg-type]
+    group.meter("events").mark_event(math.inf)  # type: ignore[arg-type]
+    for value in (math.nan, -math.inf, 1e308, -1e308):
+        group.histogram("sizes").update(value)
+    figures = OperatorFigures(1, (SubtaskFigures(0, user=dict(metrics.read())),))
+    record = msgspec.structs.replace(job(), figures=(figures,))
+    storage = MemoryStorage()
+
+    JobArchive(storage).save(record)
+
+    assert _saved(storage) == record
 
 
 def test_saving_again_replaces_what_was_saved_also_for_one_who_has_read_it() -> None:
@@ -148,9 +174,9 @@ def test_a_job_is_saved_at_its_start_and_its_end() -> None:
     assert at_end.status is JobStatus.FINISHED
 
 
-def test_restarts_savepoints_and_rescales_are_saved_and_plain_checkpoints_are_not() -> None:
+def test_status_restarts_savepoints_and_rescales_are_saved_at_once_and_the_rest_is_not() -> None:
     monitor = Monitor()
-    listener = ArchivingListener(JobArchive(MemoryStorage()), monitor)
+    listener = ArchivingListener(JobArchive(MemoryStorage()), monitor, ManualClock())
 
     def saves(event: object) -> bool:
         monitor.asked.clear()
@@ -159,10 +185,51 @@ def test_restarts_savepoints_and_rescales_are_saved_and_plain_checkpoints_are_no
         assert listener.settle()
         return monitor.asked.is_set()
 
-    assert saves(lambda: listener.restarting(JobFailedError("x"), timedelta(0)))
+    assert saves(lambda: listener.status_changed(JobStatus.RUNNING))
+    assert saves(lambda: listener.restarting(JobFailedError("x"), Restart(timedelta(0))))
     assert saves(lambda: listener.rescaled(4, None))
     assert saves(lambda: listener.checkpoint_completed(_savepoint(SnapshotKind.SAVEPOINT)))
     assert not saves(lambda: listener.checkpoint_completed(_savepoint(SnapshotKind.CHECKPOINT)))
+    assert not saves(lambda: listener.epoch_ended(EpochStats(Epoch(1), 1, 0.1)))
+
+
+def test_the_entry_of_a_job_that_runs_on_falls_ten_seconds_behind_at_most() -> None:
+    storage, monitor, clock = MemoryStorage(), Monitor(), ManualClock()
+    listener = ArchivingListener(JobArchive(storage), monitor, clock)
+    clock.on_advance = listener.time_passed
+    listener.job_started(JobId(JOB_ID), "word count", 2)
+    assert listener.settle()
+    monitor.asked.clear()
+    monitor.now = job(epoch=77)
+    for _ in range(3):
+        listener.epoch_ended(EpochStats(Epoch(77), 1, 0.1))
+        clock.advance(3)
+    assert not monitor.asked.is_set()
+
+    clock.advance(1)
+
+    poll(lambda: (saved := _saved(storage)) is not None and saved.epoch == 77)
+
+
+def test_a_slow_storage_is_written_to_a_twentieth_of_the_time_at_most() -> None:
+    class SlowStorage(MemoryStorage):
+        def write(self, path: str, data: bytes) -> None:
+            clock.advance(2)
+            super().write(path, data)
+
+    clock, monitor = ManualClock(), Monitor()
+    listener = ArchivingListener(JobArchive(SlowStorage()), monitor, clock)
+    listener.status_changed(JobStatus.RUNNING)
+    assert listener.settle()
+    clock.on_advance = listener.time_passed
+    monitor.asked.clear()
+    listener.epoch_ended(EpochStats(Epoch(1), 1, 0.1))
+
+    clock.advance(39)
+    assert not monitor.asked.wait(0.05)
+    clock.advance(1)
+
+    assert monitor.asked.wait(10)
 
 
 def test_a_slow_storage_keeps_the_job_waiting_for_nothing() -> None:
@@ -171,7 +238,7 @@ def test_a_slow_storage_keeps_the_job_waiting_for_nothing() -> None:
     listener = ArchivingListener(JobArchive(MemoryStorage()), monitor)
 
     for _ in range(100):
-        listener.restarting(JobFailedError("x"), timedelta(0))
+        listener.restarting(JobFailedError("x"), Restart(timedelta(0)))
 
     assert not listener.settle(timedelta(0))
     monitor.may_go_on.set()
@@ -207,6 +274,7 @@ def test_a_driver_that_was_replaced_leaves_the_entry_to_its_successor() -> None:
     storage, monitor = MemoryStorage(), Monitor()
     listener = ArchivingListener(JobArchive(storage), monitor)
     JobArchive(storage).save(job(restarts=7))  # the successor's
+    listener.epoch_ended(EpochStats(Epoch(1), 1, 0.1))
 
     listener.failed(FencedError("another driver has the job"))
     listener.job_ended(JobEnd.SUSPENDED, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ from checkdam.processes import Owner, this_process
 from checkdam.runtime.job_status import JobStatus
 from checkdam.runtime.monitor.job_records import CheckpointStatus, JobRecord
 from checkdam.server.catalog.archive import JobArchive
+from checkdam.server.catalog.driver_answers import LiveStatus
 from checkdam.server.catalog.job_index import JobIndex
 from checkdam.storage.contract import FileStatus
 from checkdam.storage.filesystem import open_storage
@@ -122,6 +124,60 @@ def test_an_ended_job_that_somebody_took_up_again_is_running() -> None:
 
     assert found is not None
     assert found.status is JobStatus.RUNNING
+
+
+ELSEWHERE = Owner("another machine", 7, "1")
+
+
+def _asked(storage: MemoryStorage, state: JobStatus | None) -> tuple[JobRecord | None, list[str]]:
+    """What the index says of the job if its driver answers like this, and which jobs were asked about."""
+    asked: list[str] = []
+
+    def ask(records: Sequence[JobRecord]) -> dict[str, LiveStatus]:
+        asked.extend(record.id for record in records)
+        return {} if state is None else {JOB_ID: LiveStatus(JOB_ID, state, 1_700_000_000_000)}
+
+    return JobIndex([mount(storage)], ask=ask, clock=ManualClock()).record(JOB_ID), asked
+
+
+def test_a_job_on_another_machine_runs_if_its_driver_says_so() -> None:
+    storage, before = _ran()
+    pending = msgspec.structs.replace(before.checkpoints[0], id=77, status=CheckpointStatus.IN_PROGRESS)
+    running = msgspec.structs.replace(before, status=JobStatus.RUNNING, checkpoints=(pending, *before.checkpoints))
+    JobArchive(storage).save(running)
+    _own(storage, ELSEWHERE)
+
+    answered, asked = _asked(storage, JobStatus.RUNNING)
+    silent, _ = _asked(storage, None)
+
+    assert asked == [JOB_ID]
+    assert answered is not None
+    assert silent is not None
+    assert (answered.status, silent.status) == (JobStatus.RUNNING, JobStatus.SUSPENDED)
+    assert answered.timestamps == before.timestamps
+    assert [each.status for each in (answered.checkpoints[0], silent.checkpoints[0])] == [
+        CheckpointStatus.IN_PROGRESS,
+        CheckpointStatus.FAILED,
+    ]
+
+
+def test_the_answer_of_a_driver_counts_more_than_its_record() -> None:
+    storage, before = _ran()
+    JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.CREATED))
+    _own(storage, this_process())
+
+    found, _ = _asked(storage, JobStatus.RESTARTING)
+
+    assert found is not None
+    assert (found.status, found.timestamps[JobStatus.RESTARTING]) == (JobStatus.RESTARTING, 1_700_000_000_000)
+
+
+def test_a_driver_that_is_known_to_be_dead_is_not_asked() -> None:
+    storage, before = _ran()
+    JobArchive(storage).save(msgspec.structs.replace(before, status=JobStatus.RUNNING))
+    _own(storage, GONE)
+
+    assert _asked(storage, JobStatus.RUNNING)[1] == []
 
 
 def test_checkpoints_that_came_or_went_since_the_archive_are_told() -> None:
@@ -231,6 +287,33 @@ def test_a_storage_that_hangs_is_asked_once_and_what_is_known_is_told(is_known: 
     for thread in looking:
         thread.join(60)
     assert len(index.records()) == 1
+
+
+class Late(MemoryStorage):
+    """Once something happens after storage was listed and before the listing is answered."""
+
+    happens: Callable[[], None] | None = None
+
+    def list(self, directory: str) -> list[FileStatus]:
+        found = super().list(directory)
+        if self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+        return found
+
+
+def test_what_has_changed_during_a_listing_is_looked_for_with_the_next_call() -> None:
+    storage = Late()
+    JobArchive(storage).save(job())
+    index = _index(storage)
+
+    def end_another() -> None:
+        JobArchive(storage).save(job(id="b" * 32))
+        index.expire()
+
+    storage.happens = end_another
+
+    assert [len(index.records()), len(index.records())] == [1, 2]
 
 
 def test_an_owner_that_cannot_be_read_hides_no_job(monkeypatch: pytest.MonkeyPatch) -> None:

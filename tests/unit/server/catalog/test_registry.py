@@ -71,6 +71,50 @@ def test_the_entry_of_a_killed_process_is_dropped_by_the_next_reader(directory: 
     assert _entries(directory) == []
 
 
+def test_where_jobs_keep_their_checkpoints_is_told_with_them(directory: Path) -> None:
+    registration = register("http://localhost:8081", None, directory)
+    registration.runs(JOB, "file:///checkpoints")
+    registration.runs(JobId("b" * 32))
+
+    (found,) = servers(directory)
+    assert (found.jobs, found.directories) == ((JOB, "b" * 32), ("file:///checkpoints",))
+    for number in range(200):
+        registration.runs(JobId(f"{number:032x}"), f"file:///{number}")
+    (found,) = servers(directory)
+    assert len(found.jobs) == len(found.directories) == 100
+    assert found.jobs[-1] == f"{199:032x}"
+
+
+def test_the_server_that_changed_last_comes_last(directory: Path) -> None:
+    first = register("http://localhost:1", None, directory)
+    register("http://localhost:2", None, directory)
+    first.runs(JOB)
+
+    for file in directory.iterdir():  # a clock tick apart, whatever the file system
+        later = JOB in file.read_text()
+        os.utime(file, ns=(0, 2 if later else 1))
+
+    assert [server.url for server in servers(directory)] == ["http://localhost:2", "http://localhost:1"]
+
+
+@pytest.mark.parametrize("change", ["readable by others", "a link", "too large", "a pipe"])
+def test_a_file_that_another_user_could_read_or_have_put_there_is_not_used(directory: Path, change: str) -> None:
+    register("http://localhost:8081", "secret", directory)
+    (file,) = directory.iterdir()
+    if change == "readable by others":
+        file.chmod(0o640)
+    elif change == "a link":
+        file.rename(directory / "target")
+        file.symlink_to(directory / "target")
+    elif change == "too large":
+        file.write_bytes(file.read_bytes() + b" " * (1 << 20))
+    else:
+        file.unlink()
+        os.mkfifo(file, 0o600)
+
+    assert servers(directory) == []
+
+
 def test_a_later_process_with_the_same_number_is_not_taken_for_the_server(directory: Path) -> None:
     register("http://localhost:1", None, directory).close()
     me = this_process()

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import base64
+import shutil
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.server.made_jobs import COUNT, JOB, OTHER, SOURCE, START, with_status
+from tests.unit.server.made_jobs import COMPLETED, COUNT, JOB, OTHER, RECORD, SAVEPOINT, SOURCE, START, with_status
 from tests.unit.server.serving import Served
 
 from checkdam.runtime.job_status import JobStatus
+from checkdam.runtime.monitor.job_records import (
+    NEVER,
+    JobEventKind,
+    JobEventRecord,
+    OperatorFigures,
+    SeriesPoint,
+    SubtaskFigures,
+)
 from checkdam.server.flink_api.vertices import STATES
 
 
@@ -29,7 +41,7 @@ def test_the_overview_counts_tasks_in_lower_case(served: Served) -> None:
         "pending-operators": 0,
     }
     assert (job["start-time"], job["end-time"], job["last-modification"]) == (START, -1, START + 500)
-    assert job["last-checkpoint"] == {"id": 2, "timestamp": START + 5_040, "duration": 70, "state_size": 1000}
+    assert job["last-checkpoint"] == {"id": 2, "timestamp": START + 5_040, "duration": 31, "state_size": 1000}
 
 
 def test_a_job_counts_vertices_and_subtasks_in_upper_case(served: Served) -> None:
@@ -224,26 +236,102 @@ def test_a_job_that_ended_here_is_still_told_of(served: Served) -> None:
     assert served.of_job("/status") == {"status": "FINISHED"}
 
 
-def test_the_series_has_what_ended_since(served: Served) -> None:
-    series = served.of_job("/series", since=START + 650)
+def test_keys_and_entries_are_two_figures_and_estimates_are_marked(served: Served) -> None:
+    figures = (SubtaskFigures(0, entries=30, keys=10), SubtaskFigures(1, entries=40, keys=20, is_estimated=True))
+    uncounted = (SubtaskFigures(0, entries=30, keys=10), SubtaskFigures(1, entries=40, keys=None))
+    names = ("entries", "keys", "entries-are-exact")
 
-    assert series["epochs"] == [{"epoch": 2, "ended": START + 700, "duration": 10.0, "records": 6, "keys": 4}]
-    assert [point["id"] for point in series["checkpoints"]] == [1, 2, 3, 4]
-    assert [point["id"] for point in served.of_job("/series", since=START + 6_200)["checkpoints"]] == [3, 4]
+    found = []
+    for subtasks in (figures, uncounted):
+        served.tells(with_status(JobStatus.RUNNING, figures=(OperatorFigures(1, subtasks),), keys=NEVER, entries=70))
+        found.append([served.of_job()["vertices"][1][name] for name in names])
+
+    assert found == [[70, 30, False], [70, None, True]]
+    assert [served.of_job()[name] for name in names] == [70, None, True]
 
 
-def test_savepoints_tell_whether_they_are_still_there(served: Served) -> None:
+def test_the_series_has_the_figures_of_each_stretch_of_time(served: Served) -> None:
+    points = (
+        SeriesPoint(START, 1000, 2, 22.5, 12.5, 11.0, 500.0, 4),
+        SeriesPoint(START + 5000, 1000, checkpoints=2, checkpoint_ms=90.0, longest_checkpoint_ms=60.0, state_bytes=7),
+    )
+    event = JobEventRecord(START + 5500, JobEventKind.RESCALE, "rescaled to parallelism 2")
+    served.tells(msgspec.structs.replace(RECORD, series=points, events=(event,)))
+
+    series = served.of_job("/series")
+
+    assert series["start"] == [START, START + 5000]
+    assert series["records_per_second"] == [22.0, None]
+    assert series["epoch_duration"] == [11.25, None]
+    assert series["epoch_duration_max"] == [12.5, None]
+    assert series["entries"] == [4, None]
+    assert series["checkpoint_duration"] == [None, 45.0]
+    assert series["state_size"] == [None, 7]
+    assert series["events"] == [{"at": START + 5500, "kind": "RESCALE", "text": "rescaled to parallelism 2"}]
+
+
+def test_the_series_has_only_what_is_new_if_asked_so(served: Served) -> None:
+    event = JobEventRecord(START + 5500, JobEventKind.RESCALE, "rescaled to parallelism 2")
+    points = (SeriesPoint(START, 1000), SeriesPoint(START + 1000, 1000))
+    served.tells(msgspec.structs.replace(RECORD, series=points, events=(event,)))
+
+    assert served.of_job("/series", since=START + 1500)["start"] == [START + 1000]
+    assert len(served.of_job("/series", since=START + 5500)["events"]) == 1
+    assert served.of_job("/series", since=START + 5501)["events"] == []
+
+
+def test_the_series_of_an_older_record_is_made_from_its_epochs_and_checkpoints(served: Served) -> None:
+    series = served.of_job("/series")
+
+    assert [entries for entries in series["entries"] if entries is not None] == [4]
+    assert [rate for rate in series["records_per_second"] if rate is not None] == [pytest.approx(11 / 0.1125, rel=1e-3)]
+    assert [size for size in series["state_size"] if size is not None] == [COMPLETED.state_bytes]  # not the savepoint's
+
+
+@pytest.fixture
+def savepoint(served: Served, tmp_path: Path) -> Path:
+    """A savepoint of the job that exists, as its place."""
+    place = tmp_path / "savepoint-012345-0123456789ab"
+    place.mkdir()
+    (place / "_metadata").touch()
+    record = msgspec.structs.replace(SAVEPOINT, path=str(place))
+    served.tells(msgspec.structs.replace(RECORD, checkpoints=(record, COMPLETED), savepoints=(record,)))
+    return place
+
+
+def test_savepoints_are_listed(served: Served, savepoint: Path) -> None:
     assert served.of_job("/savepoints") == {
         "savepoints": [
             {
                 "id": 3,
-                "path": "/nowhere/savepoint-012345-0123456789ab",
+                "path": str(savepoint),
                 "format": "CANONICAL",
                 "kind": "SAVEPOINT",
                 "trigger_timestamp": START + 6_000,
                 "completed_timestamp": START + 6_500,
                 "state_size": 1000,
-                "exists": False,
+                "epoch": 9,
+                "exists": True,
             }
         ]
     }
+
+
+def test_a_savepoint_that_is_gone_is_listed_nowhere_and_history_says_so(served: Served, savepoint: Path) -> None:
+    def shown() -> tuple[int, list[str], Any, bool]:
+        checkpoints = served.of_job("/checkpoints")
+        return (
+            len(served.of_job("/savepoints")["savepoints"]),
+            [each["ref"] for each in served.of_job("/snapshots")["snapshots"]],
+            checkpoints["latest"]["savepoint"] and checkpoints["latest"]["savepoint"]["id"],
+            checkpoints["history"][0]["discarded"],
+        )
+
+    before = shown()
+    shutil.rmtree(savepoint)
+    served.server.jobs.savepoint_files.expire()
+
+    assert before == (1, [savepoint.name, "chk-2"], 3, False)
+    assert shown() == (0, ["chk-2"], None, True)
+    assert served.of_job("/checkpoints/details/3")["discarded"]
+    assert served.client.get(f"/jobs/{JOB}/snapshots/{savepoint.name}/state").status_code == 404

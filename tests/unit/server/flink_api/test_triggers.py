@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.server.made_jobs import COUNT, JOB, OTHER, RECORD, RESCALE, SOURCE, START, with_status
-from tests.unit.server.serving import Served
+from tests.unit.server.serving import Served, serving
 
+from checkdam.config import Configuration
 from checkdam.errors import StorageError, UsageError
 from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.job_status import JobStatus
@@ -167,6 +169,63 @@ def test_without_any_directory_a_savepoint_is_refused_at_once(served: Served, ve
     ]
 
 
+@pytest.mark.parametrize(("verb", "name"), [("savepoints", "target-directory"), ("stop", "targetDirectory")])
+def test_a_relative_directory_is_one_below_the_configured_and_never_another(
+    served: Served, verb: str, name: str
+) -> None:
+    _start(served, verb, {name: "of/today"})
+
+    assert served.control.asked[0][:2] == (verb.removesuffix("s"), "/savepoints/of/today")
+    for outside in ("../elsewhere", "of/../../elsewhere", "file:../elsewhere", "..", "%2e%2e/../.."):
+        messages = served.errors("POST", f"/jobs/{JOB}/{verb}", 403, json={name: outside})
+        assert messages[0].startswith(f'Savepoints may not be written to "{outside}".')
+    assert served.errors("POST", f"/jobs/{JOB}/{verb}", 400, json={name: "a\0b"}) == ["'a\\x00b' is not a directory."]
+    assert len(served.control.asked) == 1
+
+
+@pytest.fixture
+def guarded() -> Iterator[Served]:
+    """A server that other machines may reach."""
+    for served in serving(Configuration().with_value("rest.auth.token", "secret")):
+        served.client.headers["Authorization"] = "Bearer secret"
+        yield served
+
+
+@pytest.fixture
+def permissive() -> Iterator[Served]:
+    settings = {"rest.auth.token": "secret", "state.savepoints.allowed-dirs": "/backups, s3://bucket/sp"}
+    for served in serving(Configuration.load(None, settings)):
+        served.client.headers["Authorization"] = "Bearer secret"
+        yield served
+
+
+def test_a_server_with_a_token_writes_into_the_configured_directory_only(guarded: Served) -> None:
+    _start(guarded, "savepoints", {"target-directory": "/savepoints/of/today"})
+    _start(guarded, "savepoints", {})
+
+    [message] = guarded.errors("POST", f"/jobs/{JOB}/savepoints", 403, json={"target-directory": "/backups/sp"})
+
+    assert [asked[1] for asked in guarded.control.asked] == ["/savepoints/of/today", "file:/savepoints"]
+    assert "state.savepoints.allowed-dirs" in message
+    assert '"file:/savepoints"' in message
+
+
+def test_what_a_server_with_a_token_forwards_is_kept_to_the_same_places(served: Served) -> None:
+    forwarded = {"json": {"target-directory": "/backups/sp"}, "headers": {"Checkdam-Guarded": "1"}}
+
+    served.errors("POST", f"/jobs/{JOB}/savepoints", 403, **forwarded)
+
+    assert served.control.asked == []
+
+
+def test_more_places_can_be_allowed(permissive: Served) -> None:
+    for place in ("/backups/sp", "s3://bucket/sp/today", "/savepoints"):
+        _start(permissive, "savepoints", {"target-directory": place})
+
+    permissive.errors("POST", f"/jobs/{JOB}/savepoints", 403, json={"target-directory": "/elsewhere"})
+    assert len(permissive.control.asked) == 3
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -251,7 +310,9 @@ def test_requirements_are_a_flat_map_by_vertex(served: Served) -> None:
     assert served.of_job("/resource-requirements") == _requirements({SOURCE: 2, COUNT: 2})
 
 
-@pytest.mark.parametrize("upper", [{SOURCE: 4, COUNT: 4}, {SOURCE: 2, COUNT: 4}])
+@pytest.mark.parametrize(
+    "upper", [{SOURCE: 4, COUNT: 4}, {SOURCE: 2, COUNT: 4}, {SOURCE: 1, COUNT: 4}, {SOURCE: 4, COUNT: 3}]
+)
 def test_new_requirements_rescale_the_job(served: Served, upper: dict[str, int]) -> None:
     answer = served.client.put(f"/jobs/{JOB}/resource-requirements", json=_requirements(upper))
 
@@ -259,8 +320,31 @@ def test_new_requirements_rescale_the_job(served: Served, upper: dict[str, int])
     assert served.control.asked == [("rescale", 4)]
 
 
-def test_requirements_as_they_are_change_nothing(served: Served) -> None:
-    unchanged = _requirements({SOURCE: 2, COUNT: 2})
+def test_an_operator_that_the_program_sets_does_not_hold_the_others_up(served: Served) -> None:
+    _fix_count(served, at=8)
+
+    served.client.put(f"/jobs/{JOB}/resource-requirements", json=_requirements({SOURCE: 3, COUNT: 8}))
+
+    assert served.control.asked == [("rescale", 3)]
+
+
+@pytest.mark.parametrize(("fixed", "wanted"), [(1, 2), (1, 3), (2, 1), (8, 4), (8, 9)])
+def test_only_an_operator_that_the_program_sets_rescales_nothing(served: Served, fixed: int, wanted: int) -> None:
+    _fix_count(served, at=fixed)
+
+    answer = served.client.put(f"/jobs/{JOB}/resource-requirements", json=_requirements({SOURCE: 2, COUNT: wanted}))
+
+    assert (answer.status_code, served.control.asked) == (200, [])
+
+
+def _fix_count(served: Served, *, at: int) -> None:
+    fixed = msgspec.structs.replace(RECORD.operators[1], parallelism=at, is_fixed=True)
+    served.tells(msgspec.structs.replace(RECORD, operators=(RECORD.operators[0], fixed)))
+
+
+@pytest.mark.parametrize("upper", [{SOURCE: 2, COUNT: 2}, {SOURCE: 1, COUNT: 2}])
+def test_the_largest_as_it_is_changes_nothing(served: Served, upper: dict[str, int]) -> None:
+    unchanged = _requirements(upper)
 
     assert served.client.put(f"/jobs/{JOB}/resource-requirements", json=unchanged).status_code == 200
     assert served.control.asked == []
@@ -272,7 +356,6 @@ def test_requirements_as_they_are_change_nothing(served: Served) -> None:
         ({}, "Request body does not specify resource requirements."),
         (_requirements({SOURCE: 3}), "incomplete"),
         (_requirements({SOURCE: 3, COUNT: 3, "e" * 32: 3}), "does not have"),
-        (_requirements({SOURCE: 3, COUNT: 4}), "one parallelism"),
         (_requirements({SOURCE: 129, COUNT: 129}), "above its maximum parallelism 128"),
         (_requirements({SOURCE: 3, COUNT: 3}, lower=4), "not a range"),
         (_requirements({SOURCE: 3, COUNT: 3}, lower=0), "not a range"),

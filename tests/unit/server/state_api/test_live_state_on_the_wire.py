@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.support.askable_slots import AskableSlots
 
 from checkdam import register_type
 from checkdam.api.environment import StreamExecutionEnvironment
@@ -77,6 +78,7 @@ class Served:
     has_ended: threading.Event
     live: LiveState
     server: RestServer
+    slots: AskableSlots
     client: StateClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,8 +88,8 @@ class Served:
         return self.client._call("GET", f"/jobs/{JOB_ID}/state{path}")
 
 
-@pytest.fixture
-def served() -> Iterator[Served]:
+@pytest.fixture(params=[False, True], ids=["through the driver", "in the slots"])
+def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     reached, asked, go_on, has_ended, end = (threading.Event() for _ in range(5))
 
     def stay(engine: LocalEngine, moment: Moment) -> None:
@@ -104,15 +106,17 @@ def served() -> Iterator[Served]:
     monitor = JobMonitor(job.job(), SystemClock())
     job.start()
     master: Any = job.control
-    live = LiveState(master.live_slots)
+    slots = AskableSlots(master.live_slots)
+    live = LiveState(slots if request.param else master.live_slots)
     live.states()  # from here on each epoch is published
     asked.set()
     assert reached.wait(30)
     with RestServer(Configuration.load(None, {"rest.port": "0"})) as server:
         server.job_started(RunningJob(JOB_ID, "words", master, live, monitor))
-        held = Served(server.url, job, go_on, has_ended, live, server)
+        held = Served(server.url, job, go_on, has_ended, live, server, slots)
         yield held
         held.client.close()
+        slots.close()
         go_on.set()
         end.set()
         job.join()
@@ -132,6 +136,48 @@ def test_keys_of_a_registered_class_are_told_in_their_form(served: Served) -> No
 
     assert entry["key"] == entry["value"] == answer.key == answer.value
     assert entry["key"] in WORDS
+
+
+@pytest.mark.parametrize("served", [True], indirect=True, ids=["in the slots"])
+def test_keys_are_asked_for_in_the_slots_that_own_them(served: Served) -> None:
+    one = served.client.get(JOB_ID, "a/count", "count", "w7")
+    many = served.client.get_many(JOB_ID, "a/count", "lengths", WORDS)
+    with StateClient(served.url, asks_slots=False) as over_http:
+        same = over_http.get_many(JOB_ID, "a/count", "lengths", WORDS)
+        assert over_http.get(JOB_ID, "a/count", "count", "w7") == one
+
+    assert many == same
+    assert served.slots.messages == 3  # one key of one slot, and many of both
+
+
+def test_the_server_tells_where_the_slots_of_a_state_are(served: Served) -> None:
+    told = served.get("/a%2Fcount/lengths/slots")
+
+    shape = {key: told[key] for key in ("key-type", "kind", "map-key-type", "parallelism", "max-parallelism", "ttl")}
+    assert shape == {
+        "key-type": '"str"',
+        "kind": "map",
+        "map-key-type": '"int"',
+        "parallelism": 2,
+        "max-parallelism": 128,
+        "ttl": False,
+    }
+    ways = next(iter(served.slots.servers.values()), [])
+    assert len(told["slots"]) == len(ways)
+    assert (told["token"] is None) == (not ways)
+
+
+@pytest.mark.parametrize("served", [True], indirect=True, ids=["in the slots"])
+def test_slots_that_are_gone_are_not_missed(served: Served) -> None:
+    served.client.get(JOB_ID, "a/count", "count", "w7")
+    for server in next(iter(served.slots.servers.values())):
+        server.close()
+    asked = served.slots.messages
+
+    answers = served.client.get_many(JOB_ID, "a/count", "count", WORDS)
+
+    assert {answer.value for answer in answers} == {1}
+    assert served.slots.messages == asked
 
 
 def test_a_missing_key_is_no_error(served: Served) -> None:
@@ -166,7 +212,7 @@ def test_states_are_listed_with_their_types(served: Served) -> None:
     operator, other = sorted(served.client.states(JOB_ID), key=lambda each: str(each["uid"]))
 
     assert (operator["uid"], operator["parallelism"], operator["max-parallelism"]) == ("a/count", 2, 128)
-    common = {"key-type": "str", "entries": 30, "ttl": False}
+    common = {"key-type": "str", "entries": 30, "keys": 30, "ttl": False}
     assert operator["states"] == [
         {"name": "count", "kind": "value", "type": "int", **common},
         {"name": "lengths", "kind": "map", "type": "list[str]", "map-key-type": "int", **common},

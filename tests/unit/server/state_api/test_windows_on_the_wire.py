@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.support.askable_slots import AskableSlots
 from tests.support.windowed_jobs import BACKENDS, EPOCHS, UID, WindowedJob
 from tests.unit.server.made_jobs import COMPLETED, RECORD
 from tests.unit.server.serving import Served
 
 from checkdam import TimeWindow
 from checkdam.cli.state import get_state as state_get
+from checkdam.cli.state_tables import window_text
 from checkdam.client import StateClient
 from checkdam.clock import SystemClock
 from checkdam.config import Configuration
@@ -34,18 +36,22 @@ FIRST, SECOND = {"start": 0, "end": 60_000}, {"start": 60_000, "end": 120_000}
 CONTENTS = "window-contents"
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=[(backend, where) for backend in BACKENDS for where in ("driver", "slots")], ids="-".join)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The server of a job whose last epoch has ended, and whose input has not."""
     gate = Gate()
-    job = WindowedJob(backend=BACKENDS[request.param]).job(until=gate)
+    backend, where = request.param
+    job = WindowedJob(backend=BACKENDS[backend]).job(until=gate)
     monitor = JobMonitor(job.job(), SystemClock())
     job.start()
     job.heard.wait_for_epoch(len(EPOCHS))
     master: Any = job.control
+    slots = AskableSlots(master.live_slots)
+    live = LiveState(slots if where == "slots" else master.live_slots)
     with RestServer(Configuration.load(None, {"rest.port": "0"})) as server:
-        server.job_started(RunningJob(JOB_ID, "clicks", master, LiveState(master.live_slots), monitor))
+        server.job_started(RunningJob(JOB_ID, "clicks", master, live, monitor))
         yield server.url
+        slots.close()
         gate.open()
         job.join()
 
@@ -72,8 +78,8 @@ def test_the_command_line_prints_a_line_for_each_window(url: str) -> None:
     )
 
     assert all_windows.output.splitlines()[:2] == [
-        '1970-01-01 00:00:00 – 1970-01-01 00:01:00  ["ada", 13, 5000]',
-        '1970-01-01 00:01:00 – 1970-01-01 00:02:00  ["ada", 2, 61000]',
+        f'{window_text({"start": 0, "end": 60_000})}  ["ada", 13, 5000]',
+        f'{window_text({"start": 60_000, "end": 120_000})}  ["ada", 2, 61000]',
     ]
     assert one.output.startswith('["ada", 13, 5000]  (epoch')
 

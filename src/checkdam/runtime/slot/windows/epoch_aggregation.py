@@ -6,12 +6,14 @@ in memory, by window and key, and reach the state once, at the end of the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from checkdam.backends.contract import KeyedStateStore
+from checkdam.backends.contract import NO_KEY, KeyedStateStore
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.errors import StateAccessError
 from checkdam.graph.operators import Operator
@@ -25,7 +27,9 @@ from checkdam.runtime.slot.windows.window_process import WindowProcess
 from checkdam.runtime.slot.windows.window_state import combiner
 from checkdam.state.handle_checks import Fit
 from checkdam.types.batch import Batch
+from checkdam.types.record_copies import extending
 
+NO_ACCUMULATOR = "add(value, accumulator) returned None: it must return the accumulator"
 _FIT_HINT = "Make the function return the type of its records, or of the accumulator; or declare another."
 
 
@@ -115,6 +119,54 @@ class EpochAggregation(WindowProcess):
         """Emit the windows whose end is reached, and clear those that no late record can reach."""
         raise NotImplementedError
 
+    def _fold(self, held: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
+        """Combine records, in their order, with what their keys hold, if anything."""
+        get, value = held.get, None
+        try:
+            if isinstance(self._kind.contents, Aggregated):  # without a call in between, for the sake of speed
+                create, add = self._kind.contents.function.create_accumulator, self._kind.contents.function.add
+                for key, value in zip(keys, rows, strict=True):
+                    kept = get(key)
+                    held[key] = kept = add(value, create() if kept is None else kept)
+                    if kept is None:
+                        raise TypeError(NO_ACCUMULATOR)
+                return
+            combine = self._combine
+            for key, value in zip(keys, rows, strict=True):
+                held[key] = combine(get(key), value)
+        except Exception as cause:
+            raise user_error(self._operator, value, cause) from cause
+
+    def _emitter(self) -> Callable[[tuple[Any, TimeWindow], Any], None]:
+        """Return a function that emits a window, given by key and window, with what is kept for it.
+
+        Both are current afterwards. Call it within `_errors_named`.
+        """
+        store, ctx, call, result = self._store, self._window_ctx, self._emission.call, self._result
+        produced, stamps, extend = self._produced, self._stamps, extending(self._produced, self._copier)
+
+        def emit(holder: tuple[Any, TimeWindow], kept: Any) -> None:
+            store.current_key, store.current_namespace = key, ctx.window = holder
+            element = None if kept is None else result(kept)  # a trigger that the job had before may have purged it
+            some = None if element is None else call(key, ctx, [element])
+            if some is not None:
+                extend(some)
+                stamps.extend(repeat(holder[1].end - 1, len(produced) - len(stamps)))
+
+        return emit
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        """Let errors name the current window and key, and make none current afterwards."""
+        store = self._store
+        try:
+            yield
+        except Exception as cause:
+            where = f"window {store.current_namespace} of key {store.current_key!r}"
+            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
+        finally:
+            store.current_key, store.current_namespace = NO_KEY, None
+
     def _check(self, values: list[Any], holders: Iterable[tuple[Any, Any]]) -> None:
         """Refuse values that are not of the state's type, naming key and window of the first one."""
         try:
@@ -139,7 +191,7 @@ def _combining(contents: Reduced | FieldAggregated | Aggregated) -> Callable[[An
         def added(kept: Any, value: Any) -> Any:
             accumulator = add(value, create() if kept is None else kept)
             if accumulator is None:
-                raise TypeError("add(value, accumulator) returned None: it must return the accumulator")
+                raise TypeError(NO_ACCUMULATOR)
             return accumulator
 
         return added

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from checkdam.backends.contract import NO_KEY, KeyedStateStore
+from checkdam.backends.contract import KeyedStateStore
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.graph.operators import Operator
 from checkdam.graph.watermarks import MAX_WATERMARK
@@ -46,6 +46,7 @@ class FixedWindowAggregation(EpochAggregation):
         self._has_one_window = self._slide >= self._size
         self._held: Held = {}
         self._new: dict[int, list[Any]] = {}  # by start of a window: the keys for which it has begun in this epoch
+        self._begun: set[int] = set()  # the starts of windows that have begun in earlier epochs, of this attempt
         # A record's oldest window begins at most this long before its latest
         self._spread = (math.ceil(self._size / self._slide) - 1) * self._slide
 
@@ -69,8 +70,9 @@ class FixedWindowAggregation(EpochAggregation):
             if len(chosen) < len(keys):
                 some_keys, some_rows = [keys[at] for at in chosen], [rows[at] for at in chosen]
             held = self._held.setdefault(start, {})
-            self._load(start, held, some_keys)
-            self._run(held, some_keys, some_rows)
+            if not self._is_new(start):
+                self._load(start, held, some_keys)
+            self._fold(held, some_keys, some_rows)
 
     def _by_window(self, stamps: Any, latest: Any) -> Iterator[tuple[int, list[int]]]:
         """Yield the start of each window and the positions of its records, in the order of arrival."""
@@ -85,6 +87,15 @@ class FixedWindowAggregation(EpochAggregation):
             if len(chosen):
                 yield start, chosen.tolist()
 
+    def _is_new(self, start: int) -> bool:
+        """Return whether no key has anything in a window before this epoch, so that it need not be looked up.
+
+        Only of windows that a record does not share with others: those are written in the middle of an epoch too.
+        """
+        if not self._has_one_window or start in self._begun:
+            return False
+        return self._restored_until is None or start + self._size - 1 > self._restored_until
+
     def _load(self, start: int, held: dict[Any, Any], keys: list[Any]) -> None:
         """Load what the state has for keys that occur in a window for the first time in this epoch."""
         unknown = [key for key in dict.fromkeys(keys) if key not in held]
@@ -97,15 +108,6 @@ class FixedWindowAggregation(EpochAggregation):
         if new:
             self._new.setdefault(start, []).extend(new)
 
-    def _run(self, held: dict[Any, Any], keys: list[Any], rows: list[Any]) -> None:
-        combine = self._combine
-        value = None
-        try:
-            for key, value in zip(keys, rows, strict=True):
-                held[key] = combine(held[key], value)
-        except Exception as cause:
-            raise user_error(self._operator, value, cause) from cause
-
     def _apply(self) -> None:
         held, self._held = self._held, {}
         new, self._new = self._new, {}
@@ -114,13 +116,16 @@ class FixedWindowAggregation(EpochAggregation):
             added = {(key, window): value for key, value in values.items()}
             self._check(list(values.values()), added)
             self._table.put_all(added)
-            self._register(window, values if self._may_be_restored(window) else new.get(start, ()))
+            if self._is_new(start) or self._may_be_restored(window):
+                self._register(window, added)
+            else:
+                self._register(window, [(key, window) for key in new.get(start, ())])
+        self._begun.update(held)
 
-    def _register(self, window: TimeWindow, keys: Collection[Any]) -> None:
-        """Register the timers of a window that has begun for these keys."""
-        if not keys:
+    def _register(self, window: TimeWindow, holders: Collection[Any]) -> None:
+        """Register the timers of a window that has begun, for each holder: key and window."""
+        if not holders:
             return
-        holders = [(key, window) for key in keys]
         self._timers.event.register_all(window.max_timestamp, holders)
         end = self._end_of(window)
         if self._lateness and end != MAX_WATERMARK:
@@ -134,22 +139,14 @@ class FixedWindowAggregation(EpochAggregation):
         ending = firing if not self._lateness else [each for each in holders if self._end_of(each[1]) == time]
         if self._lateness and firing and self._may_be_restored(firing[0][1]):
             self._timers.event.register_all(self._end_of(firing[0][1]), firing)  # the lateness may be a new one
-        store, ctx, call, result = self._store, self._window_ctx, self._emission.call, self._result
-        try:
-            for holder, kept in zip(firing, self._table.get_all(firing), strict=True):
-                if kept is None:
-                    continue  # purged by a trigger that the job had before it was restored
-                store.current_key, store.current_namespace = key, ctx.window = holder
-                element = result(kept)
-                if element is not None:
-                    self._extend(call(key, ctx, [element]), ctx.window)
-            self._table.remove_all(self._filled(ending) if self._may_be_restored_at(time) else ending)
-            self._clear_windows(ending)
-        except Exception as cause:
-            where = f"window {ctx.window} of key {store.current_key!r}"
-            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
-        finally:
-            store.current_key, store.current_namespace = NO_KEY, None
+        contents = self._table.get_all(firing)
+        with self._errors_named():
+            emit = self._emitter()
+            for holder, kept in zip(firing, contents, strict=True):
+                emit(holder, kept)
+        self._table.remove_all(self._filled(ending) if self._may_be_restored_at(time) else ending)
+        self._clear_windows(ending)
+        self._begun.discard(time + 1 - self._size)
 
     def _may_be_restored_at(self, time: int) -> bool:
         return self._restored_until is not None and time <= self._restored_until + self._lateness
@@ -161,7 +158,9 @@ class FixedWindowAggregation(EpochAggregation):
 
     def _clear_windows(self, holders: list[Any]) -> None:
         clear, store, ctx = self._emission.clear, self._store, self._window_ctx
-        if clear is not None:
+        if clear is None:
+            return
+        with self._errors_named():
             for holder in holders:
                 store.current_key, store.current_namespace = _, ctx.window = holder
                 clear(ctx)
@@ -205,18 +204,18 @@ class PaneAggregation(FixedWindowAggregation):
         panes, self._panes = self._panes, {}
         try:
             added = self._spread_over_windows(panes)
-            new: dict[TimeWindow, list[Any]] = {}
+            new: dict[TimeWindow, list[tuple[Any, TimeWindow]]] = {}
             for entry, kept in zip(added, self._table.get_all(list(added)), strict=True):
                 if kept is None or self._may_be_restored(entry[1]):
-                    new.setdefault(entry[1], []).append(entry[0])
+                    new.setdefault(entry[1], []).append(entry)
                 if kept is not None:
                     added[entry] = self._merge_two(kept, added[entry])
         except Exception as cause:
             raise user_error(self._operator, NO_RECORD, cause, where="merge") from cause
         self._check(list(added.values()), added)
         self._table.put_all(added)
-        for window, keys in new.items():
-            self._register(window, keys)
+        for window, holders in new.items():
+            self._register(window, holders)
 
     def _spread_over_windows(self, panes: dict[Any, dict[int, Any]]) -> dict[tuple[Any, TimeWindow], Any]:
         """Return what the panes of each key combine to in each window that contains one of them."""

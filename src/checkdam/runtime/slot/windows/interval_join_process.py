@@ -96,6 +96,10 @@ class IntervalJoinProcess(Process):
             side.forget(ending, watermark)
         return None
 
+    @property
+    def timers(self) -> Timers:
+        return self._timers
+
     def take_side_outputs(self) -> Mapping[str, Batch]:
         return self._outputs.take()
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
-
-from checkdam.graph.windowing.assigners import MergingWindowAssigner
 
 Merge = Callable[[Any, list[Any], Any, list[Any]], None]
 """Called with the new window, the windows it replaces, the window its contents are kept under, and the windows whose
 contents must be moved there."""
+
+MergeWindows = Callable[[Collection[Any]], Iterable[tuple[Any, Collection[Any]]]]
+"""`merge_windows` of an assigner."""
 
 
 class MergingWindows:
@@ -18,10 +19,10 @@ class MergingWindows:
     The contents of a merged window stay under one of the windows it consists of, so that growing copies nothing.
     """
 
-    __slots__ = ("_assigner", "_kept_under", "has_changed")
+    __slots__ = ("_kept_under", "_merge_windows", "has_changed")
 
-    def __init__(self, assigner: MergingWindowAssigner[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
-        self._assigner = assigner
+    def __init__(self, merge_windows: MergeWindows, pairs: Iterable[tuple[Any, Any]]) -> None:
+        self._merge_windows = merge_windows
         self._kept_under: dict[Any, Any] = dict(pairs)
         self.has_changed = False
 
@@ -35,7 +36,7 @@ class MergingWindows:
             kept_under[new] = new
             return new
         result = new
-        for merged, parts in self._assigner.merge_windows([*kept_under, new]):
+        for merged, parts in self._merge_windows([*kept_under, new]):
             if new in parts:
                 result = merged
             old = [window for window in dict.fromkeys(parts) if window in kept_under]

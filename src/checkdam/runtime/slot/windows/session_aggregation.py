@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 from itertools import chain
 from operator import attrgetter
@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from checkdam.backends.contract import NO_KEY, KeyedStateStore, ValueTable
+from checkdam.backends.contract import KeyedStateStore, ValueTable
 from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.graph.operators import Operator
 from checkdam.graph.watermarks import MAX_WATERMARK
 from checkdam.graph.windowing.assigners import EventTimeSessionWindows
 from checkdam.graph.windowing.windows import TimeWindow
-from checkdam.runtime.failures import NO_RECORD, user_error
+from checkdam.runtime.failures import user_error
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.runtime.slot.windows.epoch_aggregation import EpochAggregation
@@ -139,41 +139,60 @@ class SessionAggregation(EpochAggregation):
         held, self._held = self._held, {}
         gone, self._gone = self._gone, []
         changed: dict[Any, Pairs] = {}
-        homes: list[tuple[Any, TimeWindow]] = []
-        values: list[Any] = []
-        holders: list[tuple[Any, TimeWindow]] = []  # key and session of each value
+        kept_under: dict[tuple[Any, TimeWindow], Any] = {}
         over = [(key, session.stored) for key, session in gone if session.stored is not None]
-        due: list[tuple[Any, TimeWindow]] = []  # whose timers may be missing
+        due: list[tuple[Any, TimeWindow]] = []  # key and session, whose timers may be missing
+        may_be_restored = self._restored_until is not None
         for key, sessions in held.items():
             pairs: Pairs = []
             for session in sessions:
-                window = stored = session.stored
-                if window is None or session.start != window[0] or session.end != window[1]:
-                    window = _window((session.start, session.end))
-                    if stored is not None:
-                        over.append((key, stored))
+                window = self._bounds_of(session)
                 pairs.append((window, session.home))
-                if session.has_records:
-                    homes.append((key, session.home))
-                    values.append(session.kept)
-                    holders.append((key, window))
-                    if window is not stored or self._may_be_restored(window):
-                        due.append((key, window))
+                if not session.has_records:
+                    continue
+                holder = home = key, session.home
+                if window is not session.home:
+                    holder = key, window
+                kept_under[home] = session.kept
+                if window is not session.stored:
+                    due.append(holder)
+                    if session.stored is not None:
+                        over.append((key, session.stored))
+                elif may_be_restored and self._may_be_restored(window):
+                    due.append(holder)
             changed[key] = pairs
-        self._check(values, holders)
+        self._check(list(kept_under.values()), self._with_records(held))
         self._table.remove_all(self._filled((key, each.home) for key, each in gone if each.stored is not None))
-        self._table.put_all(dict(zip(homes, values, strict=True)))
+        self._table.put_all(kept_under)
         self._sessions_of.put_all(changed)
         self._timers.event.delete_each(self._timers_of(over))
         self._timers.event.register_each(self._timers_of(due))
 
+    @staticmethod
+    def _bounds_of(session: _Session) -> TimeWindow:
+        """Return the window of a session: the same object as in the state, or as its first one, if it has not grown."""
+        start, end = session.start, session.end
+        for known in (session.stored, session.home):
+            if known is not None and known[0] == start and known[1] == end:
+                return known
+        return _window((start, end))
+
+    def _with_records(self, held: dict[Any, list[_Session]]) -> Iterator[tuple[Any, TimeWindow]]:
+        """Yield key and window of each session that got records."""
+        for key, sessions in held.items():
+            yield from ((key, self._bounds_of(each)) for each in sessions if each.has_records)
+
     def _timers_of(self, holders: list[tuple[Any, TimeWindow]]) -> Iterable[tuple[int, Any]]:
         """Return the timers of windows: the one that fires each, and the one that clears it."""
-        ends = [(holder[1].max_timestamp, holder) for holder in holders]
-        if not self._lateness:
-            return ends
-        cleared = ((self._end_of(holder[1]), holder) for holder in holders)
-        return chain(ends, (timer for timer in cleared if timer[0] != MAX_WATERMARK))
+        ends = [(holder[1][1] - 1, holder) for holder in holders]
+        return chain(ends, self._timers_of_ends(holders)) if self._lateness else ends
+
+    def _timers_of_ends(self, holders: list[tuple[Any, TimeWindow]]) -> Iterator[tuple[int, Any]]:
+        """Yield the timers that clear windows."""
+        for holder in holders:
+            end = self._end_of(holder[1])
+            if end != MAX_WATERMARK:
+                yield end, holder
 
     def _filled(self, holders: Iterable[tuple[Any, TimeWindow]]) -> list[tuple[Any, TimeWindow]]:
         """Return those that have contents."""
@@ -188,42 +207,41 @@ class SessionAggregation(EpochAggregation):
 
     def _end_sessions(self, due: list[tuple[int, tuple[Any, TimeWindow]]]) -> None:
         """Fire the sessions whose last timestamp is the time of their timer, and clear those whose end it is."""
-        keys = list(dict.fromkeys(key for _, (key, _) in due))
-        left = {key: dict(pairs or ()) for key, pairs in zip(keys, self._sessions_of.get_all(keys), strict=True)}
-        # A timer may be left of a session that has grown or ended under another trigger or lateness
-        known = [
-            (time, each, (each[0], home)) for time, each in due if (home := left[each[0]].get(each[1])) is not None
-        ]
-        contents = self._table.get_all([home for _, _, home in known])
-        cleared: list[tuple[Any, TimeWindow]] = []
-        ended: dict[Any, dict[TimeWindow, TimeWindow]] = {}  # by key: the sessions that are left
-        store, ctx, clear = self._store, self._window_ctx, self._emission.clear
-        try:
-            for (time, holder, home), kept in zip(known, contents, strict=True):
-                store.current_key, store.current_namespace = key, ctx.window = holder
-                if time == ctx.window.max_timestamp:
-                    self._fire(key, kept)
-                if time == self._end_of(ctx.window):
-                    ended[key] = left[key]
-                    del left[key][ctx.window]
-                    if kept is not None:
-                        cleared.append(home)
-                    if clear is not None:
-                        clear(ctx)
-        except Exception as cause:
-            where = f"window {ctx.window} of key {store.current_key!r}"
-            raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
-        finally:
-            store.current_key, store.current_namespace = NO_KEY, None
-        self._table.remove_all(cleared)
-        self._sessions_of.put_all({key: list(pairs.items()) for key, pairs in ended.items() if pairs})
-        self._sessions_of.remove_all([key for key, pairs in ended.items() if not pairs])
+        keys = list(dict.fromkeys(holder[0] for _, holder in due))
+        left: dict[Any, Pairs] = dict(zip(keys, self._sessions_of.get_all(keys), strict=True))
+        found: list[tuple[tuple[Any, TimeWindow], bool, bool]] = []  # key and session, whether it fires, and ends
+        homes: list[tuple[Any, TimeWindow]] = []
+        ended: dict[Any, None] = {}
+        lateness, again = self._lateness, []
+        for time, holder in due:
+            key, window = holder
+            pair = next((each for each in left[key] or () if each[0] == window), None)
+            if pair is None:
+                continue  # the timer of a session that has grown or ended under another trigger or lateness
+            last = window[1] - 1
+            ends = time == min(last + lateness, MAX_WATERMARK) if lateness else time == last
+            found.append((holder, time == last, ends))
+            homes.append((key, pair[1]))
+            if ends:
+                left[key] = [each for each in left[key] if each is not pair]
+                ended[key] = None
+            elif time == last and self._may_be_restored(window):
+                again.append(holder)  # the lateness may be a new one
+        contents = self._table.get_all(homes)
+        with self._errors_named():
+            self._fire_and_clear(found, contents)
+        self._timers.event.register_each(self._timers_of_ends(again))
+        self._table.remove_all(
+            home for home, (_, _, ends), kept in zip(homes, found, contents, strict=True) if ends and kept is not None
+        )
+        self._sessions_of.put_all({key: left[key] for key in ended if left[key]})
+        self._sessions_of.remove_all([key for key in ended if not left[key]])
 
-    def _fire(self, key: Any, kept: Any) -> None:
-        """Emit the session that the context names."""
-        ctx = self._window_ctx
-        if self._lateness and self._may_be_restored(ctx.window):
-            self._register_end(ctx.window)  # the lateness may be a new one
-        element = None if kept is None else self._result(kept)
-        if element is not None:
-            self._extend(self._emission.call(key, ctx, [element]), ctx.window)
+    def _fire_and_clear(self, found: list[tuple[tuple[Any, TimeWindow], bool, bool]], contents: list[Any]) -> None:
+        emit, clear, store, ctx = self._emitter(), self._emission.clear, self._store, self._window_ctx
+        for (holder, fires, ends), kept in zip(found, contents, strict=True):
+            if fires:
+                emit(holder, kept)
+            if ends and clear is not None:
+                store.current_key, store.current_namespace = _, ctx.window = holder
+                clear(ctx)

@@ -44,9 +44,9 @@ def emission(functions: WindowCalls, contents: WindowContents, *, is_evicted: bo
     call = _call(functions.window_function)
     if is_evicted:
         call = _combining(contents, call)
-    function = functions.window_function
-    has_clear = isinstance(function, ProcessWindowFunction | ProcessAllWindowFunction)
-    return Emission(call, function.clear if has_clear else None)
+    clear = getattr(functions.window_function, "clear", None)
+    does_nothing = getattr(clear, "__func__", None) in (ProcessWindowFunction.clear, ProcessAllWindowFunction.clear)
+    return Emission(call, None if does_nothing else clear)
 
 
 def _call(function: Any) -> Call:

@@ -21,6 +21,7 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import FunctionOutputs, SideOutputs
 from checkdam.runtime.slot.timers import TimerQueue, Timers, timer_state
 from checkdam.runtime.slot.windows.merging_windows import MergingWindows
+from checkdam.runtime.slot.windows.user_checks import checked_assign, checked_evictor, checked_merge
 from checkdam.runtime.slot.windows.window_calls import emission
 from checkdam.runtime.slot.windows.window_contexts import TimesContext, TriggerCallContext, WindowCallContext
 from checkdam.runtime.slot.windows.window_state import WindowState
@@ -81,13 +82,17 @@ class WindowProcess(Process):
         self._is_stamped = is_stamped
         self._kind = kind
         self._trigger = kind.trigger
-        self._assign = kind.assigner.assign_windows
         self._by_event_time = kind.assigner.is_event_time()
         self._lateness = kind.allowed_lateness
         of_window = window_type(kind)
+        self._assign = checked_assign(kind.assigner, of_window)
         own_states = OperatorKeyedState(store, time, states.uid, namespace=of_window)
-        merges = isinstance(kind.assigner, MergingWindowAssigner)
-        self._merging = cast(Cells, states.table_of(merging_state(of_window))) if merges else None
+        self._merging = None
+        if isinstance(kind.assigner, MergingWindowAssigner):
+            self._merge_windows = checked_merge(kind.assigner, of_window)
+            merging = states.table_of(merging_state(of_window))
+            merging.promise_no_change_in_place()  # `MergingWindows.pairs` is a new list each time
+            self._merging = cast(Cells, merging)
         self._contents = WindowState(own_states, kind.contents, keeps_all=kind.evictor is not None)
         for descriptor in kind.trigger.states:
             own_states.get(descriptor)
@@ -95,7 +100,10 @@ class WindowProcess(Process):
         self._times = TimesContext(time)
         self._ctx = TriggerCallContext(store, time, self._timers, own_states)
         function_outputs = FunctionOutputs(outputs, [kind.late_tag])
-        self._window_ctx = WindowCallContext(time, None if merges else own_states, states, function_outputs)
+        self._window_ctx = WindowCallContext(
+            time, own_states if self._merging is None else None, states, function_outputs
+        )
+        self._evict = None if kind.evictor is None else checked_evictor(kind.evictor)
         self._emission = emission(kind.function, kind.contents, is_evicted=kind.evictor is not None)
         contents = kind.contents
         self._is_two_sided = isinstance(contents, TwoSided)
@@ -135,6 +143,10 @@ class WindowProcess(Process):
     def next_due(self) -> int | None:
         earliest = self._timers.processing.next_time
         return None if earliest is None else earliest + 1  # when its millisecond is over
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
 
     def take_side_outputs(self) -> Mapping[str, Batch]:
         return self._outputs.take()
@@ -232,8 +244,7 @@ class WindowProcess(Process):
 
     def _merging_windows(self) -> MergingWindows:
         assert self._merging is not None
-        assert isinstance(self._kind.assigner, MergingWindowAssigner)
-        return MergingWindows(self._kind.assigner, self._merging.value() or ())
+        return MergingWindows(self._merge_windows, self._merging.value() or ())
 
     def _keep(self, windows: MergingWindows) -> None:
         assert self._merging is not None
@@ -308,13 +319,13 @@ class WindowProcess(Process):
         ctx = self._window_ctx
         ctx.window = window
         self._store.current_namespace = window
-        evictor = self._kind.evictor
-        if evictor is None:
+        if self._evict is None:
             self._extend(self._emission.call(self._store.current_key, ctx, elements), window)
             return
-        kept = evictor.evict_before([TimestampedValue(*each) for each in elements], window, self._times)
+        evict_before, evict_after = self._evict
+        kept = evict_before([TimestampedValue(*each) for each in elements], window, self._times)
         self._extend(self._emission.call(self._store.current_key, ctx, [each.value for each in kept]), window)
-        kept = evictor.evict_after(kept, window, self._times)
+        kept = evict_after(kept, window, self._times)
         self._store.current_namespace = home
         self._contents.replace([tuple(each) for each in kept])
 

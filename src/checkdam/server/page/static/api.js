@@ -36,7 +36,7 @@ export async function ask(path, { method = "GET", body } = {}) {
   return text === "" ? {} : parse(text, path);
 }
 
-const OF_STATE = /\/(state|diff)\//;
+const OF_STATE = /\/(state|operator-state|timers|diff)\//;
 
 /** An answer's JSON. Keys and values of state keep whole numbers that a double cannot hold, as BigInt. */
 export function parse(text, path) {

@@ -8,7 +8,7 @@ import { Job } from "./pages/job.js";
 import { Jobs } from "./pages/jobs.js";
 import { Slots } from "./pages/slots.js";
 import { link, useRoute } from "./router.js";
-import { Question } from "./widgets.js";
+import { Question, useReady } from "./widgets.js";
 
 const NAMES = { jobs: "Jobs", slots: "Slots" };
 
@@ -27,10 +27,19 @@ function App() {
         <a href=${link("slots")} aria-current=${at("slots")}>Slots</a>
       </nav>
       <span class="muted version">${config ? versionOf(config) : ""}</span>
+      <${Zone} />
     </header>
     <${Connection} />
     ${error?.status === 401 && html`<${Token} />`}
     <main id="main" tabindex="-1"><${View} route=${route} /></main>`;
+}
+
+/** In which zone all times of the page are. */
+function Zone() {
+  const { offset, name } = format.zone();
+  return html`<span class="muted zone" title=${`All times are in this browser’s time zone: ${name}`}>
+    <span class="hidden">Times are in </span>${name !== offset && html`<span class="zone-name">${name}, </span>`}${offset}
+  </span>`;
 }
 
 const versionOf = (config) =>
@@ -41,6 +50,11 @@ function View({ route }) {
   if (section === "jobs" && jobId) return html`<${Job} key=${jobId} jobId=${jobId} tab=${tab} rest=${rest} />`;
   if (section === "jobs") return html`<${Jobs} />`;
   if (section === "slots") return html`<${Slots} />`;
+  return html`<${Nothing} />`;
+}
+
+function Nothing() {
+  useReady(true);
   return html`<h1 tabindex="-1">Nothing here</h1><p>There is no such page. <a href="#/">All jobs</a></p>`;
 }
 
@@ -64,13 +78,25 @@ function useTitleAndFocus([section = "jobs", jobId]) {
 }
 
 function Connection() {
-  const { isGone, since } = useConnection();
+  const { isGone, since, end } = useConnection();
+  const retry = html`<button type="button" class="small" onClick=${refreshAll}>Try now</button>`;
+  if (isGone && end !== null) {
+    return html`<div role="status">
+      <p class="notice calm gone">
+        ${end === "ended"
+          ? html`The job has ended, and its server with it. This is what was left.`
+          : html`The job was ending, as asked, when its server went away at ${format.clock(since)}: how it ended was not heard here.
+              ${" "}<code>checkdam list -a</code> tells.`}
+        ${" "}${retry}
+      </p>
+    </div>`;
+  }
   return html`<div role="alert">
     ${isGone &&
     html`<p class="notice bad gone">
       <strong>The server does not answer.</strong> The job’s driver may have ended. The figures are as of
       ${" "}${format.clock(since)}; it is asked again and again, ever less often.
-      ${" "}<button type="button" class="small" onClick=${refreshAll}>Try now</button>
+      ${" "}${retry}
     </p>`}
   </div>`;
 }

@@ -4,7 +4,7 @@ const pad = (value, width = 2) => String(value).padStart(width, "0");
 
 const isMissing = (value) => value === null || value === undefined || Number.isNaN(Number(value)) || value < 0;
 
-/** `yyyy-MM-dd HH:mm:ss.SSS` in the reader's time zone. */
+/** `yyyy-MM-dd HH:mm:ss.SSS` in the reader's time zone, which the head of the page names. */
 export function date(ms, missing = "-") {
   if (isMissing(ms) || ms === 0) return missing;
   const at = new Date(Number(ms));
@@ -16,6 +16,14 @@ export function date(ms, missing = "-") {
 export function clock(ms) {
   const at = new Date(Number(ms));
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+/** The reader's time zone, as in `UTC+01:00`, and its name. */
+export function zone(at = new Date()) {
+  const minutes = -at.getTimezoneOffset();
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  const offset = minutes === 0 ? "UTC" : `UTC${minutes < 0 ? "−" : "+"}${pad(hours)}:${pad(rest)}`;
+  return { offset, name: Intl.DateTimeFormat().resolvedOptions().timeZone ?? offset };
 }
 
 /** `850ms`, `12s 40ms`, `3m 5s 12ms`, `2h 4m 8s`, `1d 2h 3m 4s`. */
@@ -36,18 +44,18 @@ export function duration(ms, missing = "-") {
   return `${whole}ms`;
 }
 
-/** Powers of 1024 with three significant digits; plain bytes under 1000. */
+/** Powers of 1000 with one decimal, as in the terminal; plain bytes under 1000. */
 export function bytes(count, missing = "-") {
   if (isMissing(count)) return missing;
   let value = Number(count);
-  if (value < 1000) return `${Math.round(value)} B`;
-  const units = ["KB", "MB", "GB", "TB", "PB", "EB"];
+  if (value < 999.5) return `${Math.round(value)} B`;
+  const units = ["kB", "MB", "GB", "TB", "PB", "EB"];
   let unit = -1;
   do {
-    value /= 1024;
+    value /= 1000;
     unit += 1;
-  } while (value >= 999.5 && unit < units.length - 1);
-  return `${value.toPrecision(3)} ${units[unit]}`;
+  } while (value >= 999.95 && unit < units.length - 1);
+  return `${value.toFixed(1)} ${units[unit]}`;
 }
 
 export function number(value, missing = "-") {
@@ -55,6 +63,9 @@ export function number(value, missing = "-") {
   const digits = Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0;
   return Number(value).toLocaleString("en", { maximumFractionDigits: digits }).replaceAll(",", "\u202f");
 }
+
+/** A count that may be an estimate, marked as such. */
+export const held = (value, isExact, missing = "-", mark = "≈") => (isMissing(value) ? missing : `${isExact === false ? `${mark} ` : ""}${number(value)}`);
 
 /** A count in little room: `12.3k`, `4.56M`. */
 export function short(value, missing = "-") {
@@ -79,6 +90,22 @@ export function watermark(value, show = date) {
   if (Number(value) >= END_OF_TIME) return "end of time";
   return Math.abs(value) < 100_000_000_000 ? String(value) : show(value);
 }
+
+/** A slot by its number; with its host where it listens on a port, and not on a socket in a directory. */
+export function slot(number, endpoint) {
+  const host = /^([^/]+):\d+$/.exec(endpoint ?? "")?.[1];
+  return host ? `slot ${number} on ${host}` : `slot ${number}`;
+}
+
+/** A long text without its middle: names differ at both ends. */
+export function middleCut(text, most) {
+  if (text.length <= most) return text;
+  const head = Math.ceil((most - 1) / 2);
+  return `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
+}
+
+/** What an operator is called: its name, or its uid where it was given no name. */
+export const operatorTitle = (vertex) => (vertex["is-named"] || !vertex.uid ? vertex.name : vertex.uid);
 
 /** A window of time as its start and end, another kind of window as JSON. */
 export function windowText(value) {

@@ -121,3 +121,36 @@ function spread(layers, links, gap) {
   for (const [item, value] of at) at.set(item, value - least);
   return at;
 }
+
+const LETTER = 7.4; // the width of a letter of a label, and the height of a line
+const LINE = 15;
+const ALONG = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82];
+const ASIDE = [0, -LINE, LINE, -2 * LINE, 2 * LINE];
+
+/**
+ * `edges` with `at`, the middle of each label: on its edge or beside it, over no node and no other label. A label for
+ * which there is no room has none; whoever points at the edge is told it all the same.
+ */
+export function placeLabels(edges, nodes) {
+  const taken = nodes.map((box) => ({ ...box }));
+  const boxAround = ({ x, y }, label) => {
+    const half = (label.length * LETTER) / 2 + 3;
+    return { left: x - half, right: x + half, top: y - LINE / 2, bottom: y + LINE / 2 };
+  };
+  const isFree = (box) =>
+    box.left >= 0 &&
+    taken.every((other) => box.right <= other.left || box.left >= other.right || box.bottom <= other.top || box.top >= other.bottom);
+  return edges.map((edge) => {
+    for (const aside of ASIDE) {
+      for (const t of ALONG) {
+        const on = edge.along(t);
+        const at = { x: on.x, y: on.y + aside };
+        const box = boxAround(at, edge.label ?? "");
+        if (!isFree(box)) continue;
+        taken.push(box);
+        return { ...edge, at };
+      }
+    }
+    return { ...edge, at: null };
+  });
+}

@@ -13,11 +13,13 @@ let interval = 3000;
 const entries = new Map();
 
 /** Whether the server answers. `since` is the time of the last answer. */
-export const connection = { isGone: false, since: Date.now(), listeners: new Set() };
+export const connection = { isGone: false, since: Date.now(), end: null, listeners: new Set() };
 
 export function setRefreshInterval(ms) {
   if (ms > 0) interval = ms;
 }
+
+export const refreshInterval = () => interval;
 
 class Entry {
   data = undefined;
@@ -103,6 +105,13 @@ function parsed(text, path) {
   } catch {
     throw new Refused(0, "The answer is not JSON: it does not come from a Checkdam server.");
   }
+}
+
+/** Say that the server may end: its job has "ended", or is "ending" because it was asked to; null: it should answer. */
+export function expectEnd(end) {
+  if (connection.end === end) return;
+  connection.end = end;
+  for (const listener of connection.listeners) listener({});
 }
 
 function heard() {

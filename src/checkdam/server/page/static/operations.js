@@ -41,6 +41,7 @@ async function perform(what) {
     operation.state = "done";
   } catch (failure) {
     operation.state = "failed";
+    operation.endsJob = false;
     operation.words = `${what.title} failed: ${failure.words ?? failure.message}`;
     operation.details = failure.details ?? "";
   }
@@ -114,6 +115,7 @@ export function stopWithSavepoint(jobId, { directory, format, drain }) {
   return perform({
     jobId,
     title: "Stop with savepoint",
+    endsJob: true,
     start: () => request(job(jobId, "stop"), "POST", body, (id) => job(jobId, "savepoints", id)),
     describe: (outcome) => `The job has stopped. Its savepoint: ${outcome.location}`,
   });
@@ -133,8 +135,9 @@ export function cancel(jobId) {
   return perform({
     jobId,
     title: "Cancel",
+    endsJob: true,
     start: () => request(`${job(jobId)}${query({ mode: "cancel" })}`, "PATCH", undefined, () => null),
-    describe: () => "The job is being cancelled.",
+    describe: () => "The job was asked to cancel.",
   });
 }
 

@@ -51,7 +51,8 @@ export function Facts({ facts }) {
   </dl>`;
 }
 
-export function Copied({ text }) {
+/** Copies a text; where there is no clipboard it marks the text in `place` for the reader's own copy. */
+function CopyButton({ text, name, place }) {
   const [isDone, setDone] = useState(false);
   useEffect(() => {
     const timer = isDone ? setTimeout(() => setDone(false), 1500) : null;
@@ -62,16 +63,17 @@ export function Copied({ text }) {
       await navigator.clipboard.writeText(text);
       setDone(true);
     } catch {
-      getSelection().selectAllChildren(place.current); // no clipboard here: leave it marked for the reader's own copy
+      getSelection().selectAllChildren(place.current);
     }
   };
+  return html`<button type="button" class="small plain" onClick=${copy} aria-label=${`Copy ${name}`}>
+    ${isDone ? "copied" : "copy"}
+  </button>`;
+}
+
+export function Copied({ text }) {
   const place = useRef(null);
-  return html`<span class="copied"
-    ><code ref=${place}>${text}</code
-    ><button type="button" class="small plain" onClick=${copy} aria-label=${`Copy ${text}`}>
-      ${isDone ? "copied" : "copy"}
-    </button></span
-  >`;
+  return html`<span class="copied"><code ref=${place}>${text}</code><${CopyButton} text=${text} name=${text} place=${place} /></span>`;
 }
 
 export function Tabs({ label, tabs, current }) {
@@ -122,16 +124,30 @@ export function Question({ title, children, submit, isGrave, onSubmit, onClose }
   </dialog>`;
 }
 
-const LONG = 240;
+const LONG = 100;
 
-/** A key or a value of state as JSON; a long one is cut and can be unfolded. */
+/** A key or a value of state as JSON; a long one is folded, and can be unfolded and copied. */
 export function Value({ value }) {
   const text = format.json(value);
+  const place = useRef(null);
   if (text.length <= LONG) return html`<code class="value">${text}</code>`;
   return html`<details class="value">
-    <summary><code>${text.slice(0, LONG)}…</code> <span class="muted">${format.number(text.length)} characters</span></summary>
-    <pre>${format.json(value, 2)}</pre>
+    <summary><code>${text.slice(0, LONG)}…</code> <span class="muted small length">${format.number(text.length)} characters</span></summary>
+    <pre ref=${place}>${format.json(value, 2)}</pre>
+    <${CopyButton} text=${format.json(value, 2)} name="value" place=${place} />
   </details>`;
+}
+
+const phone = matchMedia("(max-width: 640px)"); // as in style.css
+
+export function usePhone() {
+  const [isPhone, setPhone] = useState(phone.matches);
+  useEffect(() => {
+    const follow = () => setPhone(phone.matches);
+    phone.addEventListener("change", follow);
+    return () => phone.removeEventListener("change", follow);
+  }, []);
+  return isPhone;
 }
 
 /** Marks the moment from which the page can be used, once for each address shown. */

@@ -26,6 +26,7 @@ from checkdam import (
     WindowContext,
     WindowFunction,
 )
+from checkdam.backends.hashmap.hashmap_states import HashMapCells
 from checkdam.graph.watermarks import MAX_WATERMARK
 
 LATE = OutputTag("late", Event)
@@ -433,3 +434,31 @@ def test_a_record_that_is_late_before_a_restore_is_late_after_it(backend: str) -
     with windows.restored() as again:
         assert again.epoch(Event("a", 2, 2), watermark=20) == []
         assert again.aside(LATE) == [Event("a", 2, 2)]
+
+
+def test_a_window_is_looked_up_only_if_it_may_have_begun_before_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    get_all = HashMapCells.get_all
+    monkeypatch.setattr(
+        HashMapCells,
+        "get_all",
+        lambda self, keys: asked.extend(keys) or get_all(self, keys),  # type: ignore[func-returns-value]
+    )
+    build = lambda stream: stream.key_by("key").window(TumblingEventTimeWindows(ms(10))).sum("n")  # noqa: E731
+    windows = OneWindow(build)
+
+    windows.epoch(Event("a", 1, 1), Event("a", 2, 2), watermark=2)
+    assert asked == []
+    windows.epoch(Event("a", 3, 4), Event("a", 12, 8), Event("b", 11, 16), watermark=3)
+    assert asked == [("a", TimeWindow(0, 10))]
+    with windows.restored() as again:
+        asked.clear()
+        again.epoch(Event("a", 4, 32), Event("a", 15, 64), Event("a", 25, 128), watermark=4)
+
+        assert asked == [("a", TimeWindow(0, 10)), ("a", TimeWindow(10, 20))]
+        assert sorted(again.epoch(watermark=29)) == [
+            Event("a", 1, 39),
+            Event("a", 12, 72),
+            Event("a", 25, 128),
+            Event("b", 11, 16),
+        ]

@@ -16,6 +16,7 @@ from checkdam import (
     CountTrigger,
     DataStream,
     EventTimeSessionWindows,
+    Evictor,
     FlatJoinFunction,
     JoinContext,
     JoinFunction,
@@ -28,7 +29,7 @@ from checkdam import (
     TumblingProcessingTimeWindows,
     UserFunctionError,
 )
-from checkdam.backends.hashmap.hashmap_states import HashMapMaps
+from checkdam.backends.hashmap.hashmap_states import DictMap, HashMapMaps
 from checkdam.graph.watermarks import MAX_WATERMARK
 
 
@@ -150,6 +151,18 @@ def test_a_join_with_trigger_evictor_and_lateness(backend: str) -> None:
         assert it.epoch(second=[Payment("a", 4, 8)], watermark=14) == [(1, 7), (1, 8)]
         assert it.epoch(second=[Payment("a", 4, 9)], watermark=14) == []
         assert it.states() == {}
+
+
+class Unpaid(Evictor[Any, Any]):
+    """Removes payments of nothing."""
+
+    def evict_before(self, elements: list[Any], window: Any, ctx: Any) -> list[Any]:
+        return [each for each in elements if each.value[0] == 0 or each.value[2].paid]
+
+
+def test_an_evictor_of_a_join_gets_side_and_record(backend: str) -> None:
+    with two(lambda a, b: joined(a, b).evictor(Unpaid()).apply(Both()), backend) as it:
+        assert it.epoch(Event("a", 1, 1), second=[Payment("a", 3, 0), Payment("a", 3, 7)], watermark=9) == [(1, 7)]
 
 
 def test_a_join_by_the_clock(backend: str) -> None:
@@ -332,15 +345,16 @@ def test_an_error_of_the_function_names_the_record(backend: str) -> None:
 def test_an_interval_join_asks_the_state_once_for_each_result_and_not_for_other_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls = {"get": 0, "put": 0, "items": 0}
+    calls = {"get": 0, "__setitem__": 0, "items": 0}
     for name in calls:
-        original = getattr(HashMapMaps, name)
+        counted_class = HashMapMaps if name == "items" else DictMap
+        original = getattr(counted_class, name)
 
         def counted(self: Any, *arguments: Any, name: str = name, original: Any = original) -> Any:
             calls[name] += 1
             return original(self, *arguments)
 
-        monkeypatch.setattr(HashMapMaps, name, counted)
+        monkeypatch.setattr(counted_class, name, counted)
     with two(within(0, 0), "hashmap") as it:
         it.epoch(*(Event("a", at, at) for at in range(500)))
         it.epoch(*(Event("a", 1_000, 0) for _ in range(500)))
@@ -348,7 +362,7 @@ def test_an_interval_join_asks_the_state_once_for_each_result_and_not_for_other_
 
         found = it.epoch(second=[Payment("a", at, at) for at in range(500)])
         assert found == [(at, at) for at in range(500)]
-        assert calls == {"get": 1_000, "put": 500, "items": calls["items"]}
+        assert calls == {"get": 1_000, "__setitem__": 500, "items": calls["items"]}
         assert calls["items"] <= 2
 
 

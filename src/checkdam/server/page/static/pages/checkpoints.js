@@ -114,25 +114,27 @@ function History({ data, jobId }) {
     </p>
     ${found.length === 0
       ? html`<p class="muted">None.</p>`
-      : html`<${Table} label="History of checkpoints" head=${head}>
+      : html`<${Table} label="History of checkpoints" head=${head} isStacked=${true}>
           ${found.slice(0, shown).map((each) => html`<${HistoryRow} key=${each.id} checkpoint=${each} jobId=${jobId} />`)}
         <//>`}
     ${found.length > shown &&
-    html`<button type="button" onClick=${() => setShown(shown + PAGE)}>Show ${Math.min(PAGE, found.length - shown)} more</button>`}`;
+    html`<p class="bar">
+      <button type="button" onClick=${() => setShown(shown + PAGE)}>Show ${Math.min(PAGE, found.length - shown)} more</button>
+    </p>`}`;
 }
 
 function HistoryRow({ checkpoint, jobId }) {
   const { num_acknowledged_subtasks: acknowledged, num_subtasks: all } = checkpoint;
   const share = checkpoint.status === "IN_PROGRESS" && all ? ` (${Math.round((100 * acknowledged) / all)}%)` : "";
   return html`<tr>
-    <th scope="row"><a href=${link("jobs", jobId, "checkpoints", checkpoint.id)}>${checkpoint.id}</a></th>
-    <td><${Badge} status=${checkpoint.status} />${checkpoint.is_savepoint ? " savepoint" : ""}</td>
-    <td>${acknowledged}/${all}${share}</td>
-    <td>${format.date(checkpoint.trigger_timestamp, NONE)}</td>
-    <td>${format.date(checkpoint.latest_ack_timestamp, NONE)}</td>
-    <td class="end">${format.duration(checkpoint.end_to_end_duration, NONE)}</td>
-    <td class="end">${format.bytes(checkpoint.checkpointed_size, NONE)}</td>
-    <td class="end">${format.bytes(checkpoint.state_size, NONE)}</td>
+    <th scope="row" data-label="Id"><a href=${link("jobs", jobId, "checkpoints", checkpoint.id)}>${checkpoint.id}</a></th>
+    <td data-label="Status"><${Badge} status=${checkpoint.status} />${checkpoint.is_savepoint ? " savepoint" : ""}</td>
+    <td data-label="Acknowledged">${acknowledged}/${all}${share}</td>
+    <td data-label="Triggered">${format.date(checkpoint.trigger_timestamp, NONE)}</td>
+    <td data-label="Latest acknowledgement">${format.date(checkpoint.latest_ack_timestamp, NONE)}</td>
+    <td data-label="End to end" class="end">${format.duration(checkpoint.end_to_end_duration, NONE)}</td>
+    <td data-label="Checkpointed" class="end">${format.bytes(checkpoint.checkpointed_size, NONE)}</td>
+    <td data-label="Full size" class="end">${format.bytes(checkpoint.state_size, NONE)}</td>
   </tr>`;
 }
 

@@ -17,8 +17,11 @@ export function Exceptions({ jobId, isEnded }) {
     ${entries.map((entry, at) => html`<${Entry} key=${`${entry.timestamp}-${entry.exceptionName}`} entry=${entry} isOpen=${at === 0} />`)}`;
 }
 
-/** Flink's word for an unknown place. */
-const isPlace = (endpoint) => endpoint && endpoint !== "(unassigned)";
+/** The slot of a failed subtask: `count (2/4)` ran in slot 1. */
+function slotOf({ taskName, endpoint }) {
+  const subtask = /\((\d+)\/\d+\)$/.exec(taskName ?? "")?.[1];
+  return subtask && endpoint ? format.slot(subtask - 1, endpoint) : null;
+}
 
 function Entry({ entry, isOpen }) {
   return html`<details class="exception" open=${isOpen}>
@@ -29,7 +32,7 @@ function Entry({ entry, isOpen }) {
     <${Facts}
       facts=${[
         ["Operator", entry.taskName ?? "(none: the job itself)"],
-        isPlace(entry.endpoint) && ["Slot", entry.endpoint],
+        slotOf(entry) && ["Slot", slotOf(entry)],
       ]}
     />
     <pre tabindex="0" aria-label="Traceback">${entry.stacktrace}</pre>

@@ -1,20 +1,23 @@
 // One job: its head with the buttons, and the tabs below.
 
-import { address } from "../api.js";
+import { address, query } from "../api.js";
 import { Actions, Operations } from "../actions.js";
+import { ENDED, Ending, useExpectedEnd } from "../ending.js";
 import * as format from "../format.js";
-import { html, useEffect } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { useLive } from "../live.js";
+import { useOperations } from "../operations.js";
 import { link } from "../router.js";
-import { Badge, Copied, Facts, Tabs, Waiting } from "../widgets.js";
+import { Badge, Copied, Facts, Tabs, Waiting, usePhone } from "../widgets.js";
 import { Checkpoints } from "./checkpoints.js";
 import { Configuration } from "./configuration.js";
 import { Exceptions } from "./exceptions.js";
+import { Logs } from "./logs.js";
 import { Overview } from "./overview.js";
 import { Savepoints } from "./savepoints.js";
 import { State } from "./state.js";
 
-const ENDED = new Set(["FINISHED", "CANCELED", "FAILED", "SUSPENDED"]);
+const VIEWER = crypto.getRandomValues(new Uint32Array(2)).join("-"); // so that the server waits for this page at the end
 const SAVEPOINT_DIRECTORIES = ["execution.checkpointing.savepoint-dir", "state.savepoints.dir"];
 
 const TABS = {
@@ -23,14 +26,18 @@ const TABS = {
   checkpoints: ["Checkpoints", Checkpoints],
   state: ["State", State],
   savepoints: ["Savepoints", Savepoints],
+  logs: ["Logs", Logs],
   configuration: ["Configuration", Configuration],
 };
 
 export function Job({ jobId, tab = "overview", rest }) {
-  const { data: job, error } = useLive(address("jobs", jobId));
+  const { data: job, error } = useLive(address("jobs", jobId) + query({ viewer: VIEWER }));
   const isEnded = ENDED.has(job?.state);
   const config = useLive(address("jobs", jobId, "config"), Infinity).data;
+  const isPhone = usePhone();
+  const [isOpen, setOpen] = useState(false); // the part of the head that a phone has no room for
   const name = job?.name;
+  useExpectedEnd(job, useOperations(jobId).some((operation) => operation.endsJob));
   useEffect(() => {
     document.title = name ? `${name} – Checkdam` : "Checkdam";
   }, [name]);
@@ -40,10 +47,13 @@ export function Job({ jobId, tab = "overview", rest }) {
       <div class="title">
         <h1 tabindex="-1">${job.name}</h1>
         <${Badge} status=${job.state} />
+        ${isPhone &&
+        html`<button type="button" class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>Actions and facts</button>`}
       </div>
-      <${Actions} job=${job} directory=${directoryOf(job, config)} />
+      ${(isOpen || !isPhone) && html`<${Actions} job=${job} directory=${directoryOf(job, config)} />`}
     </div>
-    <${Facts}
+    ${(isOpen || !isPhone) &&
+    html`<${Facts}
       facts=${[
         ["Job id", html`<${Copied} text=${job.jid} />`],
         ["Started", format.date(job["start-time"])],
@@ -53,8 +63,9 @@ export function Job({ jobId, tab = "overview", rest }) {
         job.epoch !== undefined && ["Last epoch", format.number(job.epoch)],
         job.restarts !== undefined && ["Restarts", format.number(job.restarts)],
       ]}
-    />
+    />`}
     <${Operations} jobId=${jobId} progress=${job.progress} />
+    <${Ending} job=${job} jobId=${jobId} isOverview=${tab === "overview"} />
     <${Tabs}
       label="Of this job"
       current=${tab}

@@ -1,6 +1,7 @@
 // All jobs that the server knows: those that run, those that have ended.
 
 import * as format from "../format.js";
+import { HealthWords } from "../health.js";
 import { html } from "../html.js";
 import { useLive } from "../live.js";
 import { link } from "../router.js";
@@ -18,7 +19,7 @@ export function Jobs() {
   return html`<h1 tabindex="-1">Jobs</h1>
     <section aria-labelledby="running">
       <h2 id="running">Running <span class="note">${running.length}</span></h2>
-      <${List} jobs=${running} label="Running jobs" empty="No job is running on this server." />
+      <${List} jobs=${running} label="Running jobs" empty="No job is running." />
     </section>
     <section aria-labelledby="ended">
       <h2 id="ended">Not running <span class="note">${ended.length}</span></h2>
@@ -28,7 +29,8 @@ export function Jobs() {
 
 function List({ jobs, label, empty }) {
   if (!jobs.length) return html`<p class="muted">${empty}</p>`;
-  const head = ["Name", "State", "Started", end("Duration"), "Last checkpoint", "Job id"];
+  const isRunning = !ENDED.has(jobs[0].state);
+  const head = ["Name", "State", "Started", end("Duration"), isRunning && "Health", "Last checkpoint", "Job id"].filter(Boolean);
   return html`<${Table} label=${label} head=${head} isStacked=${true}>
     ${jobs.map((job) => html`<${Row} key=${job.jid} job=${job} />`)}
   <//>`;
@@ -40,7 +42,9 @@ function Row({ job }) {
     <td data-label="State"><${Badge} status=${job.state} /></td>
     <td data-label="Started">${format.date(job["start-time"])}</td>
     <td data-label="Duration" class="end">${format.duration(job.duration)}</td>
-    <td data-label="Last checkpoint"><${LastCheckpoint} job=${job} /></td>
+    ${!ENDED.has(job.state) &&
+    html`<td data-label="Health" class="told"><${HealthWords} health=${job.health} now=${job["start-time"] + job.duration} /></td>`}
+    <td data-label="Last checkpoint" class="told"><${LastCheckpoint} job=${job} /></td>
     <td data-label="Job id"><code>${job.jid}</code></td>
   </tr>`;
 }

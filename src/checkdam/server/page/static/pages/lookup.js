@@ -46,12 +46,12 @@ function Answer({ path, asked, isLive }) {
     >
     ${data.found &&
     data["by-window"] &&
-    html`<${Table} label="By window" head=${["Window", "Value"]}>
+    html`<${Table} label="By window" head=${["Window", "Value"]} isStacked=${true}>
       ${data.value.map(
         ([window, value]) =>
           html`<tr key=${format.json(window)}>
             <th scope="row">${format.windowText(window)}</th>
-            <td><${Value} value=${value} /></td>
+            <td data-label="Value"><${Value} value=${value} /></td>
           </tr>`,
       )}
     <//>`}

@@ -3,15 +3,16 @@
 import { address } from "../api.js";
 import * as format from "../format.js";
 import { Graph, busyClass } from "../graph.js";
+import { HealthStrip, lag } from "../health.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { useLive } from "../live.js";
-import { Plot } from "../plots.js";
+import { MetricCharts } from "../metrics.js";
+import { OF_TIME, Plot, TimeAxis } from "../plots.js";
 import { link } from "../router.js";
-import { rates, useSeries } from "../series.js";
+import { pointsOf, useSeries } from "../series.js";
 import { Badge, Table, end, useReady } from "../widgets.js";
 
-const ALL_COLUMNS = 10;
-const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power); // where an axis of bytes has its marks
+const ALL_COLUMNS = 11;
 
 export function Overview({ job, jobId, rest, isEnded }) {
   const [chosen] = rest;
@@ -19,14 +20,16 @@ export function Overview({ job, jobId, rest, isEnded }) {
     if (chosen) document.getElementById(`vertex-${chosen}`)?.scrollIntoView({ block: "nearest" });
   }, [chosen]);
   const hrefOf = (vertex) => link("jobs", jobId, "overview", vertex.id);
-  return html`<section aria-labelledby="graph-head">
+  return html`<${HealthStrip} job=${job} jobId=${jobId} />
+    <section aria-labelledby="graph-head">
       <h2 id="graph-head">Graph</h2>
       ${job.vertices.length
         ? html`<${Graph} job=${job} chosen=${chosen} hrefOf=${hrefOf} />`
         : html`<p class="muted">The operators of this job are not known.</p>`}
     </section>
     ${job.vertices.length > 0 && html`<${Operators} job=${job} jobId=${jobId} chosen=${chosen} isEnded=${isEnded} />`}
-    <${Plots} job=${job} jobId=${jobId} />
+    <${Plots} job=${job} jobId=${jobId} isEnded=${isEnded} />
+    ${job.vertices.length > 0 && html`<${MetricCharts} job=${job} jobId=${jobId} isEnded=${isEnded} />`}
     <${Rescales} jobId=${jobId} isEnded=${isEnded} />`;
 }
 
@@ -50,6 +53,7 @@ function Operators({ job, jobId, chosen, isEnded }) {
     end("Bytes in"),
     end("Busy"),
     "Watermark",
+    end("Keys"),
     end("Entries"),
     end("State size"),
   ];
@@ -88,9 +92,9 @@ function OperatorRow({ vertex, isOpen, isChosen, onToggle }) {
         aria-controls=${isOpen ? `subtasks-${vertex.id}` : null}
         onClick=${onToggle}
       >
-        ${vertex.name}
+        ${format.operatorTitle(vertex)}
       </button>
-      ${vertex.uid && html`<span class="muted small"> uid ${vertex.uid}</span>`}
+      ${vertex.uid && html`<span class="muted small"> ${vertex["is-named"] ? `uid ${vertex.uid}` : vertex.name}</span>`}
     </th>
     <td><${Badge} status=${vertex.status} /></td>
     <td class="end">${vertex.parallelism}</td>
@@ -98,8 +102,12 @@ function OperatorRow({ vertex, isOpen, isChosen, onToggle }) {
     <td class="end">${format.number(metrics["write-records"])}</td>
     <td class="end">${format.bytes(metrics["read-bytes"])}</td>
     <td class="end"><span class="busy-text ${busyClass(vertex["busy-ratio"])}">${format.percent(vertex["busy-ratio"])}</span></td>
-    <td>${format.watermark(vertex.watermark)}</td>
-    <td class="end">${hasState ? format.number(vertex.entries) : "-"}</td>
+    <td>
+      ${format.watermark(vertex.watermark)}
+      ${lag(vertex["watermark-lag"]) && html`<span class="muted small"> ${lag(vertex["watermark-lag"])}</span>`}
+    </td>
+    <td class="end">${hasState ? format.held(vertex.keys, vertex["entries-are-exact"]) : "-"}</td>
+    <td class="end">${hasState ? format.held(vertex.entries, vertex["entries-are-exact"]) : "-"}</td>
     <td class="end">${hasState ? format.bytes(vertex["state-size"]) : "-"}</td>
   </tr>`;
 }
@@ -115,13 +123,13 @@ function Subtasks({ jobId, vertex, isEnded }) {
   const watermarkOf = (index) =>
     Array.isArray(watermarks) ? watermarks.find((each) => each.id === `${index}.currentInputWatermark`)?.value : null;
   const head = ["Subtask", "Status", "Where", end("Records in"), end("Records out"), end("Bytes in"), end("Busy"), "Watermark"];
-  return html`<${Table} label=${`Subtasks of ${vertex.name}`} head=${head}>
+  return html`<${Table} label=${`Subtasks of ${format.operatorTitle(vertex)}`} head=${head}>
     ${data.subtasks.map(
       (subtask) =>
         html`<tr key=${subtask.subtask}>
           <th scope="row">${subtask.subtask}</th>
           <td><${Badge} status=${subtask.status} /></td>
-          <td>${subtask.endpoint ?? "-"}</td>
+          <td>${vertex.level === 0 ? "Spark" : isEnded ? "-" : format.slot(subtask.subtask, subtask.endpoint)}</td>
           <td class="end">${format.number(subtask.metrics?.["read-records"])}</td>
           <td class="end">${format.number(subtask.metrics?.["write-records"])}</td>
           <td class="end">${format.bytes(subtask.metrics?.["read-bytes"])}</td>
@@ -134,32 +142,34 @@ function Subtasks({ jobId, vertex, isEnded }) {
   <//>`;
 }
 
-function Plots({ job, jobId }) {
-  const series = useSeries(jobId, job.now);
+function Plots({ job, jobId, isEnded }) {
+  const series = useSeries(jobId, isEnded ? "ended" : job.now, isEnded);
   useReady(series !== null);
-  const plots = useMemo(() => (series ? plotsOf(series) : []), [series]);
+  const isExact = job["entries-are-exact"];
+  const plots = useMemo(() => (series ? plotsOf(series, isExact) : []), [series, isExact]);
   return html`<section aria-labelledby="plots">
     <h2 id="plots">Over time</h2>
     ${series
-      ? html`<div class="plots">${plots.map((plot) => html`<${Plot} key=${plot.title} ...${plot} />`)}</div>`
+      ? html`<${TimeAxis} />
+          <div class="plots">${plots.map((plot) => html`<${Plot} key=${plot.title} ...${plot} />`)}</div>`
       : html`<p class="waiting">Loading…</p>`}
   </section>`;
 }
 
-function plotsOf({ epochs, checkpoints }) {
-  const complete = checkpoints.filter((each) => each.status === "COMPLETED");
-  const ended = (each) => each.triggered + Math.max(0, each.duration);
-  const cuts = complete.filter((each) => !each.is_savepoint);
+function plotsOf(series, isExact) {
+  const held = (value) => `${isExact === false ? "≈ " : ""}${format.short(value)}`;
+  const of = (name) => pointsOf(series, name);
+  const broken = (name) => pointsOf(series, name, { breaks: true });
   const noEpoch = "no epoch has ended yet";
   const noCheckpoint = "no checkpoint is complete yet";
   const perSecond = (value) => `${format.short(value)}/s`;
   return [
-    { title: "Records a second", points: rates(epochs), show: perSecond, empty: noEpoch },
-    { title: "Epoch duration", points: epochs.map((each) => [each.ended, each.duration]), show: format.duration, empty: noEpoch },
-    { title: "Checkpoint duration", points: cuts.map((each) => [ended(each), each.duration]), show: format.duration, empty: noCheckpoint },
-    { title: "Checkpoint size", points: cuts.map((each) => [ended(each), each.checkpointed_size]), show: format.bytes, steps: POWERS, empty: noCheckpoint },
-    { title: "State size", points: complete.map((each) => [ended(each), each.state_size]), show: format.bytes, steps: POWERS, empty: noCheckpoint },
-    { title: "Keys held", points: epochs.map((each) => [each.ended, each.keys]), show: format.short, empty: noEpoch },
+    { title: "Records a second", points: broken("records_per_second"), show: perSecond, empty: noEpoch },
+    { title: "Epoch duration", points: broken("epoch_duration"), most: broken("epoch_duration_max"), show: format.duration, steps: OF_TIME, empty: noEpoch },
+    { title: "Checkpoint duration", points: of("checkpoint_duration"), most: of("checkpoint_duration_max"), show: format.duration, steps: OF_TIME, empty: noCheckpoint },
+    { title: "Checkpoint size", points: of("checkpoint_size"), show: format.bytes, empty: noCheckpoint },
+    { title: "State size", points: of("state_size"), show: format.bytes, empty: noCheckpoint },
+    { title: "Entries held", points: broken("entries"), show: held, empty: noEpoch },
   ];
 }
 

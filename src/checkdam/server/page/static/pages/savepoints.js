@@ -28,12 +28,10 @@ export function Savepoints({ jobId, isEnded }) {
                 </td>
                 <td data-label="Completed">${format.date(savepoint.completed_timestamp)}</td>
                 <td data-label="Size" class="end">${format.bytes(savepoint.state_size)}</td>
-                <td data-label="Path">${savepoint.path ? html`<${Copied} text=${savepoint.path} />` : "-"}</td>
+                <td data-label="Path" class="told">${savepoint.path ? html`<${Copied} text=${savepoint.path} />` : "-"}</td>
                 <td data-label="Actions">
-                  ${!savepoint.exists
-                    ? html`<span class="muted">deleted</span>`
-                    : html`<a href=${link("jobs", jobId, "state", nameOf(savepoint.path))}>Show its state</a>${" "}
-                        <button type="button" class="small" onClick=${() => setAsked(savepoint.path)}>Dispose…</button>`}
+                  <a href=${link("jobs", jobId, "state", nameOf(savepoint.path))}>Show its state</a>${" "}
+                  <button type="button" class="small" onClick=${() => setAsked(savepoint.path)}>Dispose…</button>
                 </td>
               </tr>`,
           )}

@@ -13,7 +13,7 @@ export function Slots() {
   const overview = useLive("overview").data;
   useReady(data !== undefined);
   if (!data) return html`<h1 tabindex="-1">Slots</h1><${Waiting} error=${error} what="The slots cannot be listed." />`;
-  const head = ["Slot", "Job", end("Subtask"), end("Process"), end("Tasks"), end("Memory in use"), end("Last heartbeat"), "Where"];
+  const head = ["Slot", "Job", "Host", end("Process"), end("Tasks"), end("Memory in use"), end("Last heartbeat")];
   return html`<h1 tabindex="-1">Slots</h1>
     ${overview &&
     html`<${Facts}
@@ -28,18 +28,17 @@ export function Slots() {
     />`}
     ${data.taskmanagers.length === 0
       ? html`<p class="muted">No slot is running.</p>`
-      : html`<${Table} label="Slots" head=${head}>
+      : html`<${Table} label="Slots" head=${head} isStacked=${true}>
           ${data.taskmanagers.map(
             (manager) =>
               html`<tr key=${`${manager.id} ${manager.jobId} ${manager.subtask}`}>
-                <th scope="row"><code>${manager.id}</code></th>
-                <td>${manager.jobId ? html`<a href=${link("jobs", manager.jobId)}><code>${manager.jobId}</code></a>` : "-"}</td>
-                <td class="end">${manager.subtask ?? "-"}</td>
-                <td class="end">${manager.pid ?? "-"}</td>
-                <td class="end">${manager.assignedTasks ?? "-"}</td>
-                <td class="end">${format.bytes(memoryOf(manager))}</td>
-                <td class="end">${sinceHeard(manager.timeSinceLastHeartbeat)}</td>
-                <td>${manager.path}</td>
+                <th scope="row">${manager.subtask === undefined ? manager.id : `slot ${manager.subtask}`}</th>
+                <td data-label="Job">${manager.jobId ? html`<a href=${link("jobs", manager.jobId)}><code>${manager.jobId}</code></a>` : "-"}</td>
+                <td data-label="Host">${manager.id.replace(/:\d+$/, "")}</td>
+                <td data-label="Process" class="end">${manager.pid ?? "-"}</td>
+                <td data-label="Tasks" class="end">${manager.assignedTasks ?? "-"}</td>
+                <td data-label="Memory in use" class="end">${format.bytes(memoryOf(manager))}</td>
+                <td data-label="Last heartbeat" class="end">${sinceHeard(manager.timeSinceLastHeartbeat)}</td>
               </tr>`,
           )}
         <//>`}`;

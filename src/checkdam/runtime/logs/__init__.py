@@ -1,0 +1,1 @@
+"""The log files of a job: where they are, how they are written, and how they are read."""
