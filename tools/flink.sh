@@ -14,10 +14,16 @@ pip_quietly() {
     "$home/bin/python" -m pip "$@" --quiet --disable-pip-version-check --no-deps >&2
 }
 
+# Of two tests that need it at the same time, one installs it and the other waits.
+mkdir -p build
+if command -v flock >/dev/null; then
+    exec 9>build/flink.lock
+    flock 9
+fi
+
 wanted="$version $home"
 if [ "$(cat "$home/.installed" 2>/dev/null)" != "$wanted" ]; then
     echo "Installing Flink $version's command line into build/flink (once, some hundred megabytes)" >&2
-    mkdir -p build
     rm -rf "$home"
     "$python" -m venv "$home"
     pip_quietly install "apache-flink-libraries==$version"
