@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import time
 from typing import Any
 
 import pytest
@@ -138,8 +139,12 @@ def _ends(place: Locator) -> tuple[str, str]:
 
 def _seconds(start: str, end: str) -> int:
     """Return the time between two moments of a clock, the second of which may be on the next day."""
-    first, second = (sum(60**i * int(part) for i, part in enumerate(reversed(t.split(":")))) for t in (start, end))
-    return (second - first) % 86_400
+    first, second = (time.fromisoformat(moment) for moment in (start, end))
+    return (_second_of_day(second) - _second_of_day(first)) % 86_400
+
+
+def _second_of_day(moment: time) -> int:
+    return 3_600 * moment.hour + 60 * moment.minute + moment.second
 
 
 def test_events_are_marked_in_each_plot_and_told_in_words(history: str, visit: Any) -> None:
