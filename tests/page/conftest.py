@@ -182,6 +182,7 @@ def _served(directory: Path, settings: Mapping[str, str], build: Any, epochs: An
         yield Words(server, job, gate, directory)
         gate.open()
         job.join()
+        server.close(timedelta(0))  # the page that was open has been closed, so it will not ask for the end
 
 
 @pytest.fixture

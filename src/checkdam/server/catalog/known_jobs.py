@@ -14,7 +14,7 @@ from checkdam.server.app.http_errors import RestError, job_not_found
 from checkdam.server.catalog.neighbours import Neighbours
 from checkdam.server.catalog.registry import Server
 from checkdam.server.catalog.savepoint_files import SavepointFiles
-from checkdam.server.catalog.viewers import Viewers
+from checkdam.server.catalog.viewers import ViewerId, Viewers
 
 MOST_ENDED = 100
 
@@ -80,6 +80,13 @@ class Jobs:
         if archived is None:
             raise job_not_found(job_id)
         return archived
+
+    def is_looked_at(self, viewer: ViewerId, record: JobRecord) -> None:
+        """Note that a page shows the job. Of jobs in other processes, those tell how they ended."""
+        with self._lock:
+            is_here = record.id in self._monitors()
+        if is_here:
+            self.viewers.seen(viewer, record)
 
     def record_as_stored(self, job_id: str) -> JobRecord:
         """Return the job's record without savepoints that were deleted. Raise RestError 404. Looks at storage."""

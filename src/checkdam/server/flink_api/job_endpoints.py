@@ -243,7 +243,7 @@ def slot_sharing_group(job_id: str) -> str:
 def _details(jobs: Jobs, call: ApiCall) -> JobDetailsInfo:
     record, now = jobs.record(call.job_id), now_ms()
     if call.query["viewer"] is not None:
-        jobs.viewers.seen(call.query["viewer"], record)
+        jobs.is_looked_at(call.query["viewer"], record)
     states = [task_state(record, operator) for operator in record.operators]
     return JobDetailsInfo(
         jid=record.id,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from tests.unit.server.made_jobs import JOB, AskedControl, running_job
+from tests.unit.server.made_jobs import JOB, RECORD, AskedControl, MadeArchive, running_job
 from tests.unit.server.serving import Served
 
 from checkdam.config import Configuration
@@ -55,6 +55,19 @@ def test_close_waits_until_a_client_has_had_its_savepoint() -> None:
 
     assert answer.json()["operation"] == {"location": "/sp/one"}
     assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_only_pages_that_show_a_job_of_this_process_are_waited_for(is_here: bool) -> None:
+    with RestServer(Configuration().with_value("rest.port", 0), MadeArchive({JOB: RECORD})) as server:
+        if is_here:
+            server.job_started(running_job())
+
+        shown = httpx.get(f"{server.url}/jobs/{JOB}", params={"viewer": "a page"}).json()["state"]
+
+        assert shown == "RUNNING"
+        assert server.jobs.viewers.wait_until_told(0) is not is_here
+        server.close(timedelta(0))
 
 
 def test_the_address_is_the_one_clients_are_told() -> None:
