@@ -41,6 +41,7 @@ class Measurements:
         self._inputs: dict[str, Input] = {}
         self._epochs: dict[str, dict[int, _Epochs]] = {}  # by side and records of an epoch
         self._failures: dict[str, SideFailedError] = {}
+        self._checkpoints: dict[str, float] = {}  # for each epoch, by side
 
     def input(self, name: str, make: Callable[[Path], Input]) -> Input:
         """Return the input of that name, creating it if there is none yet."""
@@ -65,6 +66,7 @@ class Measurements:
                     self._failures[side.name] = failure
                 else:
                     self._add(side, source, ends, first, processor)
+                    self._checkpoints[side.name] = len(result.get("checkpoints", ())) / len(ends)
 
     def _add(self, side: Side, source: Input, ends: Sequence[float], first: int, processor: ProcessorTime) -> None:
         of_side = self._epochs.setdefault(side.name, {})
@@ -98,6 +100,10 @@ class Measurements:
             "records/s",
             core_us=1e6 * epochs.processor_seconds / (size * len(epochs.seconds)) or None,
         )
+
+    def checkpoints(self, side: Side) -> Figure:
+        """Return how many checkpoints each epoch had, for a side that tells them."""
+        return Figure(f"{side.name}: checkpoints for each epoch", self._checkpoints[side.name], "")
 
     def _of(self, side: Side, records: int | None) -> _Epochs:
         if side.name in self._failures:

@@ -74,7 +74,15 @@ class Queries:
             ),
             Figure("99th percentile of the answer to a batch at full load", 1e3 * _p99(taken[BATCH]), "ms"),
             Figure("99th percentile of a single key's answer over HTTP", 1e3 * _p99(taken[SINGLE_OVER_HTTP]), "ms"),
-            *(Figure(f"{asking.name}: answered", each.answered, "keys/s") for asking, each in asked.items()),
+            *(
+                Figure(
+                    f"{asking.name}: answered",
+                    each.answered,
+                    "keys/s",
+                    at_least=0.98 * asking.rate * asking.batch if asking.asks_slots else None,
+                )
+                for asking, each in asked.items()
+            ),
             *(
                 Figure(f"{asking.name}: processor time a key in {where}", 1e6 * seconds, "µs")
                 for asking, each in asked.items()
@@ -93,6 +101,7 @@ class Queries:
             batch=asking.batch,
             asks_slots=asking.asks_slots,
             first=self._sizes.first_epochs,
+            last=len(source.epochs),
             backend="hashmap",
         )
         taken.seconds += steady_seconds(result["epochs"], source, self._sizes.first_epochs)
@@ -100,7 +109,7 @@ class Queries:
         for where, seconds in {**result["used"], "whoever asks": asked.get("cpu", 0.0)}.items():
             taken.used[where] = taken.used.get(where, 0.0) + seconds
         if asked:
-            taken.latencies += asked["latencies"]
+            taken.latencies += [*asked["latencies"], *[float("inf")] * asked["failures"]]
             taken.keys += len(asked["latencies"]) * asking.batch
             taken.asked_seconds += asked["seconds"]
 

@@ -21,7 +21,7 @@ class Sizes:
         default_factory=lambda: {4_000_000: 3, 1_000_000: 4, 500_000: 6, 100_000: 10}
     )
     long_first_epochs: int = 2  # of the largest size
-    long_epochs: int = 2
+    durable_records: int = 1_000_000  # of an epoch that takes about a second, like Flink's checkpoint interval
     pyflink_counted: tuple[int, ...] = (100_000, 200_000)
     changed: int = 10_000
     checkpoints: int = 40
@@ -84,7 +84,7 @@ QUICK = Sizes(
     slow_epochs=(500, 10_000),
     counted_epochs={40_000: 1, 10_000: 1, 5_000: 1},
     long_first_epochs=1,
-    long_epochs=1,
+    durable_records=20_000,
     pyflink_counted=(500, 1_000),
     changed=200,
     checkpoints=8,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from checkdam import (
     BatchContext,
     CheckpointConfig,
     DataStream,
+    DiscardingSink,
     KeyedBatch,
     KeyedBatchFunction,
     KeyedProcessFunction,
@@ -21,21 +21,15 @@ from checkdam import (
     MapStateDescriptor,
     ProcessContext,
     RuntimeContext,
-    SinkContext,
-    SinkFunction,
     StreamExecutionEnvironment,
     ValueState,
     ValueStateDescriptor,
 )
 from checkdam.api.launch import Launch, set_launch
 from checkdam.config import Configuration
-from checkdam.connectors.contract import FinishOutput, SinkCommitter, WriterContext
-from checkdam.ids import Epoch, JobId, OperatorUid
+from checkdam.ids import Epoch
 from checkdam.runtime.monitor.job_events import CheckpointStats, EpochStats, JobListener
-from checkdam.types.batch import Batch
 
-ON_COLUMNS = ("sum", "process_batch")
-"""Operators whose output is columns."""
 SETTINGS = {"spark.master": "local[2]", "parallelism.default": 2}
 
 
@@ -76,36 +70,6 @@ class CountColumns(KeyedBatchFunction[tuple[str, int]]):
         running = batch.running_count(before=count.values)
         count.write(batch.last(running))
         return batch.records.column("value"), running
-
-
-class Discard(SinkFunction[tuple[str, int]]):
-    """Drops every record in the slot, as Flink's `DiscardingSink` does."""
-
-    def invoke(self, value: tuple[str, int], ctx: SinkContext) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class DiscardBatches:
-    """Drops whole batches in the slot. `Discard` is called with every record, which columns would be turned into."""
-
-    is_transactional = False
-    returns_to_spark = False
-
-    def open_writer(self, ctx: WriterContext) -> DiscardBatches:
-        return self
-
-    def open_committer(self, job_id: JobId, uid: OperatorUid) -> SinkCommitter | None:
-        return None
-
-    def write(self, batch: Batch) -> None:
-        pass
-
-    def snapshot(self) -> FinishOutput:
-        return tuple
-
-    def close(self) -> None:
-        pass
 
 
 class Watch(JobListener):
@@ -156,7 +120,7 @@ def run(
     if checkpoints is not None:
         env.enable_checkpointing(CheckpointConfig(interval=timedelta(seconds=checkpoint_seconds), storage=checkpoints))
     words = env.read_text(path, max_files_per_epoch=files_per_epoch)
-    write(f"{sink}-batches" if sink == "discard" and operator in ON_COLUMNS else sink, _counted(operator, words))
+    write(sink, _counted(operator, words))
     env.execute("benchmark")
     return {"epochs": watch.epochs, "checkpoints": watch.checkpoints, "restored_at": watch.restored_at}
 
@@ -175,9 +139,7 @@ def _counted(operator: str, words: DataStream[Any]) -> DataStream[Any]:
 def write(sink: str, counts: DataStream[Any]) -> None:
     if sink == "noop":
         counts.sink_to_spark(lambda rows, epoch: rows.write.format("noop").mode("overwrite").save())
-    elif sink == "discard-batches":
-        counts._sink("discard", DiscardBatches())
     elif sink == "discard":
-        counts.add_sink(Discard()).uid("output")
+        counts.add_sink(DiscardingSink()).uid("output")
     else:
         counts.sink_to_files(os.path.abspath("output"), format=sink).uid("output")

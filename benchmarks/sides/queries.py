@@ -24,14 +24,20 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class AskedWatch(Watch):
-    """Starts the queries after the first epochs, and records the processor time that each process has used by then."""
+    """Starts the queries after the first epochs, and records the processor time that each process has used by then.
 
-    def __init__(self, url: str, *, keys: int, rate: float, batch: int, asks_slots: bool, first: int) -> None:
+    The queries end with the last epoch: the end of the job would be counted as a failure to answer.
+    """
+
+    def __init__(
+        self, url: str, *, keys: int, rate: float, batch: int, asks_slots: bool, first: int, last: int
+    ) -> None:
         super().__init__()
         self._url = url
         self._arguments = [str(keys), str(rate), str(batch), str(int(asks_slots))]
         self._is_asked = rate > 0
         self._first = first
+        self._last = last
         self._job: JobId | None = None
         self._slots: list[int] = []
         self._before: dict[str, float] = {}
@@ -54,12 +60,17 @@ class AskedWatch(Watch):
                     stdout=subprocess.PIPE,
                     text=True,
                 )
+        if len(self.epochs) == self._last and self._asker is not None:
+            assert self._asker.stdin is not None
+            self._asker.stdin.close()
         self.used = {where: seconds - self._before.get(where, 0.0) for where, seconds in self._used().items()}
 
     def asked(self) -> dict[str, Any]:
         if self._asker is None:
             return {}
-        told, _ = self._asker.communicate("")
+        assert self._asker.stdout is not None
+        told = self._asker.stdout.read()
+        self._asker.wait()
         answer: dict[str, Any] = json.loads(told)
         return answer
 
@@ -77,12 +88,13 @@ def run(
     batch: int,
     asks_slots: bool,
     first: int,
+    last: int,
     backend: str,
 ) -> Any:
     """Count the words in `path`; after the first epochs, with `rate` queries per second of `batch` keys each."""
     configuration = Configuration.load(None, {"rest.port": "0"})
     with RestServer(configuration) as server:
-        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, asks_slots=asks_slots, first=first)
+        watch = AskedWatch(server.url, keys=keys, rate=rate, batch=batch, asks_slots=asks_slots, first=first, last=last)
         launch = Launch(configuration, listener=watch)
         launch.host = server
         set_launch(launch)

@@ -31,13 +31,13 @@ def limit(
     """Run source, shuffle, a Python function that changes nothing, and sink, without state.
 
     Everything runs in `foreachBatch`, or with `planned_once` as part of the stream. With `drops` the function drops
-    every record instead.
+    every record instead, and the records are words without counts.
     """
-    function = _nothing if drops else _identity
+    columns = ["value as word"] if drops else ["value as word", "1L as count"]
+    function, schema = (_nothing, "word string") if drops else (_identity, "word string, count long")
 
     def plan(batch: DataFrame) -> DataFrame:
-        words = batch.select(F.col("value").alias("word"), F.lit(1).cast("long").alias("count"))
-        return words.repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(function, "word string, count long")
+        return batch.selectExpr(*columns).repartitionById(2, F.expr(_KEY_GROUP)).mapInArrow(function, schema)
 
     session = session_with({})
     words = words_in(session, path, files_per_epoch)

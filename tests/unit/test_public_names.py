@@ -51,6 +51,7 @@ PUBLIC = {
     "DataStreamSink",
     "DeltaEvictor",
     "DeltaTrigger",
+    "DiscardingSink",
     "EngineLostError",
     "EventTimeSessionWindows",
     "EventTimeTrigger",

@@ -204,6 +204,13 @@ class SinkFunction(RichFunction, Generic[I]):
         raise NotImplementedError(f"{type(self).__name__} must define invoke(value, ctx)")
 
 
+class DiscardingSink(SinkFunction[I]):
+    """Drops all records: for a job whose output is a side effect or does not matter. Columns stay columns."""
+
+    def invoke(self, value: I, ctx: SinkContext) -> None:
+        pass
+
+
 class AsyncFunction(Generic[I, O]):
     """A function of `map_async`: many of its calls run side by side, in one event loop for each subtask.
 

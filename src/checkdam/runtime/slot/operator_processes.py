@@ -12,7 +12,7 @@ from checkdam.clock import Clock, SystemClock
 from checkdam.connectors.contract import SinkWriter
 from checkdam.errors import CheckdamError, StateAccessError
 from checkdam.graph.contexts import KeyedStateAccess, TimerService
-from checkdam.graph.functions import callable_of, has_timers
+from checkdam.graph.functions import DiscardingSink, callable_of, has_timers
 from checkdam.graph.operators import (
     AggregateFunctionKind,
     AggregateKind,
@@ -56,6 +56,7 @@ from checkdam.runtime.slot.operator_state import OperatorStates, ReadOnlyBroadca
 from checkdam.runtime.slot.plain_functions import (
     BroadcastProcess,
     ColumnMap,
+    DiscardingProcess,
     PassThrough,
     PlainProcess,
     SinkFunctionProcess,
@@ -246,6 +247,8 @@ def _unkeyed(
     if isinstance(operator.kind, FlatMapKind | FilterKind):
         return PlainProcess(operator, call)
     if isinstance(operator.kind, SinkFunctionKind):
+        if type(operator.function) is DiscardingSink:
+            return DiscardingProcess(time)
         return SinkFunctionProcess(operator, time, call, InvokeContext(time))
     service = _no_timers(operator, time)
     if broadcast:

@@ -181,6 +181,19 @@ class SinkFunctionProcess(Process):
         self._time.advance(watermark)
 
 
+class DiscardingProcess(Process):
+    """Drops all records without looking at them."""
+
+    def __init__(self, time: OperatorTime) -> None:
+        self._time = time
+
+    def __call__(self, batch: Batch, keys: Batch | None, side: int = 0) -> None:
+        pass
+
+    def advance(self, watermark: int) -> None:
+        self._time.advance(watermark)
+
+
 class BroadcastProcess(Process):
     """Runs an operator whose second side is broadcast: both sides use the same broadcast state."""
 

@@ -13,6 +13,7 @@ from checkdam.backends.hashmap.hashmap_store import HashMapStore
 from checkdam.errors import JobGraphError, StateAccessError, UserFunctionError
 from checkdam.graph.contexts import OutputTag, ProcessContext, RuntimeContext, SinkContext
 from checkdam.graph.functions import (
+    DiscardingSink,
     FlatMapFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -370,6 +371,14 @@ def test_a_sink_function_gets_every_record_with_its_time_and_gives_nothing(key: 
 
     assert it.give("a", "b", timestamps=[7, 8]) == []
     assert it.function.seen == [("a", 7, 5, it.now), ("b", 8, 5, it.now)]
+
+
+def test_a_discarding_sink_makes_no_objects_of_what_it_drops() -> None:
+    it = OneOperator(SinkFunctionKind(DiscardingSink()))
+    batch = Batch(type_info(str), columns=to_arrow(type_info(str), ["a", "b"]))
+
+    assert it.process(batch, None) is None
+    assert not batch.has_rows
 
 
 def test_two_operators_with_one_function_object_do_not_share_it() -> None:
