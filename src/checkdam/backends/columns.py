@@ -156,7 +156,7 @@ class KeyedColumns:
         self._most_bytes = store.hold_back(self)
 
     def column(self, name: str, form: ColumnForm, table: ValueTable) -> StateColumn:
-        """Return a new column over a table, which nobody else may use from now on."""
+        """Return a new column over a table. From now on only the column may use the table."""
         table.promise_no_change_in_place()
         column = self._columns[name] = StateColumn(name, form, table, self._index)
         return column

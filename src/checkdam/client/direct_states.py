@@ -15,6 +15,7 @@ from checkdam.errors import CheckdamError
 from checkdam.runtime.live_state.queried_state import QueriedState
 from checkdam.runtime.live_state.query_connection import QueryAccess
 from checkdam.runtime.live_state.query_messages import FoundKeys, FoundWindows, GetKeys, GetWindows, StateFacts
+from checkdam.runtime.live_state.state_slots import StateSlots
 from checkdam.state.state_count import StateCount
 from checkdam.types.json_values import key_from_json, key_from_text, to_json
 from checkdam.types.type_info import Kind, TypeInfo
@@ -33,21 +34,6 @@ Place = tuple[str, str, str]
 
 Found = tuple[int, Any, bool, Any, int, int]
 """The fields of a StateAnswer."""
-
-
-class StateSlots(msgspec.Struct, frozen=True, rename="kebab"):
-    """The driver's description of a state and its slots."""
-
-    key_type: str
-    kind: str
-    type: str
-    map_key_type: str | None
-    window_type: str | None
-    ttl: bool
-    parallelism: int
-    max_parallelism: int
-    slots: list[str]
-    token: str | None
 
 
 class AskDriverError(Exception):

@@ -1,4 +1,4 @@
-"""What a KeyedBatchFunction works on: the records of a batch as columns, grouped by key, and the keys' state."""
+"""The arguments of `process_batch`: records as columns, grouped by key, and the state of their keys."""
 
 from __future__ import annotations
 

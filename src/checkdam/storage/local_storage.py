@@ -205,7 +205,7 @@ class _DurableFile(io.FileIO):
                 os.fsync(self.fileno())
         finally:
             super().close()
-        if os.path.lexists(self._path):  # else it was removed meanwhile, and whoever needs it finds that out
+        if os.path.lexists(self._path):  # else it was removed meanwhile, and its reader gets an error
             _sync_directory(os.path.dirname(self._path), of=self._path)
 
 

@@ -24,7 +24,7 @@ _MOST_CONNECTIONS: Final = 512
 
 
 class QueryServer:
-    """Listens for questions until `close`. Whoever connects can only ask, and only after sending the token.
+    """Listens for questions until `close`. A client must send the token first, and can only ask.
 
     A connection is served by one thread, which takes Python's lock once a message: with more of them each would wait
     for the others.

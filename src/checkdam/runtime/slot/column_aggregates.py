@@ -25,7 +25,7 @@ from checkdam.types.type_info import Kind, TypeInfo
 
 _INT64_SAFE = 2**62
 _START = {"sum": 0, "min": GREATEST_INT, "max": LEAST_INT}
-"""The value of a key without records, by what is calculated."""
+"""The value of a key without records, by aggregate."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class ColumnAggregateProcess(Process):
 
 
 def known_reduction(function: Any, of: TypeInfo) -> ColumnAggregate | None:
-    """Return what a function of reduce calculates, if it is certain: a built-in function, or one of a few lambdas."""
+    """Return the aggregate that a function of `reduce` is known to be: a built-in function, or one of a few lambdas."""
     if _is_number(of):
         for built_in, how in _BUILT_IN:
             if function is built_in:

@@ -62,7 +62,7 @@ def start_quietly(conf: SparkConf) -> None:
 
 
 def marker_for(session: SparkSession) -> str:
-    """Return the marker for lines that slots and workers have written to log files; "" if nobody would remove it."""
+    """Return the marker for lines that slots and workers have written to log files; "" if no reader would remove it."""
     return MARKER if _is_output_read and is_on_one_machine(session) else ""
 
 

@@ -23,7 +23,7 @@ from checkdam.runtime.slot.slot_client import SlotAddress
 
 @dataclass(frozen=True)
 class SlotOutput:
-    """What becomes of the output of a slot: files, and the marker of what is shown on standard error as well."""
+    """The log files of a slot, and the marker of lines that standard error shows as well."""
 
     logs: LogSettings
     marker: str
@@ -31,7 +31,7 @@ class SlotOutput:
 
 @dataclass(frozen=True)
 class SlotTokens:
-    """What a slot lets in: the driver and its tasks, and those who may only ask for live state."""
+    """The tokens that a slot accepts: of the driver and its tasks, and of clients that only ask for live state."""
 
     token: str = field(repr=False)
     queries: str = field(repr=False)

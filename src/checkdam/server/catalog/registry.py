@@ -153,5 +153,5 @@ def _is_private(directory: Path) -> bool:
 
 
 def _is_mine(status: os.stat_result) -> bool:
-    """Return whether this user, and nobody else, has access."""
+    """Return whether only this user has access."""
     return status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077

@@ -16,6 +16,7 @@ from checkdam.errors import CheckdamError, StateNotReadyError
 from checkdam.runtime.job_control import QueryableState, QueryAnswer, StateOverview
 from checkdam.runtime.live_state.queried_state import QueriedState
 from checkdam.runtime.live_state.state_queries import LiveState, Question
+from checkdam.runtime.live_state.state_slots import StateSlots
 from checkdam.runtime.monitor.job_records import OperatorRecord
 from checkdam.server.app.endpoint import ApiCall, Endpoint, Query
 from checkdam.server.app.http_errors import RestError
@@ -95,24 +96,6 @@ class KeyAnswers(msgspec.Struct, frozen=True):
 
     epoch: int
     answers: list[KeyAnswer]
-
-
-class StateSlots(msgspec.Struct, frozen=True, rename="kebab"):
-    """What a client needs to ask the slots of a state itself: `slots` by subtask, and their token, which allows nothing
-    else. None where the slots cannot be asked so.
-    """
-
-    attempt: str
-    key_type: str
-    kind: str
-    type: str
-    map_key_type: str | None
-    window_type: str | None
-    ttl: bool
-    parallelism: int
-    max_parallelism: int
-    slots: list[str]
-    token: str | None
 
 
 class KeysRequest(msgspec.Struct, frozen=True, rename="kebab"):
