@@ -51,11 +51,12 @@ def main() -> int:
         print("warning: something else keeps this machine busy, so the figures will mislead", file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # exit in a way that cleans up
     root = Path(tempfile.mkdtemp(prefix="bench-"))
+    figures: list[Figure] = []
     try:
-        figures, failures = _measure(root, options)
+        failures = _measure(root, options, figures)
     finally:
         remove(root)
-    print_table(figures)
+        print_table(figures)
     is_whole = not (options.only or options.quick or failures)
     name = "bench-all" if options.all else "bench"
     path = Path("build") / f"{name if is_whole else 'bench-partial'}.json"
@@ -113,14 +114,13 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
     }
 
 
-def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dict[str, SideFailedError]]:
-    """Return the figures of every requested comparison, and why others failed."""
+def _measure(root: Path, options: argparse.Namespace, figures: list[Figure]) -> dict[str, SideFailedError]:
+    """Add the figures of every requested comparison. Return why others failed."""
     inputs = root / "inputs"
     inputs.mkdir()
     throughput, known = comparisons(Sides(root), QUICK if options.quick else FULL, inputs)
     wanted = options.only or (COMPARISONS if options.all else HEADLINE)
     throughput.prepare(wanted)
-    figures: list[Figure] = []
     failures: dict[str, SideFailedError] = {}
     for name, compare in known.items():
         if name in wanted:
@@ -128,7 +128,7 @@ def _measure(root: Path, options: argparse.Namespace) -> tuple[list[Figure], dic
                 figures += compare()
             except SideFailedError as failure:
                 failures[name] = failure
-    return figures, failures
+    return failures
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ class Measurements:
         self._sides = sides
         self._directory = inputs
         self._inputs: dict[str, Input] = {}
-        self._epochs: dict[str, dict[int, _Epochs]] = {}  # by side and records of an epoch
-        self._failures: dict[str, SideFailedError] = {}
-        self._checkpoints: dict[str, float] = {}  # for each epoch, by side
+        self._epochs: dict[Side, dict[int, _Epochs]] = {}  # by side and records of an epoch
+        self._failures: dict[Side, SideFailedError] = {}
+        self._checkpoints: dict[Side, float] = {}  # for each epoch, by side
 
     def input(self, name: str, make: Callable[[Path], Input]) -> Input:
         """Return the input of that name, creating it if there is none yet."""
@@ -63,13 +63,13 @@ class Measurements:
                     )
                     ends = epoch_ends(result["epochs"], source)
                 except SideFailedError as failure:
-                    self._failures[side.name] = failure
+                    self._failures[side] = failure
                 else:
                     self._add(side, source, ends, first, processor)
-                    self._checkpoints[side.name] = len(result.get("checkpoints", ())) / len(ends)
+                    self._checkpoints[side] = len(result.get("checkpoints", ())) / len(ends)
 
     def _add(self, side: Side, source: Input, ends: Sequence[float], first: int, processor: ProcessorTime) -> None:
-        of_side = self._epochs.setdefault(side.name, {})
+        of_side = self._epochs.setdefault(side, {})
         spans = list(pairwise(ends))[first - 1 :]
         for records, (began, ended) in zip(source.epochs[first:], spans, strict=True):
             epochs = of_side.setdefault(records, _Epochs())
@@ -103,17 +103,17 @@ class Measurements:
 
     def checkpoints(self, side: Side) -> Figure:
         """Return how many checkpoints each epoch had, for a side that tells them."""
-        return Figure(f"{side.name}: checkpoints for each epoch", self._checkpoints[side.name], "")
+        return Figure(f"{side.name}: checkpoints for each epoch", self._checkpoints[side], "")
 
     def _of(self, side: Side, records: int | None) -> _Epochs:
-        if side.name in self._failures:
-            raise self._failures[side.name]
-        return self._epochs[side.name][self._size(side) if records is None else records]
+        if side in self._failures:
+            raise self._failures[side]
+        return self._epochs[side][self._size(side) if records is None else records]
 
     def _size(self, side: Side) -> int:
-        if side.name in self._failures:
-            raise self._failures[side.name]
-        sizes = tuple(self._epochs[side.name])
+        if side in self._failures:
+            raise self._failures[side]
+        sizes = tuple(self._epochs[side])
         if len(sizes) > 1:
             raise ValueError(f"{side.name} has epochs of {sizes} records: say which are meant")
         return sizes[0]
