@@ -75,11 +75,20 @@ def test_a_side_that_saw_other_records_is_not_compared() -> None:
 def test_epochs_of_different_sizes_are_not_compared(tmp_path: Path) -> None:
     measurements = Measurements(_Scripted(tmp_path, {"ours": [1.0, 2.0], "theirs": [1.0, 5.0]}), tmp_path)
     measurements.measure([OURS], Input("", 1, (4, 4)), first=1)
-    measurements.measure([Side("theirs", "theirs", {"records": 2})], Input("", 1, (2, 2)), first=1)
+    smaller = Side("theirs", "theirs", {"records": 2})
+    measurements.measure([smaller], Input("", 1, (2, 2)), first=1)
 
     assert measurements.rate(OURS).value == 4.0
     with pytest.raises(ValueError, match=r"\(4, 2\) records"):
-        measurements.speed(OURS, THEIRS)
+        measurements.speed(OURS, smaller)
+
+
+def test_sides_with_the_same_name_are_kept_apart(tmp_path: Path) -> None:
+    measurements = Measurements(_Scripted(tmp_path, {"ours": [1.0, 2.0], "theirs": [1.0, 5.0]}), tmp_path)
+    other = Side(OURS.name, "theirs", {"records": 4})
+    measurements.measure([OURS, other], Input("", 1, (4, 4)), first=1)
+
+    assert measurements.speed(OURS, other) == 4.0
 
 
 def test_how_many_times_as_fast_is_told_by_the_medians_of_epochs(tmp_path: Path) -> None:
