@@ -43,6 +43,7 @@ from checkdam.runtime.source_position import (
 )
 from checkdam.runtime.spark.counting import SourceCounting
 from checkdam.runtime.spark.jvm import marker_for
+from checkdam.runtime.spark.micro_batches import MicroBatches
 from checkdam.runtime.spark.offsets import Streams, capture, lay_out
 from checkdam.runtime.spark.plan import EPOCH_PROPERTY, SlotsInReach, job_dataframe, spark_sink_rows
 from checkdam.runtime.spark.query_settings import moved_to, session_for_sources, settings_for_query
@@ -83,7 +84,7 @@ class SparkEngine:
         self._wake = threading.Event()  # the query has ended, or should end
         self._counting = SourceCounting(session.sparkContext)
         self._group: str | None = None  # the Spark job group of an epoch outside the query, while it runs
-        self._in_epoch = threading.Lock()
+        self._micro_batches: MicroBatches | None = None  # of the last query
         self._resumed = NOTHING_READ  # the position to resume from
         self._batch: int | None = None  # the last micro-batch of this run
         self._captured: tuple[int, bytes] | None = None  # a micro-batch, and the position after it
@@ -183,25 +184,14 @@ class SparkEngine:
         self._streams_read = streams_in(flow, list(sources.values()))
         streams = self._streams_read.of_source
         self._lay_out()
-        failures: list[BaseException] = []
-        in_epoch = self._in_epoch = threading.Lock()  # a new one: a hanging epoch of an earlier query may hold the old
 
-        def on_batch(of_batch: DataFrame, batch: int) -> None:
-            def execute(epoch: Epoch) -> None:
-                self._execute(of_batch, epoch)
-                if in_epoch is self._in_epoch:
-                    self._batch = batch  # from now on positions are those after it
+        def execute(of_batch: DataFrame, batch: int, epoch: Epoch) -> None:
+            self._execute(of_batch, epoch, is_micro_batch=True)
+            if micro_batches is self._micro_batches:  # else it is a hanging epoch of an earlier query
+                self._batch = batch  # from now on positions are those after it
 
-            with in_epoch:
-                try:
-                    if not self._stop.is_set():
-                        run_epoch(execute)
-                except BaseException as failure:
-                    failures.append(failure)
-                    if not self._stop.is_set():  # otherwise the query is being stopped: it need not fail as well
-                        raise
-
-        writer = flow.writeStream.foreachBatch(on_batch)
+        micro_batches = self._micro_batches = MicroBatches(run_epoch, execute, self._stop.is_set)
+        writer = flow.writeStream.foreachBatch(micro_batches.run)
         writer = writer.option("checkpointLocation", str(self._query_directory))
         if all(is_bounded(self._specs[source.id]) for source in self._streams):
             writer = writer.trigger(availableNow=True)
@@ -210,24 +200,24 @@ class SparkEngine:
         ended = self._wake = threading.Event()  # a new one: the end of an earlier query is not this one's
         if self._stop.is_set():
             ended.set()
-        threading.Thread(target=_watch, args=(query, ended), daemon=True, name="query-watch").start()
+        threading.Thread(target=_watch, args=(query, micro_batches, ended), daemon=True, name="query-watch").start()
         backlog = SourceBacklog({each.id: of for each, of in zip(self._streams, streams, strict=True)})
         while not ended.wait(_PROGRESS_SECONDS):
             pending = backlog.read(query)
             if pending is not None:
                 self._report_pending(pending)
         if self._stop.is_set():
-            self._stop_query(query)
-        if failures:
-            raise self._meaning_of(failures[0])
+            self._stop_query(query, micro_batches)
+        micro_batches.close()
+        if micro_batches.failure is not None:
+            raise self._meaning_of(micro_batches.failure)
         failure = query.exception()
         if failure is not None and not self._stop.is_set():
             raise self._meaning_of(failure)
 
-    def _stop_query(self, query: StreamingQuery) -> None:
+    def _stop_query(self, query: StreamingQuery, micro_batches: MicroBatches) -> None:
         """Stop the query between two epochs if possible. An epoch that takes too long is cancelled, then abandoned."""
-        if self._in_epoch.acquire(timeout=_PATIENCE_SECONDS):
-            self._in_epoch.release()
+        micro_batches.join(_PATIENCE_SECONDS)
         try:
             query.stop()
         except (PySparkException, Py4JError) as failure:  # spark.sql.streaming.stopTimeout
@@ -296,13 +286,16 @@ class SparkEngine:
         reach = SlotsInReach(addresses, self._tokens.token, self._heartbeat, self._output)
         return job_dataframe(self._plan, self._session, sources, reach, self._counting.accumulator)
 
-    def _execute(self, flow: DataFrame, epoch: Epoch) -> None:
+    def _execute(self, flow: DataFrame, epoch: Epoch, *, is_micro_batch: bool = False) -> None:
         """Move one epoch's records. Output for Spark is kept until every Spark sink has seen it."""
         self._session.sparkContext.setLocalProperty(EPOCH_PROPERTY, str(epoch))
         sinks = self._plan.spark_sinks
         try:
             if not sinks:
-                flow.collect()
+                if is_micro_batch:  # Spark has planned it: no second query, and no socket for a result without rows
+                    flow._jdf.queryExecution().toRdd().count()
+                else:
+                    flow.collect()
                 return
             try:
                 _keep(flow)
@@ -354,10 +347,12 @@ def _keep(flow: DataFrame) -> None:
         conf.set(_COMPRESSED, str(before))
 
 
-def _watch(query: StreamingQuery, ended: threading.Event) -> None:
+def _watch(query: StreamingQuery, micro_batches: MicroBatches, ended: threading.Event) -> None:
+    """Set `ended` when the query and its last epoch have ended."""
     try:
         query.awaitTermination()
     except (StreamingQueryException, Py4JError, OSError):
         pass  # query.exception() reports it to the waiting thread
     finally:
+        micro_batches.join()
         ended.set()
