@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from checkdam.backends.contract import MemberOwner, Prune
@@ -15,6 +16,9 @@ REMOVED: Any = type("Removed", (), {"__slots__": ()})()
 """Stands in a set of changes for the value of a removed entry."""
 
 _SMALL = 10**9
+
+_SAMPLED = 100
+"""The number of keys whose maps are looked at to estimate how many entries have changed."""
 
 Changes = dict[Any, Any] | None
 """The changed entries since some point; None: any entry may have changed."""
@@ -140,6 +144,10 @@ class HashMapCells:
         changes, self.changes = self.changes, {}
         return changes
 
+    def changed_count(self) -> int | None:
+        """Return how many entries have changed, None if that is not recorded."""
+        return None if self.changes is None else len(self.changes)
+
     def remove_all(self, keys: Iterable[Any]) -> None:
         for key in keys:
             self.remove(key)
@@ -182,6 +190,10 @@ class HashMapSet:
         changes, self.changes = self.changes, {}
         return changes
 
+    def changed_count(self) -> int | None:
+        """Return how many entries have changed, None if that is not recorded."""
+        return None if self.changes is None else len(self.changes)
+
     def newest(self) -> tuple[list[Any], list[bool]]:
         """Take the changes from the owner."""
         return self._owner.take_changes()
@@ -209,7 +221,7 @@ class HashMapMaps:
 
     __slots__ = ("_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "current", "entries")
 
-    def __init__(self, current: Current, entries: dict[Any, Any], changes: dict[Any, Any], prune: Prune | None) -> None:
+    def __init__(self, current: Current, entries: dict[Any, Any], changes: Changes, prune: Prune | None) -> None:
         """Take over both dicts, which are by (key, map key)."""
         self.current = current
         self._prune = prune
@@ -224,21 +236,34 @@ class HashMapMaps:
             else:
                 held[map_key] = value
         self.count = len(entries)
-        self.changes: dict[Any, dict[Any, Any]] = {}  # since the last snapshot, a dict by map key for each key
-        for (key, map_key), value in changes.items():
+        # Since the last snapshot, a dict for each key; None: not recorded, since the next one has all entries
+        self.changes: dict[Any, dict[Any, Any]] | None = None if changes is None else {}
+        for (key, map_key), value in (changes or {}).items():
             self._note(key, map_key, value)
 
     def _note(self, key: Any, map_key: Any, value: Any) -> None:
-        changed = self.changes.get(key)
+        changes = self.changes
+        if changes is None:
+            return
+        changed = changes.get(key)
         if changed is None:
-            self.changes[key] = {map_key: value}
+            changes[key] = {map_key: value}
         else:
             changed[map_key] = value
 
-    def take_changes(self) -> dict[Any, Any]:
+    def take_changes(self) -> Changes:
         """Return the changes since the last call, by (key, map key)."""
         changed, self.changes = self.changes, {}
+        if changed is None:
+            return None
         return {(key, map_key): value for key, held in changed.items() for map_key, value in held.items()}
+
+    def changed_count(self) -> int | None:
+        """Return about how many entries have changed, by the maps of some keys; None if that is not recorded."""
+        if self.changes is None:
+            return None
+        some = list(islice(self.changes.values(), _SAMPLED))
+        return sum(map(len, some)) * len(self.changes) // max(len(some), 1)
 
     def _dict(self, map_key: Any, value: Any) -> dict[Any, Any]:
         return {map_key: value} if self._order is None else OrderedDict({map_key: value})
@@ -284,7 +309,8 @@ class HashMapMaps:
         if key in self.entries:
             held = self.entries.pop(key)
             self.count -= len(held)
-            self.changes.setdefault(key, {}).update(dict.fromkeys(held, REMOVED))
+            if self.changes is not None:
+                self.changes.setdefault(key, {}).update(dict.fromkeys(held, REMOVED))
 
     def stored_keys(self) -> Iterator[Any]:
         return iter(list(self.entries))
@@ -364,9 +390,12 @@ class DictMap(StoredMap):
         if key not in held:
             maps.count += 1
         held[key] = value
-        changed = maps.changes.get(holder)
+        changes = maps.changes
+        if changes is None:
+            return
+        changed = changes.get(holder)
         if changed is None:
-            maps.changes[holder] = {key: value}
+            changes[holder] = {key: value}
         else:
             changed[key] = value
 

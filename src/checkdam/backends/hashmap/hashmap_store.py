@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -70,8 +70,7 @@ class HashMapStore:
 
     def cells(self, spec: StateSpec, prune: Prune | None = None) -> HashMapCells:
         entries, changes = self._taken_over(spec, prune)
-        is_full = not self._confirmed and not self._pending  # the next snapshot
-        cells = HashMapCells(self._current(spec), entries, None if is_full else changes, prune)
+        cells = HashMapCells(self._current(spec), entries, None if self._starts_full else changes, prune)
         self._states[spec.name] = _KeptState(self._owner, spec, cells, prune)
         return cells
 
@@ -80,7 +79,7 @@ class HashMapStore:
         make = HashMapMaps
         if spec.namespace is not None:
             make, entries, changes = NamespacedMaps, _by_pairs(entries), _by_pairs(changes)
-        maps = make(self._current(spec), entries, changes, prune)
+        maps = make(self._current(spec), entries, None if self._starts_full else changes, prune)
         self._states[spec.name] = _KeptState(self._owner, spec, maps, prune)
         return maps
 
@@ -89,9 +88,14 @@ class HashMapStore:
 
     def kept_set(self, spec: StateSpec, owner: MemberOwner) -> Iterator[Any]:
         entries, changes = self._taken_over(spec, None)
-        is_full = not self._confirmed and not self._pending  # the next snapshot
-        self._states[spec.name] = _KeptState(self._owner, spec, HashMapSet(owner, None if is_full else changes), None)
+        members = HashMapSet(owner, None if self._starts_full else changes)
+        self._states[spec.name] = _KeptState(self._owner, spec, members, None)
         return iter(entries)
+
+    @property
+    def _starts_full(self) -> bool:
+        """Whether the next snapshot has all entries of a state that is opened now."""
+        return not self._confirmed and not self._pending
 
     def _current(self, spec: StateSpec) -> Current:
         return self if spec.namespace is None else NamespacedKey(self)
@@ -125,9 +129,9 @@ class HashMapStore:
 
     def batch_ended(self) -> None:
         """Stop recording changes once they are so many that the next snapshot has all entries anyway."""
-        if self._are_many([kept.state.changes for kept in self._states.values()]):
+        if self._are_many([kept.state.changed_count() for kept in self._states.values()]):
             for kept in self._states.values():
-                if isinstance(kept.state, HashMapCells):
+                if not isinstance(kept.state, HashMapSet):
                     kept.state.changes = None
 
     def end_epoch(self) -> None:
@@ -136,8 +140,8 @@ class HashMapStore:
         ]
         if not any(members for _, members, _ in sets):
             return
-        recorded = [kept.state.changes for kept in self._states.values()]
-        many = self._are_many([*recorded, *(members for _, members, _ in sets)])
+        recorded = [kept.state.changed_count() for kept in self._states.values()]
+        many = self._are_many([*recorded, *(len(members) for _, members, _ in sets)])
         for state, members, are_added in sets:
             if many:
                 state.changes = None  # the next snapshot has all members anyway
@@ -221,17 +225,17 @@ class HashMapStore:
 
     def _is_full(self, changes: dict[str, Changes]) -> bool:
         """Return whether a full snapshot is better than one with these changes."""
-        return not self._confirmed or self._are_many(changes.values())
+        return not self._confirmed or self._are_many(None if each is None else len(each) for each in changes.values())
 
-    def _are_many(self, changes: Iterable[Sized | None]) -> bool:
-        """Return whether writing these changes costs as much as writing everything."""
+    def _are_many(self, changes: Iterable[int | None]) -> bool:
+        """Return whether writing as many changes costs as much as writing everything."""
         held = sum(kept.state.count for kept in [*self._states.values()])
         held += sum(state.count for state in [*self._restored.values()])
         changed = 0
         for each in changes:
             if each is None:
                 return True
-            changed += len(each)
+            changed += each
         return 2 * changed >= max(held, 1)
 
 

@@ -262,6 +262,8 @@ def test_the_handle_of_a_map_counts_and_records_what_it_writes() -> None:
     states = OperatorKeyedState(store, OperatorTime(), OperatorUid("op"))
     visits = states.get_map_state(MapStateDescriptor("maps", int, int))
     assert isinstance(visits, DictMap)
+    kept = store._states["maps"].state
+    assert kept.take_changes() is None  # the first snapshot has all entries; from now on changes are recorded
     store.current_key = "a"
     visits[1] = 5
     visits[2] = 6
@@ -276,8 +278,6 @@ def test_the_handle_of_a_map_counts_and_records_what_it_writes() -> None:
         visits[2] = True
     store.current_key = "a"
     del visits[1]
-
-    kept = store._states["maps"].state
 
     assert store.count().entries == 2
     assert kept.take_changes() == {("a", 1): REMOVED, ("a", 2): 7, ("b", 1): 8}
@@ -465,3 +465,41 @@ def test_readers_see_every_change_though_none_was_recorded() -> None:
     assert store.published is not None
     assert store.published.count("count").entries == 100_000
     assert store.published.get("count", [msgspec.msgpack.encode("key-299999")]) == (2, [msgspec.msgpack.encode(2)])
+
+
+@pytest.mark.parametrize(("changed", "are_recorded"), [(5, True), (51, False)])
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_maps_lose_no_change_whether_it_is_recorded_or_not(changed: int, are_recorded: bool, is_aborted: bool) -> None:
+    storage = MemoryStorage()
+    store = open_store(storage)
+    maps = store.maps(MAPS)
+    for key in "ab":
+        store.current_key = key
+        for i in range(50):
+            maps.put(i, 1)
+    store.snapshot(CheckpointId(1)).write(storage, "shared")
+    store.completed(CheckpointId(1))
+    store.publish(Epoch(1))
+
+    for i in range(changed):
+        store.current_key = "ab"[i % 2]
+        maps.put(i // 2, 2)
+    store.batch_ended()
+    assert (maps.changes is not None) is are_recorded
+    store.current_key = "a"
+    maps.remove(49)
+    store.current_key = "c"
+    maps.put(0, 3)
+    maps.clear()
+    if is_aborted:
+        store.snapshot(CheckpointId(2))
+        store.aborted(CheckpointId(2))
+    store.publish(Epoch(2))
+
+    handle = store.snapshot(CheckpointId(3)).write(storage, "shared")
+    assert len(handle.files) == (2 if are_recorded else 1)
+    expected = {("ab"[side], i): 2 if 2 * i + side < changed else 1 for side in (0, 1) for i in range(50)}
+    del expected["a", 49]
+    assert dict(open_store(storage, (handle,)).maps(MAPS).all()) == expected
+    assert store.published is not None
+    assert store.published.count("maps").entries == 99
