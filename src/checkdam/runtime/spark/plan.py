@@ -264,6 +264,7 @@ def _through_slot(
     """Return the task of one subtask: it streams the partition through its slot and yields the results."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        end_quietly_when_cancelled()
         exempt_modules_from_search()
         context = TaskContext.get()
         assert context is not None

@@ -27,8 +27,11 @@ from checkdam.state_reader.spark_source import register
 
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket is limited to about a hundred bytes
 DEFAULT_MASTER = "local[*]"
+_LONGEST_WORKER_DIRECTORY = 60  # the same limit; the names of Spark's own sockets are longer
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
+_WORKER_SOCKETS = "spark.python.unix.domain.socket.enabled"
+_WORKER_SOCKETS_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 """How long to wait for a query to end. Spark waits for ever by default."""
 
@@ -64,10 +67,7 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
         return running
     os.environ.setdefault("SPARK_WORKER_DIR", f"{local_dir}/work")  # where local-cluster's executors run
     master = settings.get("spark.master", DEFAULT_MASTER)
-    merged = {**_DEFAULTS, "spark.local.dir": local_dir, **settings, **_REQUIRED}
-    if master.startswith("local"):
-        merged.setdefault("spark.driver.host", "127.0.0.1")
-        merged.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    merged = complete_settings(settings, master, local_dir)
     _keep_private(merged, local_dir)
     conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(merged.items()))
     try:
@@ -82,6 +82,18 @@ def spark_session(settings: Mapping[str, str], local_dir: str) -> SparkSession:
             f'Spark does not start on "{master}": {_first_line(error)}',
             hint="Check --master, the spark.* settings and the Java installation; -v shows Spark's log.",
         ) from error
+
+
+def complete_settings(settings: Mapping[str, str], master: str, local_dir: str) -> dict[str, str]:
+    """Return the user's settings with those that a new session has besides."""
+    near: dict[str, str] = {}
+    if master.startswith("local"):
+        near = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if len(local_dir) <= _LONGEST_WORKER_DIRECTORY:
+            # Over TCP each task waits 40 ms: Spark sends its input in small parts, and the system holds back each part
+            # until the one before is acknowledged.
+            near |= {_WORKER_SOCKETS: "true", _WORKER_SOCKETS_DIRECTORY: local_dir}
+    return {**_DEFAULTS, **near, "spark.local.dir": local_dir, **settings, **_REQUIRED}
 
 
 def _keep_private(settings: dict[str, str], local_dir: str) -> None:
