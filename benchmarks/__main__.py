@@ -39,6 +39,7 @@ COMPARISONS = (
     *HEADLINE,
     *("transform-with-state", "sql", "limit", "snapshots", "restore", "map-state-on-rocksdb", "kinds"),
     *("larger-than-memory", "incremental", "rescale", "savepoint", "serializers", "latency", "web-page"),
+    *("ten-records-otherwise", "queries-otherwise", "windows-on-rocksdb"),
 )
 _BUSY = 0.7
 
@@ -82,7 +83,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
     measurements = Measurements(sides, inputs)
     counting, throughput = Counting(measurements, sizes), Throughput(measurements, sizes)
     kinds = Kinds(measurements, sides, sizes)
-    windows = Windows(measurements, sides, sizes)
+    windows, queries = Windows(measurements, sides, sizes), Queries(sides, sizes, inputs)
     state, durable = State(sides, sizes, inputs), Durable(sides, sizes, inputs)
     return throughput, {
         "counts": counting.counts,
@@ -93,7 +94,7 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "map-state": kinds.maps,
         "timers": kinds.timers,
         "memory": state.memory,
-        "queries": Queries(sides, sizes, inputs).queries,
+        "queries": queries.queries,
         "async-calls": AsyncCalls(sides, sizes).calls,
         "windows": windows.windows,
         "pyflink-windows": windows.against_pyflink,
@@ -111,6 +112,9 @@ def comparisons(sides: Sides, sizes: Sizes, inputs: Path) -> tuple[Throughput, d
         "serializers": durable.serializers,
         "latency": Latency(sides, sizes).latency,
         "web-page": WebPage(sides, sizes).interactive,
+        "ten-records-otherwise": throughput.ten_records_otherwise,
+        "queries-otherwise": queries.queries_otherwise,
+        "windows-on-rocksdb": windows.on_rocksdb,
     }
 
 

@@ -1,7 +1,7 @@
 """Running counts with epochs of several sizes, beside Flink in Java, PyFlink, and what Spark's transport can carry.
 
-All sides count the same words and discard the counts. One run of a side has epochs of all sizes, the largest first:
-those before them, which are left out, are as large.
+All sides count the same words and discard the counts. One run of a side has epochs of all sizes, the largest first.
+Those before them, which are left out, are many small ones and some as large.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ class Counting:
     def _measure(self) -> None:
         sizes = self._sizes
         by_size = sorted(sizes.counted_epochs.items(), reverse=True)
-        epochs = [self._largest] * sizes.long_first_epochs
-        epochs += chain.from_iterable([records] * count for records, count in by_size)
+        first = [*sizes.short_first_epochs, *[self._largest] * sizes.long_first_epochs]
+        epochs = [*first, *chain.from_iterable([records] * count for records, count in by_size)]
         source = self._taken.input("counted", lambda path: uniform(path, epochs, sizes.keys))
         sides = [PROCESS, FLINK, BATCH, SUM, FLINK_SUM, TRANSPORT]
-        self._taken.measure(sides, source, first=sizes.long_first_epochs)
+        self._taken.measure(sides, source, first=len(first))
 
     def _parts(self, side: Side) -> list[Figure]:
         """Return the fixed cost of an epoch and the time of a record: a line through the smallest and largest epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,46 +50,33 @@ class Queries:
         self._sides = sides
         self._sizes = sizes
         self._inputs = inputs
+        self._source: Input | None = None
 
     def queries(self) -> list[Figure]:
+        asked, bare = self._compare(SINGLE)
+        latency = "99th percentile of a single key's answer at full load"
+        return [Figure(latency, 1e3 * _p99(asked[SINGLE]), "ms", at_most=25), *_figures(asked, bare)]
+
+    def queries_otherwise(self) -> list[Figure]:
+        """Ask for many keys at once, and over HTTP."""
+        asked, bare = self._compare(BATCH, SINGLE_OVER_HTTP)
+        return [
+            Figure("99th percentile of the answer to a batch at full load", 1e3 * _p99(asked[BATCH]), "ms"),
+            Figure("99th percentile of a single key's answer over HTTP", 1e3 * _p99(asked[SINGLE_OVER_HTTP]), "ms"),
+            *_figures(asked, bare),
+        ]
+
+    def _compare(self, *askings: Asking) -> tuple[dict[Asking, _Taken], _Taken]:
+        """Measure query loads, and no queries, in turns."""
         sizes = self._sizes
         epochs = [sizes.records] * (sizes.first_epochs + sizes.epochs)
-        source = uniform(self._inputs / "queried", epochs, sizes.keys)
-        taken: dict[Asking, _Taken] = {asking: _Taken() for asking in (NOBODY, SINGLE, BATCH, SINGLE_OVER_HTTP)}
+        if self._source is None:
+            self._source = uniform(self._inputs / "queried", epochs, sizes.keys)
+        taken = {asking: _Taken() for asking in (NOBODY, *askings)}
         for turn in range(1, sizes.rounds + 1):
             for asking, each in taken.items():
-                self._measure(asking, each, source, f"{asking.name}, {turn} of {sizes.rounds}")
-        bare = statistics.median(taken[NOBODY].seconds)
-        asked = {asking: each for asking, each in taken.items() if asking is not NOBODY}
-        return [
-            *(
-                Figure(
-                    f"throughput while {asking.name} are asked for, against none",
-                    bare / statistics.median(each.seconds),
-                    at_least=0.95 if asking.asks_slots else None,
-                )
-                for asking, each in asked.items()
-            ),
-            Figure(
-                "99th percentile of a single key's answer at full load", 1e3 * _p99(taken[SINGLE]), "ms", at_most=25
-            ),
-            Figure("99th percentile of the answer to a batch at full load", 1e3 * _p99(taken[BATCH]), "ms"),
-            Figure("99th percentile of a single key's answer over HTTP", 1e3 * _p99(taken[SINGLE_OVER_HTTP]), "ms"),
-            *(
-                Figure(
-                    f"{asking.name}: answered",
-                    each.answered,
-                    "keys/s",
-                    at_least=0.98 * asking.rate * asking.batch if asking.asks_slots else None,
-                )
-                for asking, each in asked.items()
-            ),
-            *(
-                Figure(f"{asking.name}: processor time a key in {where}", 1e6 * seconds, "µs")
-                for asking, each in asked.items()
-                for where, seconds in _costs(each, taken[NOBODY]).items()
-            ),
-        ]
+                self._measure(asking, each, self._source, f"{asking.name}, {turn} of {sizes.rounds}")
+        return {asking: taken[asking] for asking in askings}, taken[NOBODY]
 
     def _measure(self, asking: Asking, taken: _Taken, source: Input, what: str) -> None:
         result = self._sides.run(
@@ -112,6 +100,34 @@ class Queries:
             taken.latencies += [*asked["latencies"], *[float("inf")] * asked["failures"]]
             taken.keys += len(asked["latencies"]) * asking.batch
             taken.asked_seconds += asked["seconds"]
+
+
+def _figures(asked: Mapping[Asking, _Taken], bare: _Taken) -> list[Figure]:
+    seconds = statistics.median(bare.seconds)
+    return [
+        *(
+            Figure(
+                f"throughput while {asking.name} are asked for, against none",
+                seconds / statistics.median(each.seconds),
+                at_least=0.95 if asking.asks_slots else None,
+            )
+            for asking, each in asked.items()
+        ),
+        *(
+            Figure(
+                f"{asking.name}: answered",
+                each.answered,
+                "keys/s",
+                at_least=0.98 * asking.rate * asking.batch if asking.asks_slots else None,
+            )
+            for asking, each in asked.items()
+        ),
+        *(
+            Figure(f"{asking.name}: processor time a key in {where}", 1e6 * cost, "µs")
+            for asking, each in asked.items()
+            for where, cost in _costs(each, bare).items()
+        ),
+    ]
 
 
 def _p99(taken: _Taken) -> float:

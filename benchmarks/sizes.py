@@ -21,6 +21,7 @@ class Sizes:
         default_factory=lambda: {4_000_000: 3, 1_000_000: 4, 500_000: 6, 100_000: 10}
     )
     long_first_epochs: int = 2  # of the largest size
+    short_first_epochs: tuple[int, ...] = (20_000,) * 30  # before those: the JVM also compiles what plans an epoch
     durable_records: int = 1_000_000  # of an epoch that takes about a second, like Flink's checkpoint interval
     pyflink_counted: tuple[int, ...] = (100_000, 200_000)
     changed: int = 10_000
@@ -69,7 +70,7 @@ class Sizes:
 
     # Asynchronous calls.
     async_calls: int = 300_000  # of an epoch
-    async_epochs: int = 6  # the first is left out
+    async_epochs: int = 4  # the first is left out
 
 
 FULL = Sizes()
@@ -84,6 +85,7 @@ QUICK = Sizes(
     slow_epochs=(500, 10_000),
     counted_epochs={40_000: 1, 10_000: 1, 5_000: 1},
     long_first_epochs=1,
+    short_first_epochs=(1_000,),
     durable_records=20_000,
     pyflink_counted=(500, 1_000),
     changed=200,
