@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from checkdam import AsyncFunction, DataStream, RuntimeContext, SlotLostError, StreamExecutionEnvironment
+from checkdam import AsyncFunction, DataStream, KeyedStream, RuntimeContext, SlotLostError, StreamExecutionEnvironment
 from checkdam.checkpoint.settings import JobEnd
 from checkdam.errors import UserFunctionError
 from checkdam.runtime.heartbeat import Heartbeat
@@ -140,13 +141,23 @@ def test_a_checkpoint_waits_for_the_calls_in_flight_and_holds_none_of_them() -> 
     assert sorted(output.rows()) == [value * 10 for value in range(10)]
 
 
-def never(environment: StreamExecutionEnvironment, numbers: DataStream[int]) -> None:
+AnyStream = DataStream[int] | KeyedStream[int, int]
+
+
+def never(environment: StreamExecutionEnvironment, numbers: AnyStream, **options: Any) -> None:
     async def call(value: int) -> int:
         Service.reached.set()
         await asyncio.Event().wait()
         return value
 
-    numbers.map_async(call).name("never").print()
+    numbers.map_async(call, **options).name("never").print()
+
+
+def never_by_key(environment: StreamExecutionEnvironment, numbers: DataStream[int], **options: Any) -> None:
+    never(environment, numbers.key_by(lambda number: number % 2, key_type=int), **options)
+
+
+KEYED_OR_NOT = pytest.mark.parametrize("build", [never, never_by_key])
 
 
 def test_a_cancelled_job_does_not_wait_for_calls_that_never_return(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +172,23 @@ def test_a_cancelled_job_does_not_wait_for_calls_that_never_return(monkeypatch: 
     assert not [thread for thread in threading.enumerate() if thread.name == "async-never" and thread.is_alive()]
 
 
-def test_the_hang_watch_names_the_record_of_a_call_that_never_returns() -> None:
+@KEYED_OR_NOT
+def test_a_call_that_never_returns_fails_the_job_with_its_timeout_and_record(build: Any) -> None:
+    impatient = partial(build, timeout=timedelta(milliseconds=20))
+    job = LocalJob(impatient, [[41]], MemoryStorage(), restart=NoRestart())
+
+    with pytest.raises(UserFunctionError) as late:
+        job.run()
+
+    assert (late.value.operator, late.value.record) == ("never", "41")
+    assert late.value.cause == "TimeoutError: no result within the timeout of 0.02 s"
+    assert "await asyncio.Event().wait()" in late.value.user_traceback
+
+
+@KEYED_OR_NOT
+def test_without_a_timeout_the_hang_watch_names_the_record_of_a_call_that_never_returns(build: Any) -> None:
     impatient = replace(EVERY_EPOCH, timeout=timedelta(milliseconds=200), tolerable_failures=100)
-    job = LocalJob(never, [[41]], MemoryStorage(), checkpoints=impatient, heartbeat=FAST, restart=NoRestart())
+    job = LocalJob(build, [[41]], MemoryStorage(), checkpoints=impatient, heartbeat=FAST, restart=NoRestart())
 
     with pytest.raises(SlotLostError) as hang:
         job.run()
