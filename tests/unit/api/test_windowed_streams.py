@@ -633,8 +633,10 @@ def gap_that_fails(event: Event) -> timedelta:
         (lambda event: 10, "the gap of a session must be a timedelta, not 10"),
     ],
 )
-def test_a_gap_function_that_fails_is_told_with_the_record(gap: Any, cause: str) -> None:
-    windows = OneWindow(lambda stream: windowed(stream, EventTimeSessionWindows(gap)).sum("n"))
+@pytest.mark.parametrize("sessions", [EventTimeSessionWindows, ProcessingTimeSessionWindows])
+@pytest.mark.parametrize("finish", [lambda sessions: sessions.sum("n"), lambda sessions: sessions.process(Show())])
+def test_a_gap_function_that_fails_is_told_with_the_record(gap: Any, cause: str, sessions: Any, finish: Any) -> None:
+    windows = OneWindow(lambda stream: finish(windowed(stream, sessions(gap))))
 
     with pytest.raises(UserFunctionError) as failed:
         windows.epoch(Event("a", 1, 0))

@@ -13,6 +13,7 @@ from checkdam import (
     CountTrigger,
     DataStream,
     DeltaEvictor,
+    EventTimeSessionWindows,
     Evictor,
     GlobalWindow,
     GlobalWindows,
@@ -159,6 +160,36 @@ def test_users_write_evictors(to: str, backend: str) -> None:
         assert again.epoch(Event("a", 5, 5), watermark=9) == [Shown("a", 0, 10, [3, 5])]
         again.epoch(watermark=59)
         assert again.states() == {}
+
+
+def gap_of_numbers(one: Event, last: Event) -> float:
+    return abs(last.n - one.n)
+
+
+@pytest.mark.parametrize(
+    ("evictor", "fired", "again"),
+    [
+        (CountEvictor(2), [2, 3], [3, 5]),
+        (CountEvictor(2, after=True), [1, 2, 3], [2, 3, 5]),
+        (TimeEvictor(ms(10)), [2, 3], [2, 3, 5]),
+        (DeltaEvictor(2, gap_of_numbers), [2, 3], [5]),
+        (Odd(), [1, 3], [3, 5]),
+    ],
+    ids=["count", "count after", "time", "delta", "of one's own"],
+)
+def test_an_evictor_sees_the_records_of_all_sessions_that_have_merged(
+    evictor: Evictor[Any, Any], fired: list[int], again: list[int], backend: str
+) -> None:
+    def sessions(stream: DataStream[Any]) -> DataStream[Any]:
+        windowed = stream.key_by("key").window(EventTimeSessionWindows(ms(10))).allowed_lateness(ms(50))
+        return windowed.evictor(evictor).process(Show())
+
+    with OneWindow(sessions, backend=backend) as windows:
+        windows.epoch(Event("a", 0, 1), Event("a", 16, 2), watermark=0)
+        assert windows.epoch(Event("a", 8, 3), watermark=25) == [Shown("a", 0, 26, fired)]
+        assert windows.epoch(Event("a", 9, 5), watermark=25) == [Shown("a", 0, 26, again)]
+        windows.epoch(watermark=100)
+        assert windows.states() == {}
 
 
 # -- refused
