@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.windowed_jobs import BACKENDS, WindowedJob
 
 from checkdam.backends import HashMapStateBackend, RocksDBStateBackend, StoreOwner
 from checkdam.backends.contract import KeyedStateBackend
@@ -17,6 +18,7 @@ from checkdam.backends.keyed_state import OperatorKeyedState
 from checkdam.checkpoint.checkpoint_store import CheckpointStore
 from checkdam.checkpoint.completed import CompletedCheckpoint, OperatorEntry
 from checkdam.checkpoint.operator_state_file import INLINE_LIMIT, keep
+from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
 from checkdam.cli.main import command_line
 from checkdam.ids import Attempt, CheckpointId, Epoch, JobId, OperatorUid, SubtaskIndex
 from checkdam.runtime.slot.context import OperatorTime
@@ -27,6 +29,7 @@ from checkdam.state.key_groups import KeyGroupRange
 from checkdam.state.ttl import StateTtlConfig
 from checkdam.storage import open_storage
 from checkdam.storage.subtree import Subtree
+from checkdam.testing.local_job import JOB_ID
 from checkdam.types.type_info import type_info
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
@@ -417,3 +420,72 @@ def test_a_failure_names_the_method_that_failed(
     assert _check(checkpoint, **changes) == 1
 
     assert f"failed in {where}:" in capsys.readouterr().err
+
+
+WINDOWED_PROGRAM = """
+from datetime import timedelta
+from checkdam import *
+
+env = StreamExecutionEnvironment.get_execution_environment()
+clicks = env.from_collection([("ada", 1, 5_000)]).assign_timestamps_and_watermarks(
+    WatermarkStrategy.for_monotonous_timestamps(lambda click: click[2])
+)
+windows = clicks.key_by(lambda click: click[0], key_type=str).window({assigner})
+windows.{finish}.uid("clicks").print()
+env.execute("clicks")
+"""
+
+
+@pytest.fixture(params=BACKENDS)
+def open_windows(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A checkpoint with windows of one minute that have not ended."""
+    storage, kept = open_storage(str(tmp_path)), CheckpointRetention.RETAIN_ON_CANCELLATION
+    checkpoints = CheckpointConfig(timedelta(0), retention=kept, num_retained=9)
+    WindowedJob(backend=BACKENDS[request.param], storage=storage).job(checkpoints=checkpoints).run()
+    return f"{tmp_path}/{JOB_ID}/chk-2"
+
+
+def _window_fates(
+    checkpoint: str, capsys: pytest.CaptureFixture[str], assigner: str, finish: str = "sum(1)", code: int = 0
+) -> dict[str, Any]:
+    Path("job.py").write_text(WINDOWED_PROGRAM.format(assigner=assigner, finish=finish))
+    # The source of the job that wrote it has another uid: its position is dropped
+    assert command_line(["check", "job.py", "-s", checkpoint, "--json", "--allow-non-restored-state"]) == code
+    return {
+        state["state"]: state for state in json.loads(capsys.readouterr().out)["states"] if state["uid"] == "clicks"
+    }
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        "TumblingEventTimeWindows(timedelta(minutes=1))",
+        "TumblingEventTimeWindows(timedelta(minutes=2))",
+        "SlidingEventTimeWindows(timedelta(minutes=5), timedelta(minutes=1))",
+    ],
+)
+def test_windows_of_another_size_are_restored_as_they_are(
+    assigner: str, open_windows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = _window_fates(open_windows, capsys, assigner)
+
+    assert {name: state["fate"] for name, state in fates.items()} == dict.fromkeys(
+        ("window-contents", "_timers/event_window-timers", "_timers/processing_window-timers"), "restored as is"
+    )
+
+
+@pytest.mark.parametrize(
+    ("assigner", "finish", "told"),
+    [
+        ("GlobalWindows()", "trigger(CountTrigger(2)).sum(1)", "had windows of type TimeWindow"),
+        ("TumblingEventTimeWindows(timedelta(minutes=1))", "evictor(CountEvictor(2)).sum(1)", "is a list state"),
+    ],
+)
+def test_windows_of_another_kind_or_contents_are_incompatible(
+    assigner: str, finish: str, told: str, open_windows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = _window_fates(open_windows, capsys, assigner, finish, code=1)["window-contents"]
+
+    assert contents["fate"] == "incompatible"
+    assert told in contents["reason"]
+    assert "another uid" in contents["reason"]

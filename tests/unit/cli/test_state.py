@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -155,10 +156,17 @@ def _out(capsys: Output, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def _columns(out: str) -> list[str]:
+    """The names of the columns of the table that is printed."""
+    head = next(line for line in out.splitlines() if line.startswith("key "))
+    return re.split(r"\s{2,}", head.strip())
+
+
 def test_window_state_is_shown_with_start_and_end_of_the_window(capsys: Output, windowed: str) -> None:
     out = _out(capsys, "state", "show", f"{windowed}/chk-2", "clicks", "window-contents", "--key", "ada")
     rows = _lines(capsys, "show", f"{windowed}/chk-2", "clicks", "--key", "ada")
 
+    assert _columns(out) == ["key", "window", "value", "key group"]
     assert "1970-01-01 00:00:00 – 1970-01-01 00:01:00" in out
     assert "1970-01-01 00:01:00 – 1970-01-01 00:02:00" in out
     assert "bob" not in out
@@ -171,6 +179,7 @@ def test_window_state_is_shown_with_start_and_end_of_the_window(capsys: Output, 
 def test_timers_of_windows_are_shown_with_their_window(capsys: Output, windowed: str) -> None:
     out = _out(capsys, "state", "show", f"{windowed}/chk-2", "clicks", "--timers", "--key", "bob")
 
+    assert _columns(out) == ["key", "window", "timestamp", "time domain"]
     assert "1970-01-01 00:00:00 – 1970-01-01 00:01:00" in out
     assert "59999" in out
     assert "ada" not in out

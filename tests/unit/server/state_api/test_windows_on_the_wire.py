@@ -84,6 +84,30 @@ def test_the_command_line_prints_a_line_for_each_window(url: str) -> None:
     assert one.output.startswith('["ada", 13, 5000]  (epoch')
 
 
+TIMERS = [("ada", FIRST, 59_999), ("bob", FIRST, 59_999), ("ada", SECOND, 119_999), ("bob", SECOND, 119_999)]
+
+
+def test_timers_of_a_running_job_have_their_window(url: str) -> None:
+    with StateClient(url) as client:
+        found = client.timers(JOB_ID, UID)
+
+    shown = [(each["key"], each["window"], each["timestamp"]) for each in found]
+    assert sorted(shown, key=lambda timer: (timer[2], timer[0])) == TIMERS
+
+
+def test_the_command_line_lists_entries_and_timers_with_their_window(url: str) -> None:
+    entries = CliRunner().invoke(state_get, [JOB_ID, UID, CONTENTS, "--filter", "ada", "-m", url])
+    timers = CliRunner().invoke(state_get, [JOB_ID, UID, "--timers", "-m", url])
+
+    assert sorted(entries.output.splitlines()[:-1]) == [
+        f'"ada"  {window_text(FIRST)}  ["ada", 13, 5000]',
+        f'"ada"  {window_text(SECOND)}  ["ada", 2, 61000]',
+    ]
+    assert {tuple(line.split("  ")[1:]) for line in timers.output.splitlines()[:-1]} == {
+        (f'"{key}"', window_text(window)) for key, window, _ in TIMERS
+    }
+
+
 def test_what_is_no_window_is_refused(url: str) -> None:
     with StateClient(url) as client, pytest.raises(RequestRefusedError, match="TimeWindow"):
         client.get(JOB_ID, UID, CONTENTS, "ada", window="noon")
@@ -107,3 +131,9 @@ def test_a_checkpoint_tells_the_same(served: Served, tmp_path: Path) -> None:
     rest = served.of_job(state + "/keys", limit="3", cursor=page["next"])
     listed = {(each["key"], each["window"]["end"]): each["value"][1] for each in page["entries"] + rest["entries"]}
     assert listed == {("ada", 60_000): 13, ("ada", 120_000): 2, ("bob", 60_000): 1, ("bob", 120_000): 3}
+    timers = served.of_job(f"/snapshots/chk-3/timers/{UID}")["entries"]
+    assert sorted((each["timestamp"], each["key"], each["window"]["end"]) for each in timers) == [
+        (time, key, window["end"]) for key, window, time in TIMERS
+    ]
+    [operator] = [each for each in served.of_job("/snapshots/chk-3/state")["operators"] if each["uid"] == UID]
+    assert {state["name"]: state["window-type"] for state in operator["states"]} == {CONTENTS: "TimeWindow"}
