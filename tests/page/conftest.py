@@ -19,6 +19,7 @@ from benchmarks.history import job_with_history
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.page.rules_job import Payment, match_payments, payments
 from tests.page.views import ENDED_ID, FAILING_ID, JOB, Host
+from tests.support.windowed_jobs import EPOCHS, Click, WindowedJob
 
 from checkdam import DataStream, StreamExecutionEnvironment
 from checkdam.checkpoint.settings import CheckpointConfig, CheckpointRetention
@@ -159,6 +160,20 @@ def matching_payments(directory: Path, settings: Mapping[str, str]) -> Iterator[
         yield served
 
 
+CLICKS_FROM = 1_699_999_980_000
+"""22:13 on 2023-11-14 in UTC: the page shows times of today's clocks as such, and small ones as numbers."""
+
+
+@contextmanager
+def clicks_in_windows(directory: Path, settings: Mapping[str, str]) -> Iterator[Words]:
+    """Run and serve a job whose windows have records, and have not ended."""
+    build = WindowedJob().build
+    clicks = [[(user, count, CLICKS_FROM + time) for user, count, time in epoch] for epoch in EPOCHS]
+    with _served(directory, settings, build, clicks, name="clicks", record_type=Click) as served:
+        served.job.control.trigger_checkpoint().result(30)
+        yield served
+
+
 @contextmanager
 def _served(directory: Path, settings: Mapping[str, str], build: Any, epochs: Any, **options: Any) -> Iterator[Words]:
     storage = directory / "checkpoints"
@@ -195,6 +210,12 @@ def words(tmp_path: Path) -> Iterator[Words]:
 def rules(tmp_path: Path) -> Iterator[Words]:
     with matching_payments(tmp_path, SERVED) as rules:
         yield rules
+
+
+@pytest.fixture
+def windowed(tmp_path: Path) -> Iterator[Words]:
+    with clicks_in_windows(tmp_path, SERVED) as windowed:
+        yield windowed
 
 
 @dataclass(frozen=True)
@@ -273,5 +294,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Host, str]]
         RestServer(Configuration.load(None, settings), Kept([long, ended, failing])) as records,
         counting_words(tmp_path_factory.mktemp("live"), settings) as live,
         matching_payments(tmp_path_factory.mktemp("rules"), settings) as rules,
+        clicks_in_windows(tmp_path_factory.mktemp("clicks"), settings) as clicks,
     ):
-        yield {Host.RECORDS: records.url, Host.LIVE: live.url, Host.RULES: rules.url}
+        yield {Host.RECORDS: records.url, Host.LIVE: live.url, Host.RULES: rules.url, Host.CLICKS: clicks.url}

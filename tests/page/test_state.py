@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.page.conftest import Words, words_of
+from tests.page.conftest import CLICKS_FROM, Words, words_of
 from tests.page.rules_job import UID
 from tests.page.views import JOB
+from tests.support.windowed_jobs import UID as WINDOWS
 
 from checkdam.graph.operators import OP_STATE
 
@@ -167,3 +168,66 @@ def test_lists_of_an_operator_are_shown_by_subtask(rules: Words, visit: Any) -> 
 
     expect(page.get_by_role("region", name="Elements").locator("tbody tr").first).to_contain_text('["rule",100,')
     expect(page.get_by_text("1 to 50,")).to_be_visible()
+
+
+FIRST = "2023-11-14 22:13:00.000 – 2023-11-14 22:14:00.000"
+SECOND = "2023-11-14 22:14:00.000 – 2023-11-14 22:15:00.000"
+SOURCES = pytest.mark.parametrize("source", ["live", "chk-4"])
+
+
+@SOURCES
+def test_keys_of_window_state_are_shown_with_their_window(windowed: Words, visit: Any, source: str) -> None:
+    page = visit(windowed.url, timezone_id="UTC").open("jobs", JOB, "state", source)
+    listed = page.get_by_role("region", name="Keyed states").get_by_role("row", name="window-contents")
+    expect(listed).to_contain_text("by window")
+
+    page.get_by_role("link", name="window-contents").click()
+
+    table = page.get_by_role("region", name="Keys and values")
+    expect(table.locator("thead th")).to_have_text(["Key", "Window", "Value", "Key group"])
+    expect(table.locator("tbody tr")).to_have_count(4)
+    rows = [row.locator("th, td").all_inner_texts()[:3] for row in table.locator("tbody tr").all()]
+    assert sorted(rows) == [
+        ['"ada"', FIRST, f'["ada",13,{CLICKS_FROM + 5_000}]'],
+        ['"ada"', SECOND, f'["ada",2,{CLICKS_FROM + 61_000}]'],
+        ['"bob"', FIRST, f'["bob",1,{CLICKS_FROM + 20_000}]'],
+        ['"bob"', SECOND, f'["bob",3,{CLICKS_FROM + 62_000}]'],
+    ]
+
+
+@SOURCES
+def test_a_key_of_window_state_is_looked_up_in_all_its_windows(windowed: Words, visit: Any, source: str) -> None:
+    page = visit(windowed.url, timezone_id="UTC").open("jobs", JOB, "state", source, WINDOWS, "window-contents")
+
+    page.get_by_label("Key", exact=True).fill("ada")
+    page.get_by_role("button", name="Look up").click()
+
+    table = page.get_by_role("region", name="By window")
+    expect(table.locator("thead th")).to_have_text(["Window", "Value"])
+    expect(table.locator("tbody tr")).to_have_count(2)
+    rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    assert sorted(rows) == [
+        [FIRST, f'["ada",13,{CLICKS_FROM + 5_000}]'],
+        [SECOND, f'["ada",2,{CLICKS_FROM + 61_000}]'],
+    ]
+
+
+@SOURCES
+def test_pending_timers_of_windows_are_shown_with_their_window(windowed: Words, visit: Any, source: str) -> None:
+    page = visit(windowed.url, timezone_id="UTC").open("jobs", JOB, "state", source)
+
+    page.get_by_role("link", name="in event time").click()
+
+    table = page.get_by_role("region", name="Pending timers")
+    expect(table.locator("thead th")).to_have_text(["Time", "Time domain", "Key", "Window", "Key group"])
+    expect(table.locator("tbody tr")).to_have_count(4)
+    rows = [row.locator("th, td").all_inner_texts()[2:4] for row in table.locator("tbody tr").all()]
+    assert sorted(rows) == [['"ada"', FIRST], ['"ada"', SECOND], ['"bob"', FIRST], ['"bob"', SECOND]]
+
+
+@SOURCES
+def test_state_that_belongs_to_no_window_has_no_column_for_it(rules: Words, visit: Any, source: str) -> None:
+    page = visit(rules.url).open("jobs", JOB, "state", source, UID, "paid")
+
+    heads = page.get_by_role("region", name="Keys and values").locator("thead th")
+    expect(heads).to_have_text(["Key", "Value", "Key group"])

@@ -1,8 +1,8 @@
 """Every view of the page. One line here has a view tested and photographed at each width, in light and dark.
 
 A view is a path behind `#/` on one of the servers of `conftest.py`: `HISTORY` is a job with 200 checkpoints behind it,
-`RUNNING` a job that really runs, `RULES` one with broadcast state and timers, `ENDED` one that was cancelled, `FAILING`
-one that waits for its restart, each with its own id in the path.
+`RUNNING` a job that really runs, `RULES` one with broadcast state and timers, `CLICKS` one with windows, `ENDED` one
+that was cancelled, `FAILING` one that waits for its restart, each with its own id in the path.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from benchmarks.history import JOB_ID
 from tests.page.rules_job import UID as RULES_UID
+from tests.support.windowed_jobs import UID as WINDOWS_UID
 
 from checkdam.testing.local_job import JOB_ID as RUNNING_ID
 
@@ -26,6 +27,7 @@ class Host(StrEnum):
     RECORDS = "records"
     LIVE = "live"
     RULES = "rules"
+    CLICKS = "clicks"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ def ended(name: str, path: str = "", press: str = "") -> View:
 
 def with_rules(name: str, path: str = "") -> View:
     return _of(Host.RULES, JOB, name, path)
+
+
+def with_windows(name: str, path: str = "") -> View:
+    return _of(Host.CLICKS, JOB, name, path)
 
 
 VIEWS = [
@@ -98,6 +104,9 @@ VIEWS = [
     with_rules("rules-list-live", "state/live/recent/recent payments/operator"),
     with_rules("rules-timers-live", f"state/live/{RULES_UID}/timers/timers"),
     with_rules("rules-timers-snapshot", f"state/chk-3/{RULES_UID}/timers/timers"),
+    with_windows("windows-state", "state"),
+    with_windows("windows-contents-live", f"state/live/{WINDOWS_UID}/window-contents"),
+    with_windows("windows-timers-live", f"state/live/{WINDOWS_UID}/timers/timers"),
     running("running-logs", "logs"),
     running("running-logs-printed", "logs/slot-1/out"),
     running("running-logs-empty", "logs/slot-0/out"),

@@ -60,9 +60,9 @@ class WindowedJob:
 
     def job(self, epochs: Iterable[Sequence[Click]] = EPOCHS, **options: Any) -> LocalJob:
         options.setdefault("checkpoints", replace(EVERY_EPOCH, num_retained=9))
-        return LocalJob(self._build, epochs, self.storage, record_type=Click, **options)
+        return LocalJob(self.build, epochs, self.storage, record_type=Click, **options)
 
-    def _build(self, env: StreamExecutionEnvironment, clicks: DataStream[Any]) -> None:
+    def build(self, env: StreamExecutionEnvironment, clicks: DataStream[Any]) -> None:
         env.set_state_backend(self._backend)
         watermarks: Any = WatermarkStrategy.for_bounded_out_of_orderness(self._delay, lambda click: click[2])
         windows: Any = (
