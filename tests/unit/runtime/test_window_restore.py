@@ -21,9 +21,12 @@ from checkdam import (
     GlobalWindows,
     ProcessWindowFunction,
     PurgingTrigger,
+    RuntimeContext,
     SlidingEventTimeWindows,
+    StateTtlConfig,
     TimeWindow,
     TumblingEventTimeWindows,
+    ValueStateDescriptor,
     WindowContext,
     WindowedStream,
 )
@@ -36,6 +39,7 @@ from checkdam.runtime.job_control import SavepointFormat
 from checkdam.runtime.source_position import SourceChoices
 from checkdam.state_reader import Savepoint
 from checkdam.testing.gate import Gate
+from checkdam.testing.manual_clock import ManualClock
 
 ANOTHER = JobId("d" * 32)
 SECOND = TimeWindow(60_000, 120_000)
@@ -220,6 +224,52 @@ def test_a_canonical_savepoint_changes_backend_and_parallelism(
     found = results(savepoint, after, parallelism=3)
 
     assert found == sorted((row["f0"], row["f1"]) for row in whole.output.rows())
+
+
+class Remembers(Sums):
+    """Keeps the sum of a key's last window in state that expires."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        ttl = StateTtlConfig(timedelta(seconds=1))
+        self.last_sum = ctx.get_state(ValueStateDescriptor("last sum", int, ttl=ttl))
+
+    def process(
+        self, key: str, ctx: WindowContext[TimeWindow], elements: Sequence[Any]
+    ) -> Iterator[tuple[str, int, int]]:
+        for result in super().process(key, ctx, elements):
+            self.last_sum.update(result[1])
+            yield result
+
+
+def remembered(windows: Windows) -> DataStream[Any]:
+    return windows.trigger(CountTrigger(2)).process(Remembers(), output_type=tuple[str, int, int])
+
+
+def results_and_states_after(pause: timedelta, assigner: Any, backend: KeyedStateBackend) -> tuple[list[Any], Any]:
+    """Let a job go on after a pause. Return what it emits, and its states by name and holder."""
+    clock = ManualClock()
+    before = WindowedJob(remembered, assigner, backend=backend).job(clock=clock)
+    before.run()
+    clock.advance(pause)
+    after = WindowedJob(remembered, assigner, backend=backend)
+    found = results(f"{before.uri}/chk-2", after, [*EPOCHS[:2], [("bob", 3, 40_000)]], clock=clock)
+    states = left(after)
+    keyed = [state.name for state in states.states(UID) if state.kind != "timer"]
+    return found, {"timers": list(states.timers(UID))} | {name: dict(states.keyed_state(UID, name)) for name in keyed}
+
+
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(MINUTE), EventTimeSessionWindows(MINUTE)])
+def test_windows_do_not_expire_with_other_state_while_the_job_is_down(
+    backend: KeyedStateBackend, assigner: Any
+) -> None:
+    found, states = results_and_states_after(timedelta(0), assigner, backend)
+    found_later, states_later = results_and_states_after(timedelta(days=1), assigner, backend)
+
+    assert set(states.pop("last sum")) == {"ada", "bob"}
+    assert set(states_later.pop("last sum")) == {"bob"}
+    assert found_later == found == [("bob", 4)]
+    assert states_later == states
+    assert {"window-contents", "count"} <= set(states)
 
 
 @dataclass
