@@ -27,15 +27,15 @@ class StateTime(Protocol):
 
     @property
     def timestamp(self) -> int | None:
-        """The event time of the current record or timer; None if it has none."""
+        """The event time of the current record, timer or window; None if it has none."""
 
 
 class Lifetime:
     """The TTL rules of one state.
 
-    In event time an element is touched at the timestamp of the current record, but never moved back: a late record
-    does not make an element older. Writing without a timestamp is an error; reading without one leaves the age
-    unchanged.
+    In event time an element is touched at the timestamp of the current record, timer or window, but never moved back:
+    a late record does not make an element older. Writing without a timestamp is an error; reading without one leaves
+    the age unchanged.
     """
 
     __slots__ = ("_time", "_where", "is_event_time", "length", "now", "reads_touch", "shows_expired", "sweep_count")

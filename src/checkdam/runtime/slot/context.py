@@ -34,7 +34,7 @@ class OperatorTime:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self.timestamp: int | None = None  # of the record or event-time timer being processed
+        self.timestamp: int | None = None  # of the record, event-time timer or window being processed
         self.watermark = MIN_WATERMARK  # state ages by it, so the end of all input does not advance it
         self.current_watermark = MIN_WATERMARK
 

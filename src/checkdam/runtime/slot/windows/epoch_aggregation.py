@@ -140,7 +140,7 @@ class EpochAggregation(WindowProcess):
     def _emitter(self) -> Callable[[tuple[Any, TimeWindow], Any], None]:
         """Return a function that emits a window, given by key and window, with what is kept for it.
 
-        Both are current afterwards. Call it within `_errors_named`.
+        Both are current afterwards. Call it within `_errors_named`, with the window's time as the current timestamp.
         """
         store, ctx, call, result = self._store, self._window_ctx, self._emission.call, self._result
         produced, stamps, extend = self._produced, self._stamps, extending(self._produced, self._copier)
@@ -157,7 +157,7 @@ class EpochAggregation(WindowProcess):
 
     @contextmanager
     def _errors_named(self) -> Iterator[None]:
-        """Let errors name the current window and key, and make none current afterwards."""
+        """Let errors name the current window and key. Make none current afterwards, nor a timestamp."""
         store = self._store
         try:
             yield
@@ -166,6 +166,7 @@ class EpochAggregation(WindowProcess):
             raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
         finally:
             store.current_key, store.current_namespace = NO_KEY, None
+            self._time.timestamp = None
 
     def _check(self, values: list[Any], holders: Iterable[tuple[Any, Any]]) -> None:
         """Refuse values that are not of the state's type, naming key and window of the first one."""

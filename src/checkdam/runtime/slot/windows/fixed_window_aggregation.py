@@ -142,6 +142,7 @@ class FixedWindowAggregation(EpochAggregation):
         contents = self._table.get_all(firing)
         with self._errors_named():
             emit = self._emitter()
+            self._time.timestamp = time
             for holder, kept in zip(firing, contents, strict=True):
                 emit(holder, kept)
         self._table.remove_all(self._filled(ending) if self._may_be_restored_at(time) else ending)
@@ -163,6 +164,7 @@ class FixedWindowAggregation(EpochAggregation):
         with self._errors_named():
             for holder in holders:
                 store.current_key, store.current_namespace = _, ctx.window = holder
+                self._time.timestamp = holder[1].max_timestamp
                 clear(ctx)
 
 

@@ -83,6 +83,7 @@ class IntervalJoinProcess(Process):
             raise user_error(self._operator, value, cause) from cause
         finally:
             self._store.current_key = NO_KEY
+            self._time.timestamp = None
         return Batch(self._operator.output_type, rows=produced, timestamps=stamps) if produced else None
 
     def advance(self, watermark: int) -> Batch | None:
@@ -129,7 +130,7 @@ class IntervalJoinProcess(Process):
     ) -> None:
         ctx = self._ctx
         ctx.left_timestamp, ctx.right_timestamp = (time, other_time) if side == 0 else (other_time, time)
-        ctx.timestamp = max(time, other_time)
+        self._time.timestamp = ctx.timestamp = max(time, other_time)
         extend = extending(produced, self._copier)
         for partner in partners:
             some = self._call(value, partner, ctx) if side == 0 else self._call(partner, value, ctx)

@@ -239,7 +239,9 @@ class SessionAggregation(EpochAggregation):
 
     def _fire_and_clear(self, found: list[tuple[tuple[Any, TimeWindow], bool, bool]], contents: list[Any]) -> None:
         emit, clear, store, ctx = self._emitter(), self._emission.clear, self._store, self._window_ctx
+        time = self._time
         for (holder, fires, ends), kept in zip(found, contents, strict=True):
+            time.timestamp = holder[1][1] - 1
             if fires:
                 emit(holder, kept)
             if ends and clear is not None:

@@ -119,16 +119,19 @@ class WindowProcess(Process):
         assert keys is not None
         self._begin()
         times = batch.timestamps
+        time, reached = self._time, self._reached()
         value = None
         try:
             for self._store.current_key, value, timestamp in zip(
                 keys.rows, batch.rows, times if times is not None else repeat(None, len(keys)), strict=True
             ):
+                time.timestamp = reached if timestamp is None else timestamp
                 self._add(value, timestamp, side)
         except Exception as cause:
             raise user_error(self._operator, value, cause) from cause
         finally:
             self._store.current_key, self._store.current_namespace = NO_KEY, None
+            time.timestamp = None
         return self._taken()
 
     def advance(self, watermark: int) -> Batch | None:
@@ -159,6 +162,10 @@ class WindowProcess(Process):
         if not self._has_begun:
             self._has_begun = True
             self._fire_due(self._timers.processing, self._time.past_millisecond())
+
+    def _reached(self) -> int | None:
+        """Return the watermark, which stands in for the timestamp of what has none; None before the first one."""
+        return None if self._time.watermark == MIN_WATERMARK else self._time.watermark
 
     # ---- a record
 
@@ -258,16 +265,18 @@ class WindowProcess(Process):
             return
         due = queue.due(until)
         time = MIN_WATERMARK
-        store = self._store
+        store, reached = self._store, self._reached()
+        is_event = queue.domain is TimeDomain.EVENT_TIME
         try:
             for time in due:
+                self._time.timestamp = time if is_event else reached
                 self._on_timer(queue.domain, time, store.current_namespace)
         except Exception as cause:
             where = f"window {store.current_namespace} of key {store.current_key!r} at {time}"
             raise user_error(self._operator, NO_RECORD, cause, where=where) from cause
         finally:
             due.close()  # type: ignore[attr-defined]  # a generator; after a failure it must let go of the key
-            store.current_namespace = None
+            store.current_namespace = self._time.timestamp = None
 
     def _on_timer(self, domain: TimeDomain, time: int, window: Any) -> None:
         windows, home = None, window
@@ -293,6 +302,7 @@ class WindowProcess(Process):
         self._trigger.clear(window, self._ctx)
         self._window_ctx.window = window
         if self._emission.clear is not None:
+            self._time.timestamp = self._time_of(window)
             self._emission.clear(self._window_ctx)
         if windows is not None:
             windows.remove(window)
@@ -309,7 +319,9 @@ class WindowProcess(Process):
         if result.is_fire:
             elements = self._contents.get()
             if elements is not None:
+                outer, self._time.timestamp = self._time.timestamp, self._time_of(window)
                 self._emit(window, home, elements)
+                self._time.timestamp = outer
         if result.is_purge:
             self._store.current_namespace = home
             self._contents.clear()
@@ -340,6 +352,14 @@ class WindowProcess(Process):
         produced, stamps = self._produced, self._stamps
         self._produced, self._stamps = [], []
         return Batch(self._operator.output_type, rows=produced, timestamps=stamps if self._is_stamped else None)
+
+    def _time_of(self, window: Any) -> int | None:
+        """Return the time at which the window's function touches state that expires by event time.
+
+        It is the timestamp of the window's output; without one, the time of the record or timer that fires the window.
+        """
+        last: int = window.max_timestamp
+        return last if self._by_event_time and last != MAX_WATERMARK else self._time.timestamp
 
     # ---- the end of a window
 
