@@ -478,6 +478,7 @@ def test_windows_of_another_size_are_restored_as_they_are(
     ("assigner", "finish", "told"),
     [
         ("GlobalWindows()", "trigger(CountTrigger(2)).sum(1)", "had windows of type TimeWindow"),
+        ("EventTimeSessionWindows(timedelta(minutes=1))", "sum(1)", "has windows that merge (sessions) in the job"),
         ("TumblingEventTimeWindows(timedelta(minutes=1))", "evictor(CountEvictor(2)).sum(1)", "is a list state"),
     ],
 )

@@ -43,6 +43,7 @@ from checkdam.testing.manual_clock import ManualClock
 
 ANOTHER = JobId("d" * 32)
 SECOND = TimeWindow(60_000, 120_000)
+SESSIONS = EventTimeSessionWindows(MINUTE)
 Windows = WindowedStream[Any, Any, Any]
 
 
@@ -182,6 +183,10 @@ OTHER_KINDS = {
     "process to sum": (processed, None, summed, None, "list state", "reducing state"),
     "time to global": (counted, None, counted, GlobalWindows(), "TimeWindow", "GlobalWindow"),
     "global to time": (counted, GlobalWindows(), counted, None, "GlobalWindow", "TimeWindow"),
+    "time to sessions": (summed, None, summed, SESSIONS, "had windows that do not merge", "has windows that merge"),
+    "sessions to time": (summed, SESSIONS, summed, None, "had windows that merge", "has windows that do not merge"),
+    "sessions to time, record by record": (continuous, SESSIONS, continuous, None, "had windows that merge", "do not"),
+    "time to sessions, record by record": (processed, None, processed, SESSIONS, "do not merge", "that merge"),
 }
 
 
@@ -198,9 +203,20 @@ def test_windows_or_functions_of_another_kind_are_reported_and_refused(backend: 
     assert was in found.reason
     assert becomes in found.reason
     assert "another uid" in found.reason
-    with pytest.raises(StateNotRestorableError, match="window-contents"):
+    with pytest.raises(StateNotRestorableError) as refusal:
         results(checkpoint, after)
+    assert str(refusal.value) == found.reason
     assert not after.output.rows()
+
+
+@pytest.mark.parametrize("finish", [summed, processed])
+def test_sessions_keep_their_bounds_with_another_gap(backend: KeyedStateBackend, finish: Finish) -> None:
+    _, checkpoint = stopped(backend, finish, EventTimeSessionWindows(MINUTE / 4))
+
+    after = WindowedJob(finish, SESSIONS, backend=backend)
+
+    assert {each.fate for each in report(checkpoint, after).values()} == {Fate.AS_IS}
+    assert results(checkpoint, after) == [("ada", 1), ("ada", 14), ("bob", 1), ("bob", 3)]
 
 
 @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(MINUTE), EventTimeSessionWindows(MINUTE / 4)])

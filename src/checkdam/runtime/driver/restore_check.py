@@ -15,10 +15,12 @@ from checkdam.checkpoint.completed import OperatorEntry
 from checkdam.checkpoint.operator_state_file import redistribute, unpack
 from checkdam.errors import StateNotRestorableError
 from checkdam.graph.levels import JobPlan
-from checkdam.graph.operators import Operator
+from checkdam.graph.operators import Operator, WindowKind
+from checkdam.graph.windowing.window_contents import MERGING_WINDOWS, WINDOW_CONTENTS
 from checkdam.ids import OperatorUid, SubtaskIndex
 from checkdam.runtime.driver.dry_open import Declared, states_of
 from checkdam.runtime.driver.restore import Restored
+from checkdam.runtime.slot.windows.restored_windows import check_merging
 from checkdam.runtime.source_position import (
     Outcome,
     SourceChoices,
@@ -143,8 +145,11 @@ def _of_operator(operator: Operator, held: _Held, key_groups: int) -> Iterator[S
     assert operator.uid is not None
     declared = states_of(operator, held.dealt_out(), max_parallelism=key_groups, is_restored=held.entry is not None)
     wrong_keys = _wrong_keys(operator, held, key_groups)
+    other_windows = _other_windows(operator, held)
     for name, info in held.keyed.items():
         fate, reason = _unused() if name not in declared.keyed else _keyed(operator.uid, info, declared.keyed[name])
+        if name in (WINDOW_CONTENTS, MERGING_WINDOWS) and other_windows:
+            fate, reason = Fate.INCOMPATIBLE, other_windows
         if wrong_keys:
             fate, reason = Fate.INCOMPATIBLE, wrong_keys
         yield _report(operator, name, info.kind, fate, reason)
@@ -191,6 +196,16 @@ def _wrong_keys(operator: Operator, held: _Held, key_groups: int) -> str:
         return f"its keys were {other[0]} and are {other[1]} in the job"
     if groups != key_groups:
         return f"its max parallelism was {groups} and is {key_groups} in the job"
+    return ""
+
+
+def _other_windows(operator: Operator, held: _Held) -> str:
+    """Return why the windows of the operator cannot be restored as its windows in the job; "" if they can."""
+    if isinstance(operator.kind, WindowKind) and operator.uid is not None:
+        try:
+            check_merging(operator.uid, operator.kind, held.keyed)
+        except StateNotRestorableError as refusal:
+            return str(refusal)
     return ""
 
 

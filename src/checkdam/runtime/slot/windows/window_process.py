@@ -21,6 +21,7 @@ from checkdam.runtime.slot.process import Process
 from checkdam.runtime.slot.side_outputs import FunctionOutputs, SideOutputs
 from checkdam.runtime.slot.timers import TimerQueue, Timers, timer_state
 from checkdam.runtime.slot.windows.merging_windows import MergingWindows
+from checkdam.runtime.slot.windows.restored_windows import check_merging
 from checkdam.runtime.slot.windows.user_checks import checked_assign, checked_evictor, checked_merge
 from checkdam.runtime.slot.windows.window_calls import emission
 from checkdam.runtime.slot.windows.window_contexts import TimesContext, TriggerCallContext, WindowCallContext
@@ -84,6 +85,7 @@ class WindowProcess(Process):
         self._trigger = kind.trigger
         self._by_event_time = kind.assigner.is_event_time()
         self._lateness = kind.allowed_lateness
+        check_merging(states.uid, kind, store.not_asked_for)
         of_window = window_type(kind)
         self._assign = checked_assign(kind.assigner, of_window)
         own_states = OperatorKeyedState(store, time, states.uid, namespace=of_window)
