@@ -472,6 +472,9 @@ def test_windows_of_another_size_are_restored_as_they_are(
     assert {name: state["fate"] for name, state in fates.items()} == dict.fromkeys(
         ("window-contents", "_timers/event_window-timers", "_timers/processing_window-timers"), "restored as is"
     )
+    assert fates["window-contents"]["reason"] == (
+        "windows keep their own bounds; records from now on go to windows of the program's size"
+    )
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,9 @@ def test_sessions_keep_their_bounds_with_another_gap(backend: KeyedStateBackend,
 
     after = WindowedJob(finish, SESSIONS, backend=backend)
 
-    assert {each.fate for each in report(checkpoint, after).values()} == {Fate.AS_IS}
+    found = report(checkpoint, after)
+    assert {each.fate for each in found.values()} == {Fate.AS_IS}
+    assert found["window-contents"].reason.endswith("records from now on go to windows of the program's gap")
     assert results(checkpoint, after) == [("ada", 1), ("ada", 14), ("bob", 1), ("bob", 3)]
 
 

@@ -16,7 +16,9 @@ from checkdam.checkpoint.operator_state_file import redistribute, unpack
 from checkdam.errors import StateNotRestorableError
 from checkdam.graph.levels import JobPlan
 from checkdam.graph.operators import Operator, WindowKind
+from checkdam.graph.windowing.assigners import MergingWindowAssigner
 from checkdam.graph.windowing.window_contents import MERGING_WINDOWS, WINDOW_CONTENTS
+from checkdam.graph.windowing.windows import TimeWindow
 from checkdam.ids import OperatorUid, SubtaskIndex
 from checkdam.runtime.driver.dry_open import Declared, states_of
 from checkdam.runtime.driver.restore import Restored
@@ -148,6 +150,8 @@ def _of_operator(operator: Operator, held: _Held, key_groups: int) -> Iterator[S
     other_windows = _other_windows(operator, held)
     for name, info in held.keyed.items():
         fate, reason = _unused() if name not in declared.keyed else _keyed(operator.uid, info, declared.keyed[name])
+        if name == WINDOW_CONTENTS and fate is not Fate.INCOMPATIBLE:
+            reason = "; ".join(filter(None, (reason, _of_open_windows(operator))))
         if name in (WINDOW_CONTENTS, MERGING_WINDOWS) and other_windows:
             fate, reason = Fate.INCOMPATIBLE, other_windows
         if wrong_keys:
@@ -207,6 +211,15 @@ def _other_windows(operator: Operator, held: _Held) -> str:
         except StateNotRestorableError as refusal:
             return str(refusal)
     return ""
+
+
+def _of_open_windows(operator: Operator) -> str:
+    """Return what becomes of open windows if their size has changed: the checkpoint does not tell the old one."""
+    kind = operator.kind
+    if not isinstance(kind, WindowKind) or kind.assigner.window_type is not TimeWindow:
+        return ""
+    measure = "gap" if isinstance(kind.assigner, MergingWindowAssigner) else "size"
+    return f"windows keep their own bounds; records from now on go to windows of the program's {measure}"
 
 
 def _unused() -> tuple[Fate, str]:
