@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 from checkdam.backends.contract import MemberOwner, Prune
@@ -16,9 +15,6 @@ REMOVED: Any = type("Removed", (), {"__slots__": ()})()
 """Stands in a set of changes for the value of a removed entry."""
 
 _SMALL = 10**9
-
-_SAMPLED = 100
-"""The number of keys whose maps are looked at to estimate how many entries have changed."""
 
 Changes = dict[Any, Any] | None
 """The changed entries since some point; None: any entry may have changed."""
@@ -219,7 +215,7 @@ class HashMapMaps:
     No key has an empty dict.
     """
 
-    __slots__ = ("_order", "_prune", "_sweeping", "_to_sweep", "changes", "count", "current", "entries")
+    __slots__ = ("_order", "_prune", "_sweeping", "_to_sweep", "changed", "changes", "count", "current", "entries")
 
     def __init__(self, current: Current, entries: dict[Any, Any], changes: Changes, prune: Prune | None) -> None:
         """Take over both dicts, which are by (key, map key)."""
@@ -238,6 +234,7 @@ class HashMapMaps:
         self.count = len(entries)
         # Since the last snapshot, a dict for each key; None: not recorded, since the next one has all entries
         self.changes: dict[Any, dict[Any, Any]] | None = None if changes is None else {}
+        self.changed = 0  # the entries in `changes`
         for (key, map_key), value in (changes or {}).items():
             self._note(key, map_key, value)
 
@@ -248,22 +245,23 @@ class HashMapMaps:
         changed = changes.get(key)
         if changed is None:
             changes[key] = {map_key: value}
+            self.changed += 1
         else:
+            before = len(changed)
             changed[map_key] = value
+            self.changed += len(changed) - before
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call, by (key, map key)."""
         changed, self.changes = self.changes, {}
+        self.changed = 0
         if changed is None:
             return None
         return {(key, map_key): value for key, held in changed.items() for map_key, value in held.items()}
 
     def changed_count(self) -> int | None:
-        """Return about how many entries have changed, by the maps of some keys; None if that is not recorded."""
-        if self.changes is None:
-            return None
-        some = list(islice(self.changes.values(), _SAMPLED))
-        return sum(map(len, some)) * len(self.changes) // max(len(some), 1)
+        """Return how many entries have changed, None if that is not recorded."""
+        return None if self.changes is None else self.changed
 
     def _dict(self, map_key: Any, value: Any) -> dict[Any, Any]:
         return {map_key: value} if self._order is None else OrderedDict({map_key: value})
@@ -309,8 +307,8 @@ class HashMapMaps:
         if key in self.entries:
             held = self.entries.pop(key)
             self.count -= len(held)
-            if self.changes is not None:
-                self.changes.setdefault(key, {}).update(dict.fromkeys(held, REMOVED))
+            for map_key in held if self.changes is not None else ():
+                self._note(key, map_key, REMOVED)
 
     def stored_keys(self) -> Iterator[Any]:
         return iter(list(self.entries))
@@ -396,7 +394,10 @@ class DictMap(StoredMap):
         changed = changes.get(holder)
         if changed is None:
             changes[holder] = {key: value}
+            maps.changed += 1
         else:
+            if key not in changed:
+                maps.changed += 1
             changed[key] = value
 
 
