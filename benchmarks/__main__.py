@@ -51,7 +51,8 @@ def main() -> int:
     if load > _BUSY:
         print("warning: something else keeps this machine busy, so the figures will mislead", file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # exit in a way that cleans up
-    root = Path(tempfile.mkdtemp(prefix="bench-"))
+    # With a longer path Checkdam's side would have no Unix sockets, and the others would.
+    root = Path(tempfile.mkdtemp(prefix="b-"))
     figures: list[Figure] = []
     try:
         failures = _measure(root, options, figures)

@@ -54,13 +54,8 @@ class Windows:
         return [*self._sliding(), *self._tumbling(), *self._sessions()]
 
     def on_rocksdb(self) -> list[Figure]:
-        self._measure_tumbling()
         self._taken.measure([TUMBLING_ROCKSDB], self._tumbling_input(), first=self._sizes.first_epochs)
-        what = f"tumbling windows of {SECONDS} s, aggregate, on rocksdb, against Spark's window()"
-        return [
-            Figure(what, self._taken.speed(TUMBLING_ROCKSDB, SPARK_TUMBLING)),
-            self._taken.rate(TUMBLING_ROCKSDB),
-        ]
+        return [self._taken.rate(TUMBLING_ROCKSDB)]
 
     def against_pyflink(self) -> list[Figure]:
         """Compare with the same keys, and as many records in each window. Not every machine can run PyFlink."""

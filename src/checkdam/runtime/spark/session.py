@@ -27,7 +27,7 @@ from checkdam.state_reader.spark_source import register
 
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket is limited to about a hundred bytes
 DEFAULT_MASTER = "local[*]"
-_LONGEST_WORKER_DIRECTORY = 60  # the same limit; the names of Spark's own sockets are longer
+_LONGEST_WORKER_DIRECTORY = 63 if sys.platform == "linux" else 59  # bytes; Spark's own sockets have longer names
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
 _WORKER_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -89,7 +89,7 @@ def complete_settings(settings: Mapping[str, str], master: str, local_dir: str) 
     near: dict[str, str] = {}
     if master.startswith("local"):
         near = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        if len(local_dir) <= _LONGEST_WORKER_DIRECTORY:
+        if len(os.fsencode(local_dir)) <= _LONGEST_WORKER_DIRECTORY:
             # Over TCP each task waits 40 ms: Spark sends its input in small parts, and the system holds back each part
             # until the one before is acknowledged.
             near |= {_WORKER_SOCKETS: "true", _WORKER_SOCKETS_DIRECTORY: local_dir}
