@@ -179,5 +179,12 @@ class SimulatedEngine(LocalEngine):
 
     def _captured(self, run: Callable[[RunEpoch], object]) -> Callable[[Epoch], None] | None:
         captured: list[Callable[[Epoch], None]] = []
-        run(captured.append)
+
+        def capture(execute: Callable[[Epoch], None]) -> Future[None]:
+            captured.append(execute)
+            ended: Future[None] = Future()
+            ended.set_result(None)
+            return ended
+
+        run(capture)
         return captured[0] if captured else None

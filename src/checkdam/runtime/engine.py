@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from checkdam.ids import Attempt, CheckpointId, Epoch, SubtaskIndex
@@ -11,8 +12,12 @@ from checkdam.runtime.slot.messages import EpochReport, OperatorCounts, SlotSetu
 from checkdam.runtime.slot.slot_watch import Beat
 from checkdam.state.snapshot_handles import SavepointTarget, SlotSnapshot
 
-RunEpoch = Callable[[Callable[[Epoch], None]], None]
-"""Runs one epoch: calls `execute(epoch)`, which moves records through all levels, then ends the epoch on all slots."""
+RunEpoch = Callable[[Callable[[Epoch], None]], Future[None]]
+"""Runs one epoch: calls `execute(epoch)`, which moves records through all levels, then ends the epoch on all slots.
+
+Returns when `execute` has; the future is done when the epoch has ended. The engine waits for that before it runs
+another epoch, and before its own method returns.
+"""
 
 
 class Slot(Protocol):

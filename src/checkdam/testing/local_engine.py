@@ -205,7 +205,7 @@ class LocalEngine:
 
         self.at(Moment(Step.BEFORE_EPOCH, self._epoch + 1))
         self.driver.check()
-        run_epoch(execute)
+        run_epoch(execute).result()
         if self._lockstep:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or not self._unsettled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
@@ -105,20 +106,25 @@ class EngineInput:
         run_epoch = partial(self._run_epoch, is_extra=lane is EXTRA)
         self._loop.start(lane, lambda: run(slots, run_epoch), then)
 
-    def _run_epoch(self, execute: Callable[[Epoch], None], *, is_extra: bool) -> None:
-        """Execute one epoch in the calling thread when the loop lets it begin; return when the loop has ended it."""
+    def _run_epoch(self, execute: Callable[[Epoch], None], *, is_extra: bool) -> Future[None]:
+        """Execute one epoch in the calling thread when the loop lets it begin. Return the future of its end."""
         offered = _OfferedByThread(is_extra=is_extra)
         if not self._loop.post(partial(self._listener.epoch_offered, offered)):
             raise JobControlError("the job has ended")
         epoch = offered.begun.result()
         if epoch is None:
-            return
-        with self._hangs.expecting_progress(f"epoch {epoch}"):
+            offered.end()
+            return offered.ended
+        with ExitStack() as expecting:
+            expecting.enter_context(self._hangs.expecting_progress(f"epoch {epoch}"))
             try:
                 execute(epoch)
             except BaseException as failure:
                 if self._loop.post(partial(self._listener.epoch_executed, offered, failure)):
                     offered.ended.exception()  # the engine is interrupted before it learns the reason
                 raise
-            self._loop.post(partial(self._listener.epoch_executed, offered, None))
-            offered.ended.result()
+            until_end = expecting.pop_all()
+        offered.ended.add_done_callback(lambda ended: until_end.close())
+        if not self._loop.post(partial(self._listener.epoch_executed, offered, None)):
+            offered.refuse(JobControlError("the job has ended"))
+        return offered.ended

@@ -65,13 +65,14 @@ class HangWatch:
         """
         with self._lock:
             self._work_patience = max(self._patience, at_least.total_seconds())
-            self._work = work, StackWatch(self._clock, self._longest_look)
+            own = self._work = work, StackWatch(self._clock, self._longest_look)
             self._still, self._progress = 0.0, None
         try:
             yield
         finally:
             with self._lock:
-                self._work = None
+                if self._work is own:  # otherwise the next one began before this thread came to end it
+                    self._work = None
 
     def beat(self, subtask: SubtaskIndex, beat: Beat) -> CheckdamError | None:
         """Record a slot's heartbeat. Return the reason if the slot, or a Spark task, counts as hung."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
+from functools import partial
 
 from pyspark.sql import DataFrame
 
 from checkdam.ids import Epoch
 from checkdam.runtime.engine import RunEpoch
-from checkdam.runtime.workers import Workers, settle
 
 
 class MicroBatches:
@@ -30,7 +31,6 @@ class MicroBatches:
         self._ended: Future[None] = Future()  # of the last epoch
         self._ended.set_result(None)
         self._failure: BaseException | None = None
-        self._thread = Workers("epoch")
 
     @property
     def failure(self) -> BaseException | None:
@@ -45,37 +45,15 @@ class MicroBatches:
             try:
                 self._ended.result()
                 if not self._is_stopping():
-                    self._run(of_batch, batch)
+                    self._ended = self._run_epoch(partial(self._execute, of_batch, batch))
             except BaseException as failure:
                 self._failure = failure
                 if not self._is_stopping():  # otherwise the query is being stopped: it need not fail as well
                     raise
 
-    def _run(self, of_batch: DataFrame, batch: int) -> None:
-        begun: Future[Epoch] = Future()
-        executed: Future[None] = Future()
-
-        def wait_for_records(epoch: Epoch) -> None:
-            begun.set_result(epoch)
-            executed.result()
-
-        self._ended = self._thread.submit(self._run_epoch, wait_for_records)
-        self._ended.add_done_callback(lambda ended: begun.cancel())  # it was skipped or refused
-        try:
-            epoch = begun.result()
-        except CancelledError:
-            self._ended.result()
-            return
-        settle(executed, lambda: self._execute(of_batch, batch, epoch))
-        if executed.exception() is not None:
-            self._ended.result()
-
     def join(self, timeout: float | None = None) -> None:
-        """Wait until no epoch is running, and then until the last one has ended; at most `timeout` seconds for each."""
+        """Wait until no epoch is running and the last one has ended, but not longer than `timeout` seconds."""
+        began = time.monotonic()
         if self._running.acquire(timeout=-1 if timeout is None else timeout):
             self._running.release()
-        wait([self._ended], timeout)
-
-    def close(self) -> None:
-        """Run no more micro-batches."""
-        self._thread.shut_down()
+            wait([self._ended], None if timeout is None else max(0.0, timeout - (time.monotonic() - began)))

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from checkdam.connectors.simple_sinks import SparkSink
 from checkdam.connectors.sources import SourceSpec, StreamSource
-from checkdam.errors import CheckdamError, EngineLostError, JobFailedError
+from checkdam.errors import CheckdamError, EngineLostError, JobFailedError, JobGraphError
 from checkdam.graph.levels import Edge, JobPlan
 from checkdam.graph.operators import Operator, SinkKind, SourceKind
 from checkdam.ids import Attempt, Epoch, OperatorUid
@@ -114,6 +114,7 @@ class SparkEngine:
         self._counting.take()  # of an epoch that failed
         self._resumed, self._batch, self._extra = decode_position(position), None, None
         self._captured = None
+        self._micro_batches = None  # one that still hangs is of an earlier attempt
         held = {each.uid for each in self._resumed.held}
         self._read = {source.uid for source in self._static if source.uid in held}
 
@@ -128,7 +129,7 @@ class SparkEngine:
                 self._execute(flow, epoch)
                 self._read |= {source.uid for source in unread}
 
-            run_epoch(execute)
+            run_epoch(execute).result()
 
     def run(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         with self._meanings(), self._in_thread_of_user():
@@ -139,9 +140,15 @@ class SparkEngine:
         return {each.id: self._open(self._specs[each.id], self._types[each.id]) for each in sources}
 
     def _open(self, spec: SourceSpec, type: TypeInfo) -> DataFrame:
-        if not isinstance(spec, StreamSource):
-            return open_source(self._session, spec, type)
-        return moved_to(self._session, open_source(session_for_sources(self._session), spec, type))
+        try:
+            if not isinstance(spec, StreamSource):
+                return open_source(self._session, spec, type)
+            return moved_to(self._session, open_source(session_for_sources(self._session), spec, type))
+        except JobGraphError as failure:
+            cause = failure.__cause__
+            if isinstance(cause, Exception) and self._watch.is_lost(cause):
+                raise cause from None  # the source is not to blame
+            raise
 
     def run_extra(self, slots: Sequence[Slot], run_epoch: RunEpoch) -> None:
         with self._meanings(), self._in_thread_of_user():
@@ -152,7 +159,7 @@ class SparkEngine:
             is_one_stage = len(self._plan.levels) == 1 and not self._plan.spark_sinks
             flow = self._extra if is_one_stage else self._extra.select("*")
             with self._as_group("epoch without records"):
-                run_epoch(lambda epoch: self._execute(flow, epoch))
+                run_epoch(lambda epoch: self._execute(flow, epoch)).result()
 
     @contextmanager
     def _meanings(self) -> Iterator[None]:
@@ -208,7 +215,6 @@ class SparkEngine:
                 self._report_pending(pending)
         if self._stop.is_set():
             self._stop_query(query, micro_batches)
-        micro_batches.close()
         if micro_batches.failure is not None:
             raise self._meaning_of(micro_batches.failure)
         failure = query.exception()

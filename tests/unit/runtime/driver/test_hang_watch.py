@@ -172,3 +172,16 @@ def test_a_committer_that_stands_still_is_hung_also_between_epochs(seconds: floa
     attempt.committer = Stall("writing checkpoints", seconds, "")
 
     assert (attempt.looks(1) is not None) == is_hung
+
+
+def test_an_epoch_whose_end_is_noticed_late_does_not_end_the_watch_of_the_next() -> None:
+    attempt = Attempt()
+    late = attempt.watch.expecting_progress("epoch 2")
+    late.__enter__()
+
+    with attempt.in_epoch():
+        late.__exit__(None, None, None)
+        reason = attempt.looks(70)
+
+    assert isinstance(reason, JobFailedError)
+    assert "epoch 3 hangs" in str(reason)

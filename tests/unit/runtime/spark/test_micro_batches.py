@@ -22,9 +22,8 @@ class Driver:
         self.executed: list[Epoch] = []
         self.seen: list[BaseException] = []
         self.ends: list[Future[None]] = []
-        self.is_waiting = threading.Semaphore(0)
 
-    def run_epoch(self, execute: Callable[[Epoch], None]) -> None:
+    def run_epoch(self, execute: Callable[[Epoch], None]) -> Future[None]:
         epoch = Epoch(len(self.executed) + 1)
         try:
             execute(epoch)
@@ -32,13 +31,10 @@ class Driver:
             self.seen.append(failure)
             raise
         self.executed.append(epoch)
-        end: Future[None] = Future()
-        self.ends.append(end)
-        self.is_waiting.release()
-        end.result(_SECONDS)
+        self.ends.append(Future())
+        return self.ends[-1]
 
     def end(self, failure: BaseException | None = None) -> None:
-        assert self.is_waiting.acquire(timeout=_SECONDS)
         if failure is None:
             self.ends[-1].set_result(None)
         else:
@@ -62,10 +58,9 @@ def test_a_micro_batch_returns_before_its_epoch_ends_and_the_next_waits_for_that
     batches.run(_NO_FRAME, 7)
     following = _in_thread(lambda: batches.run(_NO_FRAME, 8))
 
-    assert driver.is_waiting.acquire(timeout=_SECONDS)
     assert not following.done()
     assert records.moved == [(7, 1)]
-    driver.ends[-1].set_result(None)
+    driver.end()
     following.result(_SECONDS)
     assert records.moved == [(7, 1), (8, 2)]
     driver.end()
@@ -74,14 +69,24 @@ def test_a_micro_batch_returns_before_its_epoch_ends_and_the_next_waits_for_that
 
 
 def test_a_skipped_epoch_executes_nothing() -> None:
-    records = Records()
-    batches = MicroBatches(lambda execute: None, records.execute, lambda: True)
-    batches.run(_NO_FRAME, 0)
-    batches = MicroBatches(lambda execute: None, records.execute, lambda: False)
+    records, driver = Records(), Driver()
+    skipped: Future[None] = Future()
+    skipped.set_result(None)
+    MicroBatches(driver.run_epoch, records.execute, lambda: True).run(_NO_FRAME, 0)
+    batches = MicroBatches(lambda execute: skipped, records.execute, lambda: False)
     batches.run(_NO_FRAME, 0)
 
     assert not records.moved
     assert batches.failure is None
+
+
+def test_records_are_moved_by_the_thread_that_spark_calls() -> None:
+    threads: list[int] = []
+    batches = MicroBatches(Driver().run_epoch, lambda *_: threads.append(threading.get_ident()), lambda: False)
+
+    batches.run(_NO_FRAME, 0)
+
+    assert threads == [threading.get_ident()]  # its progress is watched, and the local properties of Spark are its own
 
 
 def test_the_driver_learns_of_a_failed_micro_batch_before_spark() -> None:
@@ -101,7 +106,7 @@ def test_the_driver_learns_of_a_failed_micro_batch_before_spark() -> None:
 def test_a_refused_epoch_executes_nothing_and_raises_the_reason() -> None:
     records = Records()
 
-    def refuse(execute: Callable[[Epoch], None]) -> None:
+    def refuse(execute: Callable[[Epoch], None]) -> Future[None]:
         raise SlotLostError("slot 1 is silent")
 
     batches = MicroBatches(refuse, records.execute, lambda: False)
