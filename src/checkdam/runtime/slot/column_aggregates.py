@@ -17,7 +17,8 @@ import pyarrow as pa
 from checkdam.backends.columns import ColumnForm, KeyedColumns
 from checkdam.backends.contract import KeyedStateStore, ValueTable
 from checkdam.graph.keyed_batches import RecordsByKey
-from checkdam.graph.operators import OP_STATE, AggregateKind, Operator, ReduceKind
+from checkdam.graph.operators import OP_STATE, AggregateKind, KeySelector, Operator, ReduceKind
+from checkdam.graph.windowing.window_contents import FieldAggregated, Reduced
 from checkdam.runtime.slot.process import Process
 from checkdam.state.handle_checks import GREATEST_INT, LEAST_INT
 from checkdam.types.batch import Batch
@@ -43,16 +44,24 @@ class ColumnAggregate:
         """
         kind, of = operator.kind, operator.output_type
         if isinstance(kind, AggregateKind):
-            found: ColumnAggregate | None = cls(kind.how, kind.field)
-        else:
-            found = known_reduction(kind.function, of) if isinstance(kind, ReduceKind) else None
-        if found is None:
-            return None
-        if found.field is None:
-            return found if _is_number(of) else None
-        columns = operator.key.columns if operator.key is not None else None
-        is_pair = _is_pair(of) and columns == (1 - found.field,)
-        return found if is_pair and _is_number(of.fields[found.field][1]) else None
+            return cls(kind.how, kind.field)._if_enough(of, operator.key)
+        found = known_reduction(kind.function, of) if isinstance(kind, ReduceKind) else None
+        return None if found is None else found._if_enough(of, operator.key)
+
+    @classmethod
+    def of_window(cls, contents: FieldAggregated | Reduced, key: KeySelector | None) -> ColumnAggregate | None:
+        """Return the aggregate of a window operator; None if columns are not enough for it."""
+        of = contents.record
+        if isinstance(contents, FieldAggregated):
+            return cls(contents.how, contents.field)._if_enough(of, key)
+        found = known_reduction(contents.function, of)
+        return None if found is None else found._if_enough(of, key)
+
+    def _if_enough(self, of: TypeInfo, key: KeySelector | None) -> ColumnAggregate | None:
+        if self.field is None:
+            return self if _is_number(of) else None
+        is_pair = _is_pair(of) and key is not None and key.columns == (1 - self.field,)
+        return self if is_pair and _is_number(of.fields[self.field][1]) else None
 
     def form(self) -> ColumnForm:
         """Return the form in which numbers are kept, as parts of the records in the state."""
@@ -65,6 +74,22 @@ class ColumnAggregate:
             from_stored=lambda records: [record[field] for record in records],
             to_stored=lambda keys, numbers: list(zip(*((keys, numbers) if field else (numbers, keys)), strict=True)),
         )
+
+    def records(self, keys: list[Any], numbers: Any) -> list[Any]:
+        """Return a record for each key and number."""
+        listed = numbers.tolist()
+        if self.field is None:
+            return list(listed)
+        return list(zip(*((keys, listed) if self.field else (listed, keys)), strict=True))
+
+    def combined(self, groups: RecordsByKey, numbers: npt.NDArray[np.int64]) -> Any:
+        """Return the result of each key, exact also beyond 64 bits. There is at least one record."""
+        if self.how == "min":
+            return groups.min(numbers)
+        if self.how == "max":
+            return groups.max(numbers)
+        largest = max(int(numbers.max()), -int(numbers.min()))
+        return groups.sum(numbers if largest * len(numbers) < _INT64_SAFE else numbers.astype(object))
 
     def running(self, groups: RecordsByKey, numbers: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> Any:
         """Return the result of each record; None if a sum might exceed 64 bits."""

@@ -73,7 +73,7 @@ class EpochAggregation(WindowProcess):
         bounds = self._bounds(batch, stamps)
         is_on_time = self._are_on_time(bounds)
         if is_on_time.all():
-            if len(stamps):
+            if len(stamps) and not self._add_columns(batch, keys, stamps, bounds):
                 self._gather(keys.rows, batch.rows, stamps, bounds)
             return None
         rows, all_keys = batch.rows, keys.rows
@@ -106,6 +106,10 @@ class EpochAggregation(WindowProcess):
     def _are_on_time(self, bounds: Any) -> Any:
         """Return for each record whether all its windows are still open."""
         raise NotImplementedError
+
+    def _add_columns(self, batch: Batch, keys: Batch, stamps: Any, bounds: Any) -> bool:
+        """Keep records as columns until `_apply`, if they can be combined so. Return whether they are kept."""
+        return False
 
     def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, bounds: Any) -> None:
         """Combine records into all windows that they belong to, in each window in the order of arrival."""

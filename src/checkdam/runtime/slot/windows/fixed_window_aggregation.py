@@ -10,14 +10,17 @@ import numpy as np
 
 from checkdam.backends.contract import KeyedStateStore
 from checkdam.backends.keyed_state import OperatorKeyedState
-from checkdam.graph.operators import Operator
+from checkdam.graph.operators import KeySelector, Operator
 from checkdam.graph.watermarks import MAX_WATERMARK
 from checkdam.graph.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
+from checkdam.graph.windowing.window_contents import FieldAggregated, Reduced
 from checkdam.graph.windowing.windows import TimeWindow
 from checkdam.runtime.failures import NO_RECORD, user_error
+from checkdam.runtime.slot.column_aggregates import ColumnAggregate
 from checkdam.runtime.slot.context import OperatorTime
 from checkdam.runtime.slot.side_outputs import SideOutputs
 from checkdam.runtime.slot.windows.epoch_aggregation import EpochAggregation
+from checkdam.runtime.slot.windows.window_columns import WindowColumns
 from checkdam.types.batch import Batch
 
 Held = dict[int, dict[Any, Any]]
@@ -47,6 +50,10 @@ class FixedWindowAggregation(EpochAggregation):
         self._held: Held = {}
         self._new: dict[int, list[Any]] = {}  # by start of a window: the keys for which it has begun in this epoch
         self._begun: set[int] = set()  # the starts of windows that have begun in earlier epochs, of this attempt
+        self._columns: WindowColumns | None = None  # only where a record belongs to one window or pane
+        contents, key = self._kind.contents, operator.key
+        if self._has_one_window and key is not None and isinstance(contents, FieldAggregated | Reduced):
+            self._use_columns(ColumnAggregate.of_window(contents, key), key)
         # A record's oldest window begins at most this long before its latest
         self._spread = (math.ceil(self._size / self._slide) - 1) * self._slide
 
@@ -62,7 +69,26 @@ class FixedWindowAggregation(EpochAggregation):
             for time, holders in due:
                 self._end_windows(time, holders)
 
+    def _use_columns(self, aggregate: ColumnAggregate | None, key: KeySelector) -> None:
+        if aggregate is not None:
+            self._columns = WindowColumns(aggregate, key.type)
+
     # ---- records
+
+    def _add_columns(self, batch: Batch, keys: Batch, stamps: Any, bounds: Any) -> bool:
+        if self._columns is None or (stamps >= bounds + self._size).any():  # in no window
+            return False
+        return self._columns.add(batch, keys, bounds)
+
+    def _apply_columns(self) -> None:
+        """Combine the records that were kept as columns with the others of the epoch."""
+        combine = self._combine
+        for start, keys, records in () if self._columns is None else self._columns.take():
+            held = self._held.setdefault(start, {})
+            if not self._is_new(start):
+                self._load(start, held, keys)
+            for key, record in zip(keys, records, strict=True):
+                held[key] = combine(held.get(key), record)
 
     def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, bounds: Any) -> None:
         for start, chosen in self._by_window(stamps, bounds):
@@ -109,6 +135,7 @@ class FixedWindowAggregation(EpochAggregation):
             self._new.setdefault(start, []).extend(new)
 
     def _apply(self) -> None:
+        self._apply_columns()
         held, self._held = self._held, {}
         new, self._new = self._new, {}
         for start, values in held.items():
@@ -187,10 +214,26 @@ class PaneAggregation(FixedWindowAggregation):
         super().__init__(operator, store, time, states, outputs=outputs, is_stamped=is_stamped)
         self._pane = math.gcd(self._size, self._slide)
         self._panes: dict[Any, dict[int, Any]] = {}  # by key: what each pane was combined to, the first to arrive first
+        contents = self._kind.contents
+        if operator.key is not None and isinstance(contents, FieldAggregated):
+            self._use_columns(ColumnAggregate.of_window(contents, operator.key), operator.key)
+
+    def _add_columns(self, batch: Batch, keys: Batch, stamps: Any, bounds: Any) -> bool:
+        return self._columns is not None and self._columns.add(batch, keys, self._panes_of(stamps))
+
+    def _apply_columns(self) -> None:
+        combine, panes = self._combine, self._panes
+        for start, keys, records in () if self._columns is None else self._columns.take():
+            for key, record in zip(keys, records, strict=True):
+                own = panes.setdefault(key, {})
+                own[start] = combine(own.get(start), record)
+
+    def _panes_of(self, stamps: Any) -> Any:
+        return stamps - (stamps - self._offset) % self._pane
 
     def _gather(self, keys: list[Any], rows: list[Any], stamps: Any, bounds: Any) -> None:
         combine, panes = self._combine, self._panes
-        starts = (stamps - (stamps - self._offset) % self._pane).tolist()
+        starts = self._panes_of(stamps).tolist()
         value = None
         try:
             for key, value, start in zip(keys, rows, starts, strict=True):
@@ -203,6 +246,7 @@ class PaneAggregation(FixedWindowAggregation):
             raise user_error(self._operator, value, cause) from cause
 
     def _apply(self) -> None:
+        self._apply_columns()
         panes, self._panes = self._panes, {}
         try:
             added = self._spread_over_windows(panes)
