@@ -27,7 +27,7 @@ from checkdam.state_reader.spark_source import register
 
 _LONGEST_SOCKET_DIRECTORY = 80  # the path of a Unix socket is limited to about a hundred bytes
 DEFAULT_MASTER = "local[*]"
-_LONGEST_WORKER_DIRECTORY = 63 if sys.platform == "linux" else 59  # bytes; Spark's own sockets have longer names
+_LONGEST_WORKER_DIRECTORY = 60 if sys.platform == "linux" else 59  # in bytes; Spark refuses a longer one
 _LOG_LEVEL = "spark.log.level"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
 _WORKER_SOCKETS = "spark.python.unix.domain.socket.enabled"

@@ -12,11 +12,12 @@ def test_workers_on_this_machine_talk_over_unix_sockets_in_the_private_directory
 
     assert settings[_SOCKETS] == "true"
     assert settings["spark.python.unix.domain.socket.dir"] == "/tmp/checkdam-x/spark"
+    assert complete_settings({}, "local[2]", "/tmp/" + 54 * "x")[_SOCKETS] == "true"
 
 
 @pytest.mark.parametrize(
     ("master", "directory"),
-    [("spark://host:7077", "/tmp/x"), ("local[2]", "/tmp/" + 59 * "x"), ("local[2]", "/tmp/" + 30 * "ü")],
+    [("spark://host:7077", "/tmp/x"), ("local[2]", "/tmp/" + 56 * "x"), ("local[2]", "/tmp/" + 30 * "ü")],
 )
 def test_other_workers_and_those_with_a_long_directory_talk_over_tcp(master: str, directory: str) -> None:
     assert _SOCKETS not in complete_settings({}, master, directory)
