@@ -4,8 +4,11 @@ The owner holds a lock on a file in the directory while it lives. The kernel rel
 and the lock works in every container that shares the directory, where process ids mean nothing.
 
 An owner that ends by itself removes the directory. A small process waits for the lock and removes what is still there:
-everything, if the owner was killed. A container kills that process too when its first one ends; then the next start
-removes the directories it finds unlocked.
+everything, if the owner was killed. A process that writes there and may outlive the owner is noted with `outlived_by`:
+when it has ended, what it has made again is removed too.
+
+A container kills the small process as well when its first process ends; then the next start removes the directories
+that it finds unlocked.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ from __future__ import annotations
 import atexit
 import fcntl
 import inspect
+import itertools
 import os
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkdam.errors import StorageError
@@ -36,6 +41,7 @@ class _Owned:
     directory: Path
     lock: int
     janitor: subprocess.Popen[bytes]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
 _one_at_a_time = threading.Lock()
@@ -58,7 +64,17 @@ def work_directory(parent: Path) -> Path:
                 owned.janitor.wait()  # it waits only for the lock: its directory is gone
             directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
             owned = _owned[parent] = _Owned(directory, _locked(directory), _start_janitor(directory))
-    return Path(tempfile.mkdtemp(dir=owned.directory))
+        directory = owned.directory / str(next(owned.numbers))  # short: paths of sockets are limited
+        directory.mkdir(mode=0o700)
+    return directory
+
+
+def outlived_by(pid: int) -> None:
+    """Note a process that writes to the directories of this one, and may end after it."""
+    with _one_at_a_time:
+        for owned in _owned.values():
+            with (owned.directory / abandoned.WRITERS).open("a") as writers:
+                writers.write(f"{pid}\n")
 
 
 def _locked(directory: Path) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import poll
 
 from checkdam.runtime import abandoned
 from checkdam.runtime.janitor import remove_abandoned
@@ -34,6 +35,8 @@ if "fork" in sys.argv:
         sys.stdin.read()
         os._exit(0)
     os.read(heard, 1)  # the child runs, so it has let go
+if "writer" in sys.argv:
+    janitor.outlived_by(int(sys.argv[3]))
 [owned] = janitor._owned.values()
 print(directory, owned.janitor.pid, flush=True)
 sys.stdin.read()
@@ -190,6 +193,21 @@ def test_what_a_broken_off_removal_leaves_is_removed_by_the_next(
     remove_abandoned(tmp_path)
 
     assert not directory.exists()
+
+
+def test_what_a_process_makes_again_after_the_owner_was_killed_is_removed_when_it_ends(
+    owners: Callable[..., Owner], tmp_path: Path
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
+        owner = owners(tmp_path, "writer", str(writer.pid))
+        owner.kill()
+        poll(lambda: not owner.directory.exists())
+        (owner.directory / "0").mkdir(parents=True)  # as the JVM does, which has not noticed yet
+        (owner.directory / "0" / "file").touch()
+        writer.kill()
+    _wait_for_end_of(owner.janitor)
+
+    assert not owner.directory.exists()
 
 
 @pytest.mark.slow

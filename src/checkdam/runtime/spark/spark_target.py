@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from checkdam.runtime.execution_target import PreparedJob
-from checkdam.runtime.janitor import work_directory
+from checkdam.runtime.janitor import outlived_by, work_directory
 from checkdam.runtime.job import Job
 from checkdam.runtime.local_copy_places import made
 from checkdam.runtime.spark.jvm import is_on_one_machine
@@ -71,6 +71,7 @@ class SparkTarget:
         if self._session is None or self._session.sparkContext._jsc is None:  # None: it was stopped
             self._owns_session = running_session() is None
             self._session = spark_session(self._settings(), str(self._work_directory() / "spark"))
+            outlived_by(int(self._session._jvm.java.lang.ProcessHandle.current().pid()))
         return self._session
 
     @property
