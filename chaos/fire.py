@@ -17,11 +17,12 @@ from pathlib import Path
 from chaos.contract import ChaosJob
 from chaos.judge import job_faults, rest_faults
 from chaos.place import Place
-from chaos.processes import MARK, is_stopped, kill_all, marked, send
+from chaos.processes import MARK, is_stopped, kill_all, marked, send, survivors
 from chaos.traps import Moment, When
 from chaos.warm_start import quick_environment, quick_settings
 from checkdam.errors import CheckdamError
 
+_PATIENCE_SECONDS = 15.0
 KILLED = -9
 TERMINATED = 143
 
@@ -151,11 +152,15 @@ class Fire:
             if self.start(*moments).must_end_with(0, *(interrupted if moments else ())) == 0:
                 return
 
+    def wait_for_processes(self) -> None:
+        """Wait for the end of all processes of the round, for a while: those that stay are a fault at its end."""
+        survivors(self._mark, _PATIENCE_SECONDS)
+
     def wake(self) -> None:
         """Resume all frozen processes."""
         send(signal.SIGCONT, marked(self._mark))
 
-    def judge(self, patience_seconds: float = 15.0) -> None:
+    def judge(self, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         """Collect the faults of the round; its processes get this long to end."""
         try:
             self.faults += job_faults(self.job, self.place)

@@ -142,6 +142,7 @@ def shared_temporary_round(fire: Fire) -> None:
         second.must_end_with(0)
         fire.faults += [f"the other job: {fault}" for fault in job_faults(fire.job, other)]
     else:
+        fire.wait_for_processes()  # a killed process holds its locks until the kernel has freed its memory
         remove_abandoned(fire.place.temporary)  # as the next driver would do
 
 
