@@ -24,7 +24,7 @@ class Asking:
     asks_slots: bool = True
 
 
-NOBODY = Asking("nobody asks", 0, 1)
+NO_QUESTIONS = Asking("no questions", 0, 1)
 SINGLE = Asking("1 000 single keys a second", 1000, 1)
 BATCH = Asking("1 000 keys a second in batches of 100", 10, 100)
 SINGLE_OVER_HTTP = Asking("1 000 single keys a second over HTTP", 1000, 1, asks_slots=False)
@@ -72,11 +72,11 @@ class Queries:
         epochs = [sizes.records] * (sizes.first_epochs + sizes.epochs)
         if self._source is None:
             self._source = uniform(self._inputs / "queried", epochs, sizes.keys)
-        taken = {asking: _Taken() for asking in (NOBODY, *askings)}
+        taken = {asking: _Taken() for asking in (NO_QUESTIONS, *askings)}
         for turn in range(1, sizes.rounds + 1):
             for asking, each in taken.items():
                 self._measure(asking, each, self._source, f"{asking.name}, {turn} of {sizes.rounds}")
-        return {asking: taken[asking] for asking in askings}, taken[NOBODY]
+        return {asking: taken[asking] for asking in askings}, taken[NO_QUESTIONS]
 
     def _measure(self, asking: Asking, taken: _Taken, source: Input, what: str) -> None:
         result = self._sides.run(
@@ -94,7 +94,7 @@ class Queries:
         )
         taken.seconds += steady_seconds(result["epochs"], source, self._sizes.first_epochs)
         asked = result["asked"]
-        for where, seconds in {**result["used"], "whoever asks": asked.get("cpu", 0.0)}.items():
+        for where, seconds in {**result["used"], "the client": asked.get("cpu", 0.0)}.items():
             taken.used[where] = taken.used.get(where, 0.0) + seconds
         if asked:
             taken.latencies += [*asked["latencies"], *[float("inf")] * asked["failures"]]
