@@ -51,6 +51,10 @@ told = found.pop("told")
 found["shows token"] = any(token in text for token in tokens for text in told)
 found["jvm is private"] = temporary.startswith(str(directory))
 found["tokens"] = len(set(tokens))
+jvm = env.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+found["janitor waits for jvm"] = str(jvm) in [
+    noted for path in directory.glob("checkdam-*/writers") for noted in path.read_text().split()
+]
 report.write_text(json.dumps(found))
 """
 
@@ -76,4 +80,5 @@ def test_temporary_files_are_private_whatever_the_umask_and_a_slot_shows_no_toke
         "shows token": False,
         "jvm is private": True,
         "tokens": 2,
+        "janitor waits for jvm": True,
     }

@@ -73,8 +73,8 @@ def outlived_by(pid: int) -> None:
     """Note a process that writes to the directories of this one, and may end after it."""
     with _one_at_a_time:
         for owned in _owned.values():
-            with (owned.directory / abandoned.WRITERS).open("a") as writers:
-                writers.write(f"{pid}\n")
+            with suppress(FileNotFoundError), (owned.directory / abandoned.WRITERS).open("a") as writers:
+                writers.write(f"{pid}\n")  # a directory that someone has removed needs no note
 
 
 def _locked(directory: Path) -> int:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 _SECONDS = 30.0
 
 _OWNER = """
-import os, sys
+import os, shutil, sys
 from pathlib import Path
 from checkdam.runtime import janitor
 directory = janitor.work_directory(Path(sys.argv[1]))
@@ -35,9 +35,11 @@ if "fork" in sys.argv:
         sys.stdin.read()
         os._exit(0)
     os.read(heard, 1)  # the child runs, so it has let go
+if "removed" in sys.argv:
+    shutil.rmtree(janitor.work_directory(Path(sys.argv[1]) / "other").parent)
 if "writer" in sys.argv:
     janitor.outlived_by(int(sys.argv[3]))
-[owned] = janitor._owned.values()
+owned = janitor._owned[Path(sys.argv[1])]
 print(directory, owned.janitor.pid, flush=True)
 sys.stdin.read()
 """
@@ -199,7 +201,7 @@ def test_what_a_process_makes_again_after_the_owner_was_killed_is_removed_when_i
     owners: Callable[..., Owner], tmp_path: Path
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as writer:
-        owner = owners(tmp_path, "writer", str(writer.pid))
+        owner = owners(tmp_path, "writer", str(writer.pid), "removed")
         owner.kill()
         poll(lambda: not owner.directory.exists())
         (owner.directory / "0").mkdir(parents=True)  # as the JVM does, which has not noticed yet
